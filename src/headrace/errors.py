@@ -1,0 +1,117 @@
+"""Every error Headrace raises, in one tree.
+
+    HeadraceError
+    ├── UsageError                the call is wrong; the workspace is as it was
+    │   ├── SchemaError           a schema or DDL string that cannot be used
+    │   ├── DocumentError         a document that does not fit its collection
+    │   ├── NotFoundError         no collection, journal or object of that name
+    │   └── ExistsError           the name is taken by something different
+    ├── OffsetError               a position that cannot be read
+    │   ├── BehindRetentionError  the documents there were removed
+    │   └── AheadOfHeadError      nothing was ever written there
+    ├── PublishError              a transaction that did not commit
+    │   ├── FencedError           another holder took over this publisher
+    │   └── ProtocolError         frames out of order: a bug in a publisher
+    ├── DataError                 bytes on disk are damaged
+    ├── StorageError              a disk or object store refused (full, read-only, I/O)
+    ├── WorkspaceError            the workspace cannot be opened or used
+    │   └── VersionError          it was written by a newer Headrace
+    └── TransportError            a conversation with another process failed
+        ├── PeerLostError         the other side is gone or silent
+        └── AccessError           a missing or wrong token or certificate
+
+A message is one line: what happened, where, and after a semicolon what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """The root. `what` names the thing and the place, `do` the remedy."""
+
+    def __init__(self, what: str, *, do: str = "") -> None:
+        super().__init__(what, do)
+        self.what = what
+        self.do = do
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.do}" if self.do else self.what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make, (type(self).__name__, self.what, self.do)
+
+
+class UsageError(HeadraceError): ...
+
+
+class SchemaError(UsageError): ...
+
+
+class DocumentError(UsageError): ...
+
+
+class NotFoundError(UsageError): ...
+
+
+class ExistsError(UsageError): ...
+
+
+class OffsetError(HeadraceError): ...
+
+
+class BehindRetentionError(OffsetError): ...
+
+
+class AheadOfHeadError(OffsetError): ...
+
+
+class PublishError(HeadraceError): ...
+
+
+class FencedError(PublishError): ...
+
+
+class ProtocolError(PublishError): ...
+
+
+class DataError(HeadraceError): ...
+
+
+class StorageError(HeadraceError): ...
+
+
+class WorkspaceError(HeadraceError): ...
+
+
+class VersionError(WorkspaceError): ...
+
+
+class TransportError(HeadraceError): ...
+
+
+class PeerLostError(TransportError): ...
+
+
+class AccessError(TransportError): ...
+
+
+def _tree(root: type[HeadraceError]) -> dict[str, type[HeadraceError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+def _make(kind: str, what: str, do: str) -> HeadraceError:
+    return from_wire(kind, what, do)
+
+
+def to_wire(error: BaseException) -> tuple[str, str, str]:
+    """An error as (kind, what, do), so that another process raises the same one."""
+    if isinstance(error, HeadraceError):
+        return type(error).__name__, error.what, error.do
+    return "HeadraceError", f"{type(error).__name__}: {error}", "this is a bug; please report it"
+
+
+def from_wire(kind: str, what: str, do: str) -> HeadraceError:
+    return _tree(HeadraceError).get(kind, HeadraceError)(what, do=do)

@@ -1,0 +1,65 @@
+"""Settings are frozen data. Components get them as constructor arguments."""
+
+from __future__ import annotations
+
+import msgspec
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The segmented log."""
+
+    segment_bytes: int = 64 * MIB
+    """A segment that has reached this size is followed by a new one."""
+    group_bytes_max: int = 8 * MIB
+    """One write and one sync cover at most about this much."""
+    pending_bytes_max: int = 64 * MIB
+    """Appenders wait while this much is not yet synced."""
+    idle_seal_s: float = 0.05
+    """After this long without an append a seal is written: see `log`."""
+
+
+class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Journals and publishers."""
+
+    document_bytes_max: int = 16 * MIB
+    """A larger document is refused."""
+    frame_bytes_target: int = 1 * MIB
+    """A publisher sends what it buffered for a journal when it has reached this size."""
+    transaction_buffer_bytes: int = 4 * MIB
+    """A transaction up to this size travels as one message, with its commit."""
+    lease_s: float = 10.0
+    """A remote publisher that was not heard of for this long is rolled back."""
+    rewrite_below: float = 0.5
+    """A segment whose live share is smaller is rewritten."""
+    keeper_interval_s: float = 5.0
+    """How often retention, rewriting and index snapshots are considered."""
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process serves others, and reaches them."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """Zero takes a free one."""
+    token: str = ""
+    """Callers must present it. A workspace on a local disk makes its own."""
+    tls_certificate: str = ""
+    """Paths of PEM files: with a certificate and its key the service speaks TLS only."""
+    tls_key: str = ""
+    tls_root: str = ""
+    """Path of the PEM certificate that a client trusts."""
+    heartbeat_s: float = 1.0
+    """Both sides of an idle conversation speak this often."""
+    silence_s: float = 10.0
+    """A peer that was silent for this long counts as lost."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a workspace can be told when it is opened."""
+
+    log: LogSettings = LogSettings()
+    journal: JournalSettings = JournalSettings()
+    service: ServiceSettings = ServiceSettings()
