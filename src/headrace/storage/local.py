@@ -1,0 +1,215 @@
+"""Objects as files below a directory.
+
+The order of a write: write a file in `.incoming` -> sync it -> give it its name -> sync the
+directory. So a name never stands for less than a whole, durable object, and a crash leaves at
+most a nameless file in `.incoming`, which the next process that writes removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+
+from headrace.errors import NotFoundError, StorageError
+from headrace.storage.contract import (
+    ObjectInfo,
+    beyond_end,
+    check_key,
+    check_prefix,
+    check_range,
+    is_key,
+)
+
+_INCOMING = ".incoming"
+_NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_REMEDIES = {
+    errno.ENOSPC: "free some space, then try again",
+    errno.EDQUOT: "free some space or raise the quota, then try again",
+    errno.EFBIG: "raise the limit on file sizes, or write smaller objects",
+    errno.EROFS: "make it writable, or choose another directory",
+    errno.EACCES: "give this user access, or choose another directory",
+    errno.EPERM: "give this user access, or choose another directory",
+}
+
+
+class LocalObjects:
+    """Objects of a directory, which may be used by many processes of one machine at once.
+
+    Directories are made as needed and stay when they become empty.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self._incoming = self._root / _INCOMING
+        # Directories whose own names are known to be durable, so that a put need not sync them.
+        self._durable: set[Path] = set()
+        with self._refusals("open the directory"):
+            _make_root(self._root)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LocalObjects, (self._root,)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        path = self._path(key)
+        with self._refusals(f"put {key}"), self._staged(data) as staged:
+            self._make_directory(path.parent)
+            staged.replace(path)
+            _sync_directory(path.parent)
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
+        path = self._path(key)
+        with self._refusals(f"put {key}"), self._staged(data) as staged:
+            self._make_directory(path.parent)
+            try:
+                path.hardlink_to(staged)
+                won = True
+            except FileExistsError:
+                if path.is_dir():
+                    raise
+                won = False
+            # The loser syncs too: it will act upon an object whose winner may not have synced yet.
+            _sync_directory(path.parent)
+            return won
+
+    def get(self, key: str) -> bytes:
+        with self._reading(key):
+            return self._path(key).read_bytes()
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_range(key, start, length)
+        path = self._path(key)
+        if length == 0:
+            return b""
+        with self._reading(key), path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if start + length > size:
+                raise beyond_end(key, start, length, size)
+            file.seek(start)
+            return file.read(length)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with self._refusals(f"look at {key}"):
+            try:
+                status = self._path(key).stat()
+            except _NOTHING_THERE:
+                return None
+        return _info(key, status) if stat.S_ISREG(status.st_mode) else None
+
+    def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
+        prefix = check_prefix(prefix)
+        with self._refusals(f"list {prefix or 'all objects'}"):
+            return sorted(self._below(prefix), key=lambda info: info.key)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with self._refusals(f"delete {key}"), suppress(*_NOTHING_THERE):
+            path.unlink()
+            _sync_directory(path.parent)
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+    def _below(self, directory: str) -> Iterator[ObjectInfo]:
+        with suppress(*_NOTHING_THERE), os.scandir(self._root / directory) as entries:
+            for entry in entries:
+                key = f"{directory}/{entry.name}" if directory else entry.name
+                if not is_key(key):
+                    continue
+                if entry.is_dir():
+                    yield from self._below(key)
+                else:
+                    with suppress(FileNotFoundError):  # deleted since the directory was read
+                        yield _info(key, entry.stat())
+
+    @contextmanager
+    def _staged(self, data: bytes | bytearray | memoryview) -> Iterator[Path]:
+        """A durable file with `data` and a passing name. It is locked while its writer lives."""
+        if self._incoming not in self._durable:
+            self._make_directory(self._incoming)
+            _remove_abandoned(self._incoming)
+        path, file = _create_locked(self._incoming)
+        with file:
+            try:
+                unwritten = memoryview(data).cast("B")
+                while unwritten:
+                    unwritten = unwritten[file.write(unwritten) :]
+                os.fsync(file.fileno())
+                yield path
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _make_directory(self, directory: Path) -> None:
+        """Make the name of `directory` durable, even if another process has just made it."""
+        if directory in self._durable:
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        for made in (directory, *directory.parents):
+            if made == self._root:
+                break
+            _sync_directory(made.parent)
+        self._durable.add(directory)
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        with self._refusals(f"get {key}"):
+            try:
+                yield
+            except _NOTHING_THERE as error:
+                raise NotFoundError(
+                    f"no object {key} in {self._root}", do="check the key, or put it first"
+                ) from error
+
+    @contextmanager
+    def _refusals(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"cannot {action} in {self._root}: {error.strerror or error}",
+                do=_REMEDIES.get(error.errno or 0, "check the path and the disk"),
+            ) from error
+
+
+def _make_root(root: Path) -> None:
+    missing = [each for each in (root, *root.parents) if not each.exists()]
+    root.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _sync_directory(made.parent)
+
+
+def _create_locked(directory: Path) -> tuple[Path, FileIO]:
+    while True:
+        path = directory / secrets.token_hex(16)
+        file = FileIO(path, "x")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return path, file
+        file.close()  # before it was locked, another process took it for abandoned
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove the files whose writers are dead: nobody holds their locks."""
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

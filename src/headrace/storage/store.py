@@ -1,0 +1,161 @@
+"""Objects in an `obstore` store: in memory or on S3."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import MemoryStore, S3Store
+
+from headrace.errors import NotFoundError, StorageError
+from headrace.storage.contract import (
+    ObjectInfo,
+    beyond_end,
+    check_key,
+    check_prefix,
+    check_range,
+    is_key,
+)
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta  # exists in its type stubs only
+
+_WRITER = "headrace-writer"
+
+
+class StoreObjects:
+    """Objects of one store; `url` names it in errors."""
+
+    def __init__(self, url: str, store: MemoryStore | S3Store) -> None:
+        self._url = url
+        self._store = store
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        with self._refusals(f"put {key}"):
+            obstore.put(self._store, check_key(key), _frozen(data))
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
+        # A request whose answer was lost is sent again, and then finds its own object. So each
+        # object says who wrote it.
+        writer = secrets.token_hex(16)
+        with self._refusals(f"put {key}"):
+            try:
+                obstore.put(
+                    self._store,
+                    check_key(key),
+                    _frozen(data),
+                    mode="create",
+                    attributes={_WRITER: writer},
+                )
+            except AlreadyExistsError:
+                return self._writer(key) == writer
+        return True
+
+    def get(self, key: str) -> bytes:
+        with self._refusals(f"get {key}"), self._finding(key):
+            return bytes(obstore.get(self._store, check_key(key)).bytes())
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_range(key, start, length)
+        check_key(key)
+        if length == 0:
+            return b""
+        with self._refusals(f"get {key}"), self._finding(key):
+            try:
+                data = bytes(obstore.get_range(self._store, key, start=start, length=length))
+            except BaseError as error:
+                if not _is_start_beyond_end(error):
+                    raise
+                size = obstore.head(self._store, key)["size"]
+                raise beyond_end(key, start, length, size) from error
+        if len(data) < length:
+            raise beyond_end(key, start, length, start + len(data))
+        return data
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with self._refusals(f"look at {key}"):
+            try:
+                return _info(obstore.head(self._store, check_key(key)))
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
+        prefix = check_prefix(prefix)
+        with self._refusals(f"list {prefix or 'all objects'}"):
+            found = obstore.list(self._store, prefix or None).collect()
+        infos = (_info(meta) for meta in found if is_key(meta["path"]))
+        return sorted(infos, key=lambda info: info.key)
+
+    def delete(self, key: str) -> None:
+        with self._refusals(f"delete {key}"):
+            obstore.delete(self._store, check_key(key))
+
+    def _writer(self, key: str) -> object:
+        try:
+            found = obstore.get(self._store, key, options={"head": True})
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{key} in {self._url} was there and is gone again", do="put it once more"
+            ) from error
+        return found.attributes.get(_WRITER)
+
+    @contextmanager
+    def _finding(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            if _is_bucket_missing(error):
+                raise
+            raise NotFoundError(
+                f"no object {key} in {self._url}", do="check the key, or put it first"
+            ) from error
+
+    @contextmanager
+    def _refusals(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (BaseError, FileNotFoundError) as error:
+            reason, remedy = _explain(error)
+            raise StorageError(f"cannot {action} in {self._url}: {reason}", do=remedy) from error
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    text = str(error)
+    if _is_bucket_missing(error):
+        return "there is no such bucket", "create it, or correct the URL"
+    if "/latest/api/token" in text:  # the last resort: to ask the cloud machine we run on
+        return (
+            "no credentials were found",
+            "give access_key_id and secret_access_key, or set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY",
+        )
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or "403 Forbidden" in text:
+        return "access denied", "check the credentials and what they may do with the bucket"
+    return text.partition("\n")[0], "check that the endpoint is right and reachable, then try again"
+
+
+def _is_bucket_missing(error: Exception) -> bool:
+    return "NoSuchBucket" in str(error)
+
+
+def _is_start_beyond_end(error: Exception) -> bool:
+    """S3 and the memory store each say it in their own words."""
+    return "416 Range Not Satisfiable" in str(error) or "Wanted range starting at" in str(error)
+
+
+def _frozen(data: bytes | bytearray | memoryview) -> bytes:
+    """The memory store keeps what it is given: the caller's later changes must not reach it."""
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
