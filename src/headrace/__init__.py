@@ -1,1 +1,49 @@
 """Exactly-once pipelines on Spark: the public API and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from headrace import errors
+from headrace.errors import HeadraceError
+from headrace.journal.collection import Collection
+from headrace.journal.names import Selector, selector
+from headrace.journal.publisher import Participant, Publisher, Transaction
+from headrace.journal.workspace import Workspace
+from headrace.settings import JournalSettings, LogSettings, ServiceSettings, Settings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Collection",
+    "HeadraceError",
+    "JournalSettings",
+    "LogSettings",
+    "Participant",
+    "Publisher",
+    "Selector",
+    "ServiceSettings",
+    "Settings",
+    "Transaction",
+    "Workspace",
+    "errors",
+    "open",
+    "selector",
+]
+
+
+def open(
+    place: str | Path, *, token: str = "", settings: Settings | None = None, create: bool = True
+) -> Workspace:
+    """Open a workspace: a directory, made if it is not there, or the address of its owner.
+
+    The first process to open a directory owns and serves it; others work through the owner, and
+    one of them takes over when it is gone. `grpc://host:port` reaches an owner on another machine.
+    """
+    settings = settings or Settings()
+    if token:
+        service = msgspec.structs.replace(settings.service, token=token)
+        settings = msgspec.structs.replace(settings, service=service)
+    return Workspace(place, settings, create=create)

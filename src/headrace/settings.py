@@ -30,8 +30,6 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A publisher sends what it buffered for a journal when it has reached this size."""
     transaction_buffer_bytes: int = 4 * MIB
     """A transaction up to this size travels as one message, with its commit."""
-    lease_s: float = 10.0
-    """A remote publisher that was not heard of for this long is rolled back."""
     rewrite_below: float = 0.5
     """A segment whose live share is smaller is rewritten."""
     keeper_interval_s: float = 5.0
@@ -54,7 +52,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 1.0
     """Both sides of an idle conversation speak this often."""
     silence_s: float = 10.0
-    """A peer that was silent for this long counts as lost."""
+    """A peer that was silent for this long counts as lost, and so do the leases it held."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,34 @@
+"""From all frames of a journal to those whose transactions committed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.ids import Producer
+from headrace.journal.contract import Frame
+from headrace.journal.sequencer import Flags, Outcome, Sequence, sequence
+
+
+def committed(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """The frames of one journal's committed documents, at the place of their commit.
+
+    A span that began before the first frame is seen from there on; one that is still open at
+    the last is not seen at all.
+    """
+    states: dict[Producer, Sequence] = {}
+    pending: dict[Producer, list[Frame]] = {}
+    for frame in frames:
+        before = states.get(frame.producer, Sequence())
+        step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
+        states[frame.producer] = step.after
+        match step.outcome:
+            case Outcome.BEGIN | Outcome.EXTEND:
+                pending.setdefault(frame.producer, []).append(frame._replace(skip=step.skip))
+            case Outcome.COMMIT if frame.flags is Flags.OUTSIDE:
+                yield frame._replace(skip=step.skip)
+            case Outcome.COMMIT:
+                yield from pending.pop(frame.producer)
+            case Outcome.ROLLBACK:
+                del pending[frame.producer]
+            case Outcome.DUPLICATE | Outcome.EMPTY:
+                pass

@@ -1,0 +1,165 @@
+"""A process's connection to the journals of a workspace: as its owner, or through it.
+
+The first process to open a directory owns and serves it. The others work through the owner, and
+when it is gone the next call of any of them makes that process the owner, or finds the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import HeadraceError, PeerLostError, StorageError, UsageError, WorkspaceError
+from headrace.journal.contract import Journals
+from headrace.journal.local.journals import LocalJournals
+from headrace.journal.local.keeper import Keeper
+from headrace.journal.local.owner import Owner
+from headrace.journal.messages import JOURNALS
+from headrace.journal.remote import RemoteJournals
+from headrace.journal.service import JournalService
+from headrace.journal.site import OwnerAddress, Site
+from headrace.settings import Settings
+from headrace.transport import Server
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 0.02
+
+
+class Ownership:
+    """Everything that the owner of a workspace runs."""
+
+    def __init__(self, site: Site, settings: Settings) -> None:
+        self._site = site
+        token = settings.service.token or secrets.token_urlsafe(32)
+        service = msgspec.structs.replace(settings.service, token=token)
+        self.owner = Owner(site.root, settings)
+        try:
+            self.keeper = Keeper(self.owner, settings.journal)
+            self._server = Server({JOURNALS: JournalService(self.owner)}, service)
+        except BaseException:
+            self.owner.close()
+            raise
+        self.address = self._server.address
+        self.keeper.start()
+        site.announce(OwnerAddress(self.address, token, os.getpid()))
+
+    def close(self) -> None:
+        self._site.withdraw()
+        self._server.close()
+        try:
+            self.keeper.close()
+        finally:
+            self.owner.close()
+
+
+class Connection:
+    """Hands out the `Journals` to use now; any thread may call."""
+
+    def __init__(self, place: str | Path, settings: Settings, *, create: bool) -> None:
+        self._settings = settings
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._ownership: Ownership | None = None
+        self._site: Site | None = None
+        self._address = ""
+        if isinstance(place, str) and place.startswith(("grpc://", "grpc+tls://")):
+            self._address = place
+        else:
+            self._site = Site(Path(place).absolute())
+            self._site.prepare(create=create)
+        self._journals: Journals = self._attach()
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """What this process runs if it is the owner."""
+        return self._ownership
+
+    def journals(self) -> Journals:
+        if os.getpid() != self._process:
+            raise UsageError(
+                "this workspace was opened before the process forked", do="open it again here"
+            )
+        if self._closed:
+            raise UsageError("the workspace is closed", do="open it again")
+        return self._journals
+
+    def call(self, use: Callable[[Journals], T]) -> T:
+        """Use the journals; if their owner is gone, find the next one and use those.
+
+        Only for what may be done twice.
+        """
+        journals = self.journals()
+        try:
+            return use(journals)
+        except PeerLostError:
+            return use(self.reattach(journals))
+
+    def reattach(self, lost: Journals) -> Journals:
+        """The journals to use instead of those that were lost."""
+        with self._lock:
+            if self._journals is lost and not self._closed:
+                lost.close()
+                self._journals = self._attach()
+            return self.journals()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._journals.close()
+                if self._ownership:
+                    self._ownership.close()
+            finally:
+                if self._site:
+                    self._site.unlock()
+
+    def _attach(self) -> Journals:
+        if self._site is None:
+            return RemoteJournals(self._address, self._settings.service)
+        deadline = time.monotonic() + self._settings.service.silence_s
+        unreachable: HeadraceError | None = None
+        while True:
+            if self._site.try_lock():
+                return self._become_owner(self._site)
+            if owner := self._site.owner():
+                try:
+                    return self._work_through(owner)
+                except PeerLostError as error:
+                    unreachable = error
+            if time.monotonic() > deadline:
+                who = f"process {owner.process}" if owner else "a process"
+                raise WorkspaceError(
+                    f"{self._site.root} is locked by {who}, which cannot be reached"
+                    f" ({unreachable.what if unreachable else 'it has not said where'})",
+                    do="see whether that process is stopped or hangs",
+                )
+            # The owner is starting or ending: neither can be waited for.
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _become_owner(self, site: Site) -> Journals:
+        try:
+            self._ownership = Ownership(site, self._settings)
+        except OSError as error:
+            site.unlock()
+            raise StorageError(
+                f"{site.root}: {error.strerror or error}", do="mend the directory or choose another"
+            ) from error
+        except BaseException:
+            site.unlock()
+            raise
+        return LocalJournals(self._ownership.owner)
+
+    def _work_through(self, owner: OwnerAddress) -> Journals:
+        service = msgspec.structs.replace(self._settings.service, token=owner.token)
+        return RemoteJournals(owner.address, service)

@@ -1,0 +1,167 @@
+"""What a place that keeps journals must do, and the messages it is asked with.
+
+`Journals` is implemented by the owner of a local workspace (`local/`) and by a process that
+works through that owner (`remote`). The messages are what travels between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from headrace.clock import Clock
+from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.names import Selector
+from headrace.journal.records import CollectionPut
+from headrace.journal.sequencer import Flags
+
+NO_HOLDER = Holder(0)
+
+
+class JournalInfo(msgspec.Struct, frozen=True, array_like=True):
+    """One journal at one moment."""
+
+    id: JournalId
+    name: str
+    begin: Offset
+    """The first position that is still kept."""
+    head: Offset
+    """Where the next frame will stand."""
+    frames: int
+
+
+class DocsHead(msgspec.Struct, frozen=True, array_like=True):
+    """A frame to be appended; its body travels beside it."""
+
+    journal: JournalId
+    clock: Clock
+    documents: int
+    schema: int
+    flags: Flags
+
+
+class Prepared(msgspec.Struct, frozen=True, array_like=True):
+    """What a participant hands to the coordinator of its transaction."""
+
+    producer: Producer
+    holder: Holder
+    clock: Clock
+    """Of the ACK that will commit what it wrote."""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    clock: Clock
+    participants: tuple[Prepared, ...] = ()
+    """The winners: every other participant is fenced and rolled back."""
+    payload: bytes = b""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to write as a producer until somebody else is given it."""
+
+    producer: Producer
+    holder: Holder
+    clock: Clock
+    """The greatest that the producer ever used."""
+    payload: bytes = b""
+    """Of the last transaction that committed under the publisher's name."""
+
+
+class Write(msgspec.Struct, frozen=True, tag="write"):
+    """Frames of one producer, and with `commit` the end of its transaction, in one append."""
+
+    producer: Producer
+    holder: Holder
+    docs: tuple[DocsHead, ...] = ()
+    commit: Commit | None = None
+
+
+class Changes(NamedTuple):
+    """What a watch saw since it was last asked."""
+
+    created: list[JournalInfo]
+    deleted: list[JournalId]
+    heads: dict[JournalId, Offset]
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.deleted or self.heads)
+
+
+class Frame(NamedTuple):
+    """A frame as a reader gets it. Its documents are clocked `clock`, `clock + 1`, …"""
+
+    journal: JournalId
+    offset: Offset
+    end: Offset
+    producer: Producer
+    clock: Clock
+    documents: int
+    schema: int
+    flags: Flags
+    body: Any
+    """A buffer with an Arrow IPC record batch; empty for an ACK."""
+    skip: int = 0
+    """How many of its first documents were seen in an earlier frame."""
+    hints: npt.NDArray[np.void] | None = None
+    """Of an ACK: the rows (journal, offset, producer, clock) of the same transaction's others."""
+
+
+class Watch(Protocol):
+    def next(self, timeout_s: float) -> Changes:
+        """What changed since the last call; waits for something to, but not past the time-out.
+
+        The first call returns every journal there is as created.
+        """
+
+    def close(self) -> None: ...
+
+
+class Journals(Protocol):
+    """All methods may be called from any thread. Everything returned is durable."""
+
+    def put_collection(self, collection: CollectionPut) -> CollectionPut:
+        """Create a collection, or bring the existing one to a compatible newer definition."""
+
+    def delete_collection(self, name: str) -> None: ...
+    def collections(self) -> list[CollectionPut]: ...
+    def create_journals(
+        self, collection: str, partitions: Sequence[tuple[str, ...]]
+    ) -> list[JournalInfo]:
+        """The journals of each partition (escaped values); made where they do not exist."""
+
+    def delete_journals(self, names: Sequence[str]) -> None: ...
+    def journals(self, selector: Selector) -> list[JournalInfo]:
+        """Matching journals by name, all as of one moment: no transaction is half in it."""
+
+    def open_publisher(self, name: str) -> Lease:
+        """With a name, its previous holder is fenced and rolled back. Without, a pooled one."""
+
+    def close_publisher(self, producer: Producer, holder: Holder) -> None:
+        """Give a producer back; what it has pending is rolled back."""
+
+    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
+        """Done once the frames are durable and visible. Writes keep their order."""
+
+    def rollback(self, producer: Producer, holder: Holder) -> None: ...
+    def begin(self, producer: Producer, holder: Holder) -> int:
+        """Open the producer's transaction to others; returns what they join."""
+
+    def join(self, transaction: int) -> Lease: ...
+    def prepare(self, prepared: Prepared) -> None:
+        """Hand what a participant wrote to its coordinator, whose lease it now lives by."""
+
+    def was_committed(self, producer: Producer, holder: Holder, clock: Clock) -> bool:
+        """Whether a commit whose answer was lost took place; if not, it never will."""
+
+    def read(
+        self, journal: JournalId, offset: Offset, through: Offset, committed: bool
+    ) -> Iterator[Frame]:
+        """Frames of [offset, through): all of them, or the committed ones with no ACKs."""
+
+    def watch(self, selector: Selector) -> Watch: ...
+    def close(self) -> None: ...

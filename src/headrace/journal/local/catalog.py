@@ -1,0 +1,137 @@
+"""Collections and journals of a workspace: what may be created, changed and deleted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from headrace.errors import ExistsError, NotFoundError
+from headrace.ids import JournalId, Offset
+from headrace.journal.names import JournalName, check_collection_name, parse_journal_name
+from headrace.journal.records import (
+    CollectionDeleted,
+    CollectionPut,
+    JournalsCreated,
+    JournalsDeleted,
+)
+from headrace.journal.schema import deserialize, merge_evolution, serialize
+
+CatalogChange = CollectionPut | CollectionDeleted | JournalsCreated | JournalsDeleted
+
+
+@dataclass(slots=True)
+class JournalState:
+    name: str
+    head: Offset
+
+
+@dataclass(slots=True)
+class Catalog:
+    """Decisions return the changes to make; `apply` makes them."""
+
+    collections: dict[str, CollectionPut] = field(default_factory=dict)
+    journals: dict[JournalId, JournalState] = field(default_factory=dict)
+    by_name: dict[str, JournalId] = field(default_factory=dict)
+    last_journal: int = 0
+
+    def collection(self, name: str) -> CollectionPut:
+        if (found := self.collections.get(name)) is None:
+            raise NotFoundError(
+                f"no collection {name!r}",
+                do="create it with `headrace collections create` or `ws.collection`",
+            )
+        return found
+
+    def journal_id(self, name: str) -> JournalId:
+        if (found := self.by_name.get(name)) is None:
+            raise NotFoundError(f"no journal {name!r}", do="see `headrace journals list`")
+        return found
+
+    def put_collection(self, wanted: CollectionPut) -> list[CatalogChange]:
+        present = self.collections.get(wanted.name)
+        if present is None:
+            check_collection_name(wanted.name)
+            partitions: list[tuple[str, ...]] = [] if wanted.partition_by else [()]
+            return [wanted, *self._missing_journals(wanted, partitions)]
+        for what in ("key", "partition_by", "journals"):
+            old, new = getattr(present, what), getattr(wanted, what)
+            if old != new:
+                raise ExistsError(
+                    f"collection {wanted.name} exists with {what} {_show(old)}, not {_show(new)}",
+                    do="use the same, or another name",
+                )
+        changed = CollectionPut(
+            present.name,
+            _evolved(present, wanted),
+            present.key,
+            present.partition_by,
+            present.journals,
+            wanted.retention_s,
+            wanted.retention_bytes,
+        )
+        return [changed] if changed != present else []
+
+    def delete_collection(self, name: str) -> list[CatalogChange]:
+        self.collection(name)
+        ids = [
+            id
+            for id, journal in self.journals.items()
+            if journal.name.startswith(f"{name}/")
+            and parse_journal_name(journal.name).collection == name
+        ]
+        return [JournalsDeleted(ids), CollectionDeleted(name)]
+
+    def create_journals(
+        self, name: str, partitions: Sequence[tuple[str, ...]]
+    ) -> list[CatalogChange]:
+        return self._missing_journals(self.collection(name), partitions)
+
+    def journal_names(
+        self, collection: CollectionPut, partitions: Iterable[tuple[str, ...]]
+    ) -> list[str]:
+        fields = collection.partition_by
+        return [
+            str(JournalName(collection.name, tuple(zip(fields, values, strict=True)), number))
+            for values, number in product(partitions, range(collection.journals))
+        ]
+
+    def delete_journals(self, names: Iterable[str]) -> list[CatalogChange]:
+        return [JournalsDeleted([self.journal_id(name) for name in names])]
+
+    def apply(self, change: CatalogChange) -> None:
+        match change:
+            case CollectionPut():
+                self.collections[change.name] = change
+            case CollectionDeleted():
+                self.collections.pop(change.name, None)
+            case JournalsCreated():
+                for id, name in change.journals:
+                    self.journals[id] = JournalState(name, Offset(0))
+                    self.by_name[name] = id
+                    self.last_journal = max(self.last_journal, id)
+            case JournalsDeleted():
+                for id in change.journals:
+                    if gone := self.journals.pop(id, None):
+                        del self.by_name[gone.name]
+
+    def _missing_journals(
+        self, collection: CollectionPut, partitions: Sequence[tuple[str, ...]]
+    ) -> list[CatalogChange]:
+        names = dict.fromkeys(self.journal_names(collection, partitions))
+        missing = [name for name in names if name not in self.by_name]
+        first = self.last_journal + 1
+        made = [(JournalId(id), name) for id, name in enumerate(missing, first)]
+        return [JournalsCreated(made)] if made else []
+
+
+def _evolved(present: CollectionPut, wanted: CollectionPut) -> tuple[bytes, ...]:
+    newest = deserialize(present.schemas[-1])
+    merged = merge_evolution(newest, deserialize(wanted.schemas[-1]))
+    if merged.equals(newest):
+        return present.schemas
+    return (*present.schemas, serialize(merged))
+
+
+def _show(value: object) -> str:
+    return ", ".join(value) or "none" if isinstance(value, tuple) else str(value)

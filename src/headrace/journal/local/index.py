@@ -1,0 +1,198 @@
+"""Where the frames of each journal are in the log: what readers can see.
+
+A journal costs one small object; its arrays are its own once it has frames. An entry is the frame's
+offset in the journal, the position of its record in the log, the greatest clock up to it, and
+which row of the record it is if the record is an `Acks` table.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from sys import intern
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundError
+from headrace.ids import JournalId, Offset
+from headrace.journal import records
+from headrace.journal.contract import JournalInfo
+from headrace.journal.names import parse_journal_name
+from headrace.journal.records import (
+    Acks,
+    CollectionDeleted,
+    CollectionPut,
+    Docs,
+    JournalsCreated,
+    JournalsDeleted,
+    Record,
+    Trimmed,
+)
+
+DOCS_ROW = (1 << 32) - 1
+"""The row of an entry that is not a row of an `Acks` table."""
+
+
+_NONE: array[int] = array("Q")
+_NO_ROWS: array[int] = array("I")
+
+
+class Entry(NamedTuple):
+    offset: Offset
+    end: Offset
+    position: int
+    row: int
+
+
+class JournalIndex:
+    __slots__ = (
+        "begin",
+        "clocks",
+        "collection",
+        "head",
+        "id",
+        "name",
+        "offsets",
+        "positions",
+        "rows",
+    )
+
+    def __init__(self, id: JournalId, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.collection = intern(parse_journal_name(name).collection)
+        self.begin = Offset(0)
+        self.head = Offset(0)
+        self.offsets = _NONE
+        self.positions = _NONE
+        self.clocks = _NONE
+        self.rows = _NO_ROWS
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def info(self) -> JournalInfo:
+        return JournalInfo(self.id, self.name, self.begin, self.head, len(self))
+
+    def add(self, offset: int, end: int, position: int, clock: int, row: int) -> None:
+        if self.offsets is _NONE:
+            self.offsets, self.positions, self.clocks = array("Q"), array("Q"), array("Q")
+            self.rows = array("I")
+        self.offsets.append(offset)
+        self.positions.append(position)
+        self.clocks.append(max(clock, self.clocks[-1]) if self.clocks else clock)
+        self.rows.append(row)
+        self.head = Offset(end)
+
+    def move(self, offset: int, position: int, row: int) -> None:
+        """The frame at `offset` has a copy at `position`; forgotten frames stay forgotten."""
+        at = bisect_left(self.offsets, offset)
+        if at < len(self.offsets) and self.offsets[at] == offset:
+            self.positions[at] = position
+            self.rows[at] = row
+
+    def trim(self, begin: Offset) -> None:
+        if begin <= self.begin:
+            return
+        self.begin = begin
+        gone = bisect_left(self.offsets, begin)
+        del self.offsets[:gone]
+        del self.positions[:gone]
+        del self.clocks[:gone]
+        del self.rows[:gone]
+
+    def entries(self, offset: Offset, through: Offset, most: int) -> list[Entry]:
+        """Up to `most` entries of [offset, through), from the first frame at or after offset."""
+        first = bisect_left(self.offsets, offset)
+        last = min(bisect_left(self.offsets, through), first + most)
+        offsets = self.offsets[first : last + 1].tolist()
+        if len(offsets) == last - first:
+            offsets.append(self.head)
+        return [
+            Entry(Offset(offsets[i]), Offset(offsets[i + 1]), position, row)
+            for i, (position, row) in enumerate(
+                zip(self.positions[first:last], self.rows[first:last], strict=True)
+            )
+        ]
+
+    def check_readable(self, offset: Offset, through: Offset) -> None:
+        if offset < self.begin:
+            raise BehindRetentionError(
+                f"{self.name}: offset {offset} was removed by retention; it begins at {self.begin}",
+                do=f"read from {self.begin} and accept the gap, or restore from a copy",
+            )
+        if max(offset, through) > self.head:
+            raise AheadOfHeadError(
+                f"{self.name}: offset {max(offset, through)} is beyond its head {self.head}",
+                do="it belongs to another incarnation of the journal; start again from its begin",
+            )
+
+
+class Index:
+    """Every journal's index. Changed only by records that are synced, in log order."""
+
+    def __init__(self) -> None:
+        self.journals: dict[JournalId, JournalIndex] = {}
+        self.collections: dict[str, CollectionPut] = {}
+
+    def journal(self, id: JournalId) -> JournalIndex:
+        if (found := self.journals.get(id)) is None:
+            raise NotFoundError(f"journal {id} is gone", do="it was deleted; list journals again")
+        return found
+
+    def apply(self, record: Record, position: int, body_bytes: int) -> Iterable[JournalIndex]:
+        """Take over a synced record; returns the journals whose head moved."""
+        match record:
+            case Docs():
+                return self._apply_docs(record, position, body_bytes)
+            case Acks():
+                return list(self._apply_acks(record, position))
+            case CollectionPut():
+                self.collections[record.name] = record
+            case CollectionDeleted():
+                self.collections.pop(record.name, None)
+            case JournalsCreated():
+                for id, name in record.journals:
+                    self.journals[id] = JournalIndex(id, name)
+            case JournalsDeleted():
+                for id in record.journals:
+                    self.journals.pop(id, None)
+            case Trimmed():
+                for id, begin in record.begins:
+                    if journal := self.journals.get(id):
+                        journal.trim(begin)
+        return ()
+
+    def _apply_docs(self, docs: Docs, position: int, body_bytes: int) -> tuple[JournalIndex, ...]:
+        if (journal := self.journals.get(docs.journal)) is None:
+            return ()
+        if docs.moved:
+            journal.move(docs.offset, position, DOCS_ROW)
+            return ()
+        end = docs.offset + records.docs_bytes(body_bytes)
+        newest = docs.clock + docs.documents - 1
+        journal.add(docs.offset, end, position, newest, DOCS_ROW)
+        return (journal,)
+
+    def _apply_acks(self, acks: Acks, position: int) -> Iterator[JournalIndex]:
+        for row, (id, offset, _, clock) in enumerate(acks.rows.tolist()):
+            if (journal := self.journals.get(id)) is None:
+                continue
+            if acks.moved:
+                journal.move(offset, position, row)
+            else:
+                journal.add(offset, offset + records.ACK_BYTES, position, clock, row)
+                yield journal
+
+    def live_bytes(self, bases: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """How many bytes of each log segment journals still hold."""
+        held = [journal for journal in self.journals.values() if len(journal)]
+        offsets = np.frombuffer(b"".join(j.offsets.tobytes() for j in held), np.uint64)
+        positions = np.frombuffer(b"".join(j.positions.tobytes() for j in held), np.uint64)
+        ends = np.roll(offsets, -1)
+        ends[np.cumsum([len(j) for j in held], dtype=np.intp) - 1] = [j.head for j in held]
+        segments = np.searchsorted(bases, positions, "right") - 1
+        return np.bincount(segments, ends - offsets, len(bases)).astype(np.int64)

@@ -1,0 +1,115 @@
+"""The `Journals` that each client of an owner uses."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from headrace.clock import Clock
+from headrace.ids import Holder, JournalId, Offset, Producer, new_producer
+from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write
+from headrace.journal.local.catalog import CatalogChange
+from headrace.journal.local.owner import Owner
+from headrace.journal.local.state import Client, OwnerState
+from headrace.journal.local.watching import LocalWatch
+from headrace.journal.names import Selector
+from headrace.journal.records import CollectionPut, Record
+
+OWNER: Client = 0
+
+
+class LocalJournals:
+    """`Journals` for one client of an owner in this process."""
+
+    def __init__(self, owner: Owner, client: Client = OWNER) -> None:
+        self._owner = owner
+        self._client = client
+
+    def put_collection(self, collection: CollectionPut) -> CollectionPut:
+        def decision(state: OwnerState) -> tuple[list[Record], CollectionPut]:
+            made = state.change_catalog(state.catalog.put_collection(collection))
+            return made, state.catalog.collection(collection.name)
+
+        return self._owner.decide(decision)
+
+    def delete_collection(self, name: str) -> None:
+        self._change(lambda state: state.catalog.delete_collection(name))
+
+    def collections(self) -> list[CollectionPut]:
+        return self._owner.collections()
+
+    def create_journals(
+        self, collection: str, partitions: Sequence[tuple[str, ...]]
+    ) -> list[JournalInfo]:
+        def decision(state: OwnerState) -> tuple[list[Record], list[str]]:
+            made = state.change_catalog(state.catalog.create_journals(collection, partitions))
+            definition = state.catalog.collection(collection)
+            return made, state.catalog.journal_names(definition, partitions)
+
+        return self._owner.journals_named(self._owner.decide(decision))
+
+    def delete_journals(self, names: Sequence[str]) -> None:
+        self._change(lambda state: state.catalog.delete_journals(names))
+
+    def journals(self, selector: Selector) -> list[JournalInfo]:
+        return self._owner.journals(selector)
+
+    def open_publisher(self, name: str) -> Lease:
+        return self._owner.decide(
+            lambda state: state.open_publisher(self._client, name, new_producer())
+        )
+
+    def close_publisher(self, producer: Producer, holder: Holder) -> None:
+        self._owner.decide(
+            lambda state: (state.close_publisher(self._client, producer, holder), None)
+        )
+
+    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
+        return self._owner.write(self._client, write, bodies)
+
+    def rollback(self, producer: Producer, holder: Holder) -> None:
+        self._owner.decide(lambda state: (state.rollback(self._client, producer, holder), None))
+
+    def begin(self, producer: Producer, holder: Holder) -> int:
+        transaction = secrets.randbits(63)
+
+        def decision(state: OwnerState) -> tuple[list[Record], int]:
+            state.begin(self._client, producer, holder, transaction)
+            return [], transaction
+
+        return self._owner.decide(decision)
+
+    def join(self, transaction: int) -> Lease:
+        return self._owner.decide(
+            lambda state: ([], state.join(self._client, transaction, new_producer()))
+        )
+
+    def prepare(self, prepared: Prepared) -> None:
+        def decision(state: OwnerState) -> tuple[list[Record], None]:
+            state.prepare(self._client, prepared)
+            return [], None
+
+        self._owner.decide(decision)
+
+    def was_committed(self, producer: Producer, holder: Holder, clock: Clock) -> bool:
+        return self._owner.decide(lambda state: state.was_committed(producer, holder, clock))
+
+    def read(
+        self, journal: JournalId, offset: Offset, through: Offset, committed: bool
+    ) -> Iterator[Frame]:
+        return self._owner.read(journal, offset, through, committed)
+
+    def watch(self, selector: Selector) -> LocalWatch:
+        return self._owner.watch(selector)
+
+    def lost(self) -> None:
+        """End every lease of this client: what it had pending is rolled back."""
+        self._owner.decide(lambda state: (state.client_lost(self._client), None))
+
+    def close(self) -> None:
+        self.lost()
+
+    def _change(self, changes: Callable[[OwnerState], Iterable[CatalogChange]]) -> None:
+        self._owner.decide(lambda state: (state.change_catalog(changes(state)), None))

@@ -1,0 +1,266 @@
+"""The owner of a workspace's journals: one log, one state, one index.
+
+Two locks, taken in this order. `_planning` covers a decision and the queueing of its records, so
+the log has them in the order they were decided in. `_view` covers what readers see, and is taken
+by the log's writer thread when records are synced: nothing may wait for the log while it holds it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.errors import DataError, HeadraceError, NotFoundError
+from headrace.ids import JournalId, Offset
+from headrace.journal import records
+from headrace.journal.committed import committed
+from headrace.journal.contract import Frame, JournalInfo, Write
+from headrace.journal.local.index import DOCS_ROW, Entry, Index
+from headrace.journal.local.snapshot import SnapshotFiles, capture
+from headrace.journal.local.state import Client, OwnerState
+from headrace.journal.local.watching import LocalWatch
+from headrace.journal.names import Selector, parse_journal_name
+from headrace.journal.records import (
+    Acks,
+    CollectionPut,
+    Docs,
+    JournalsCreated,
+    JournalsDeleted,
+    Record,
+)
+from headrace.journal.sequencer import Flags
+from headrace.log import Directory, Log
+from headrace.settings import Settings
+
+Reply = TypeVar("Reply")
+
+_ENTRIES_AT_ONCE = 256
+
+
+class Owner:
+    """What `LocalJournals` of every client call. The workspace sees to it that there is one."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self.log = Log(Directory(root / "log"), settings.log)
+        self.snapshots = SnapshotFiles(root / "index")
+        self._planning = threading.Lock()
+        self._view = threading.Lock()
+        self._watches: list[LocalWatch] = []
+        try:
+            self._state, self._index = self._recover()
+            self.decide(lambda state: (state.roll_back_all(), None))
+        except BaseException:
+            self.log.close()
+            raise
+
+    def _recover(self) -> tuple[OwnerState, Index]:
+        position, state, index = self.snapshots.load(self._log_is_whole())
+        if position > self.log.synced_end:
+            raise DataError(
+                f"the log ends at {self.log.synced_end}, before the snapshot at {position}",
+                do="restore the log's newest segment from a backup",
+            )
+        for at, payload in self.log.scan(position):
+            record, body = records.decode(payload)
+            state.apply(record, len(body))
+            index.apply(record, at, len(body))
+        return state, index
+
+    def _log_is_whole(self) -> bool:
+        segments = self.log.segments()
+        follows = all(before.end == after.base for before, after in pairwise(segments))
+        return follows and (not segments or segments[0].base == 0)
+
+    # -- deciding --------------------------------------------------------------------------
+
+    def decide(self, decision: Callable[[OwnerState], tuple[list[Record], Reply]]) -> Reply:
+        """Take a decision and return its reply once its records are durable and visible."""
+        with self._planning:
+            made, reply = decision(self._state)
+            done = self._queue(made)
+        done.result()
+        return reply
+
+    def write(self, client: Client, write: Write, bodies: Sequence[Any]) -> Future[None]:
+        """Refusing any part ends the producer's lease: what follows it in a pipeline fails too."""
+        with self._planning:
+            try:
+                made = self._state.write(client, write, [len(body) for body in bodies])
+            except HeadraceError:
+                self._queue(self._state.give_up(client, write.producer, write.holder))
+                raise
+            return self._queue(made, bodies)
+
+    def write_moved(self, payloads: Sequence[memoryview]) -> None:
+        """Append copies of records, and return once they have taken the originals' place."""
+        copies = [records.moved_copy(payload) for payload in payloads]
+        entries = [(record, len(body)) for record, _, body in copies]
+        with self._planning:
+            done = self._append(entries, [(head, body) for _, head, body in copies])
+        done.result()
+
+    def _queue(self, made: Sequence[Record], bodies: Sequence[Any] = ()) -> Future[None]:
+        entries, payloads = [], []
+        remaining = iter(bodies)
+        for record in made:
+            body = next(remaining) if isinstance(record, Docs) else b""
+            entries.append((record, len(body)))
+            payloads.append((records.encode(record), body))
+        return self._append(entries, payloads)
+
+    def _append(
+        self, entries: Sequence[tuple[Record, int]], payloads: Sequence[Sequence[Any]]
+    ) -> Future[None]:
+        """Even with nothing to append, done only when everything queued before is synced."""
+        done: Future[None] = Future()
+
+        placed = threading.Lock()
+        positions: list[int] = []
+
+        def synced(error: HeadraceError | None) -> None:
+            if error:
+                done.set_exception(error)
+                return
+            with placed, self._view:
+                for (record, body_bytes), position in zip(entries, positions, strict=True):
+                    self._show(record, position, body_bytes)
+            done.set_result(None)
+
+        if payloads or self.log.pending:
+            with placed:
+                positions += self.log.append(payloads, synced)
+        else:
+            done.set_result(None)
+        return done
+
+    def _show(self, record: Record, position: int, body_bytes: int) -> None:
+        moved = self._index.apply(record, position, body_bytes)
+        if not self._watches:
+            return
+        self._watches = [watch for watch in self._watches if not watch.closed]
+        for watch in self._watches:
+            if moved:
+                watch.moved({journal.id: journal.head for journal in moved})
+            elif isinstance(record, JournalsCreated):
+                watch.created(self._index.journals[id] for id, _ in record.journals)
+            elif isinstance(record, JournalsDeleted):
+                watch.deleted(record.journals)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def collections(self) -> list[CollectionPut]:
+        with self._view:
+            return sorted(self._index.collections.values(), key=lambda c: c.name)
+
+    def journals(self, selector: Selector) -> list[JournalInfo]:
+        wanted = selector.collection
+        with self._view:
+            found = [
+                journal.info()
+                for journal in self._index.journals.values()
+                if not wanted or journal.collection == wanted
+            ]
+        if selector.include or selector.exclude:
+            found = [info for info in found if selector.matches(parse_journal_name(info.name))]
+        return sorted(found, key=lambda info: info.name)
+
+    def journals_named(self, names: Sequence[str]) -> list[JournalInfo]:
+        with self._planning:
+            ids = [self._state.catalog.journal_id(name) for name in names]
+        with self._view:
+            return [self._index.journal(id).info() for id in ids]
+
+    def read(
+        self, journal: JournalId, offset: Offset, through: Offset, only_committed: bool
+    ) -> Iterator[Frame]:
+        with self._view:
+            self._index.journal(journal).check_readable(offset, through)
+        frames = self._frames(journal, offset, through)
+        return committed(frames) if only_committed else frames
+
+    def _frames(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Frame]:
+        while offset < through:
+            with self._view:
+                index = self._index.journal(journal)
+                index.check_readable(offset, through)
+                entries = index.entries(offset, through, _ENTRIES_AT_ONCE)
+            if not entries:
+                return
+            try:
+                for entry in entries:
+                    yield self._frame(journal, entry)
+                    offset = entry.end
+            except _SegmentGoneError:
+                continue
+
+    def _frame(self, journal: JournalId, entry: Entry) -> Frame:
+        try:
+            payload = self.log.read(entry.position)
+        except NotFoundError as error:
+            raise _SegmentGoneError from error
+        record, body = records.decode(payload)
+        if isinstance(record, Docs) and entry.row == DOCS_ROW:
+            return Frame(
+                journal,
+                entry.offset,
+                entry.end,
+                record.producer,
+                record.clock,
+                record.documents,
+                record.schema,
+                record.flags,
+                body,
+            )
+        if not isinstance(record, Acks):
+            raise DataError(
+                f"the index of journal {journal} points at something else at {entry.position}",
+                do="remove the newest index snapshot and open the workspace again",
+            )
+        _, _, producer, clock = record.rows[entry.row].tolist()
+        hints = record.rows[[row for row in range(len(record.rows)) if row != entry.row]]
+        return Frame(
+            journal, entry.offset, entry.end, producer, clock, 0, 0, Flags.ACK, b"", hints=hints
+        )
+
+    def watch(self, selector: Selector) -> LocalWatch:
+        watch = LocalWatch(self._view, selector)
+        with self._view:
+            watch.created(self._index.journals.values())
+            self._watches.append(watch)
+        return watch
+
+    # -- keeping ---------------------------------------------------------------------------
+
+    def trim(self, begins: Sequence[tuple[JournalId, Offset]]) -> None:
+        self.decide(lambda state: (state.trim(begins), None))
+
+    def with_index(self, use: Callable[[Index], Reply]) -> Reply:
+        """Run `use` while the index stands still; it must not wait for anything."""
+        with self._view:
+            return use(self._index)
+
+    def save_snapshot(self) -> int:
+        """Hold writers for a moment, so that state and index both stand at the log's end."""
+        with self._planning:
+            self._queue(()).result()
+            with self._view:
+                position = self.log.synced_end
+                data = capture(position, self._state, self._index)
+        self.snapshots.save(position, data)
+        return len(data)
+
+    def close(self) -> None:
+        with self._view:
+            watches, self._watches = self._watches, []
+        for watch in watches:
+            watch.close()
+        with self._planning:
+            self.log.close()
+
+
+class _SegmentGoneError(Exception):
+    """The frame was rewritten elsewhere since it was looked up."""

@@ -1,0 +1,179 @@
+"""Snapshots of state and index: opening a workspace replays the log from the newest one only.
+
+A snapshot is written whole under a temporary name, synced and renamed. The newest two are kept,
+and a log segment is dropped only once both cover it: if one cannot be read, the other and the log
+after it still say everything.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import deque
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from headrace.clock import Clock
+from headrace.errors import DataError, VersionError
+from headrace.ids import JournalId, Offset, Producer
+from headrace.journal.local.catalog import Catalog, JournalState
+from headrace.journal.local.index import Index, JournalIndex
+from headrace.journal.local.state import (
+    COMMITS_REMEMBERED,
+    OwnerState,
+    ProducerState,
+    PublisherState,
+)
+from headrace.journal.records import CollectionPut
+
+_SUFFIX = ".snapshot"
+_KEPT = 2
+_FORMAT = 1
+
+
+class _Journal(msgspec.Struct, array_like=True):
+    id: JournalId
+    name: str
+    begin: Offset
+    head: Offset
+    frames: int
+
+
+class _Producer(msgspec.Struct, array_like=True):
+    producer: Producer
+    last_clock: Clock
+    commits: list[Clock]
+    spans: dict[JournalId, Offset]
+    name: str
+
+
+class _Image(msgspec.Struct):
+    format: int
+    position: int
+    collections: list[CollectionPut]
+    journals: list[_Journal]
+    last_journal: int
+    last_holder: int
+    producers: list[_Producer]
+    publishers: dict[str, tuple[Producer, bytes]]
+    offsets: bytes
+    positions: bytes
+    clocks: bytes
+    rows: bytes
+
+
+def capture(position: int, state: OwnerState, index: Index) -> bytes:
+    """Everything that the log below `position` says, as it is now: nothing may be in flight."""
+    journals = list(index.journals.values())
+    image = _Image(
+        format=_FORMAT,
+        position=position,
+        collections=list(index.collections.values()),
+        journals=[_Journal(j.id, j.name, j.begin, j.head, len(j)) for j in journals],
+        last_journal=state.catalog.last_journal,
+        last_holder=state.last_holder,
+        producers=[
+            _Producer(producer, p.last_clock, list(p.commits), p.spans, p.name)
+            for producer, p in state.producers.items()
+        ],
+        publishers={name: (p.producer, p.payload) for name, p in state.publishers.items()},
+        offsets=b"".join(j.offsets.tobytes() for j in journals),
+        positions=b"".join(j.positions.tobytes() for j in journals),
+        clocks=b"".join(j.clocks.tobytes() for j in journals),
+        rows=b"".join(j.rows.tobytes() for j in journals),
+    )
+    data = msgspec.msgpack.encode(image)
+    return xxhash.xxh3_64_digest(data) + data
+
+
+def restore(data: bytes) -> tuple[int, OwnerState, Index]:
+    """The position to replay from, and what was there."""
+    if xxhash.xxh3_64_digest(memoryview(data)[8:]) != data[:8]:
+        raise DataError("the snapshot is damaged", do="remove it: the one before will be used")
+    image = msgspec.msgpack.decode(memoryview(data)[8:], type=_Image)
+    if image.format > _FORMAT:
+        raise VersionError(f"snapshot format {image.format}", do="use a newer Headrace")
+    catalog = Catalog(
+        {c.name: c for c in image.collections},
+        {j.id: JournalState(j.name, j.head) for j in image.journals},
+        {j.name: j.id for j in image.journals},
+        image.last_journal,
+    )
+    state = OwnerState(catalog, last_holder=image.last_holder)
+    for p in image.producers:
+        commits = deque(p.commits, maxlen=COMMITS_REMEMBERED)
+        state.producers[p.producer] = ProducerState(p.last_clock, commits, p.spans, p.name)
+    state.publishers = {n: PublisherState(*p) for n, p in image.publishers.items()}
+    return image.position, state, _restore_index(image)
+
+
+def _restore_index(image: _Image) -> Index:
+    index = Index()
+    index.collections = {c.name: c for c in image.collections}
+    at = 0
+    for j in image.journals:
+        journal = index.journals[j.id] = JournalIndex(j.id, j.name)
+        journal.begin, journal.head = j.begin, j.head
+        if j.frames:
+            end = at + j.frames
+            journal.offsets = array("Q", image.offsets[at * 8 : end * 8])
+            journal.positions = array("Q", image.positions[at * 8 : end * 8])
+            journal.clocks = array("Q", image.clocks[at * 8 : end * 8])
+            journal.rows = array("I", image.rows[at * 4 : end * 4])
+            at = end
+    return index
+
+
+class SnapshotFiles:
+    """The snapshots of one workspace."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    def positions(self) -> list[int]:
+        """Of the snapshots there are, oldest first."""
+        return sorted(int(p.stem) for p in self._root.glob(f"*{_SUFFIX}"))
+
+    def covered(self) -> int:
+        """Every kept snapshot says what the log below this position said."""
+        positions = self.positions()
+        return positions[0] if len(positions) >= _KEPT else 0
+
+    def save(self, position: int, data: bytes) -> None:
+        temporary = self._root / f"{position:020d}.writing"
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self._path(position))
+        self._sync()
+        for old in self.positions()[:-_KEPT]:
+            self._path(old).unlink()
+
+    def load(self, log_is_whole: bool) -> tuple[int, OwnerState, Index]:
+        """The newest readable snapshot; none is needed while the log has lost no segment."""
+        problems = []
+        for position in reversed(self.positions()):
+            try:
+                return restore(self._path(position).read_bytes())
+            except (DataError, msgspec.DecodeError) as error:
+                problems.append(f"{self._path(position)}: {error}")
+        if not log_is_whole:
+            raise DataError(
+                f"{self._root}: no snapshot of the index can be read ({'; '.join(problems)})",
+                do="restore one of these files from a backup",
+            )
+        return 0, OwnerState(), Index()
+
+    def _path(self, position: int) -> Path:
+        return self._root / f"{position:020d}{_SUFFIX}"
+
+    def _sync(self) -> None:
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,352 @@
+"""What the owner of a workspace decides about producers and transactions. Pure.
+
+A request is checked, then turned into log records; `apply` alone changes what is durable, and
+replaying the log after a crash applies the same records. They are applied when they are queued,
+before they are synced: if the sync fails nothing more is accepted, and the state is built again
+from what the disk has.
+
+Leases and open transactions are not durable. They end with their owner, and a new owner rolls
+back every span that it finds open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.clock import ZERO, Clock
+from headrace.errors import FencedError, NotFoundError, ProtocolError
+from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
+from headrace.journal import records
+from headrace.journal.contract import NO_HOLDER, Commit, Lease, Prepared, Write
+from headrace.journal.local.catalog import Catalog, CatalogChange
+from headrace.journal.records import Acks, Docs, JournalsDeleted, PublisherOpened, Record, Trimmed
+from headrace.journal.sequencer import Flags
+
+Client = int
+"""A conversation with the owner; 0 is the owner's own process."""
+
+NOBODY: Client = -1
+COMMITS_REMEMBERED = 64
+
+
+@dataclass(slots=True)
+class ProducerState:
+    last_clock: Clock = ZERO
+    commits: deque[Clock] = field(default_factory=lambda: deque(maxlen=COMMITS_REMEMBERED))
+    """The clocks of its latest ACKs: tells a client whose answer was lost what became of it."""
+    spans: dict[JournalId, Offset] = field(default_factory=dict)
+    """Where in each journal its open span begins."""
+    name: str = ""
+    client: Client = NOBODY
+    holder: Holder = NO_HOLDER
+    transaction: int = 0
+    """The one it coordinates or joined; 0 for none."""
+    prepared: Prepared | None = None
+
+
+@dataclass(slots=True)
+class PublisherState:
+    producer: Producer
+    payload: bytes = b""
+
+
+@dataclass(slots=True)
+class Transaction:
+    coordinator: Producer
+    participants: set[Producer] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class OwnerState:
+    """Every method that returns records has applied them; they are to be logged in that order."""
+
+    catalog: Catalog = field(default_factory=Catalog)
+    producers: dict[Producer, ProducerState] = field(default_factory=dict)
+    publishers: dict[str, PublisherState] = field(default_factory=dict)
+    last_holder: int = 0
+    idle: deque[Producer] = field(default_factory=deque)
+    """Anonymous producers that nobody holds; the one that rested longest is given out first."""
+    transactions: dict[int, Transaction] = field(default_factory=dict)
+
+    def change_catalog(self, changes: Iterable[CatalogChange]) -> list[Record]:
+        return [self._apply(change) for change in changes]
+
+    def trim(self, begins: Iterable[tuple[JournalId, Offset]]) -> list[Record]:
+        """Let journals begin later, but never inside a span that is still open."""
+        open_since: dict[JournalId, Offset] = {}
+        for producer in self.producers.values():
+            for journal, begin in producer.spans.items():
+                open_since[journal] = min(begin, open_since.get(journal, begin))
+        kept = [
+            (journal, min(begin, open_since.get(journal, begin)))
+            for journal, begin in begins
+            if journal in self.catalog.journals
+        ]
+        return [self._apply(Trimmed(kept))] if kept else []
+
+    def open_publisher(
+        self, client: Client, name: str, fresh: Producer
+    ) -> tuple[list[Record], Lease]:
+        """`fresh` is a random producer, used where no known one will do."""
+        if not name:
+            return [], self._lease(client, self.idle.popleft() if self.idle else fresh)
+        known = self.publishers.get(name) or PublisherState(fresh)
+        made = self._end(known.producer) if known.producer in self.producers else []
+        lease = self._lease(client, known.producer)
+        made.append(self._apply(PublisherOpened(name, lease.producer, lease.holder)))
+        return made, Lease(lease.producer, lease.holder, lease.clock, known.payload)
+
+    def close_publisher(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
+        self._held(client, producer, holder)
+        return self._end(producer)
+
+    def give_up(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
+        """As `close_publisher`, if it is still this client's."""
+        state = self.producers.get(producer)
+        held = state is not None and (state.client, state.holder) == (client, holder)
+        return self._end(producer) if held else []
+
+    def client_lost(self, client: Client) -> list[Record]:
+        """Roll back and fence everything that lives by this client."""
+        lost = [p for p, state in self.producers.items() if state.client == client]
+        return [record for producer in lost for record in self._end(producer)]
+
+    def roll_back_all(self) -> list[Record]:
+        """What a new owner begins with: no span of an earlier time stays open."""
+        self.idle = deque(p for p, state in self.producers.items() if not state.name)
+        return self._roll_back(self.producers)
+
+    def write(self, client: Client, write: Write, bodies_bytes: Sequence[int]) -> list[Record]:
+        """The records of a write, all or nothing; body i belongs to the i-th Docs record."""
+        state = self._held(client, write.producer, write.holder)
+        self._check_docs(write, state)
+        if write.commit:
+            self._check_participants(write.commit, state)
+        made: list[Record] = []
+        for head, body_bytes in zip(write.docs, bodies_bytes, strict=True):
+            docs = Docs(
+                head.journal,
+                self.catalog.journals[head.journal].head,
+                write.producer,
+                head.clock,
+                head.documents,
+                head.schema,
+                head.flags,
+            )
+            made.append(self._apply(docs, body_bytes))
+        if write.commit:
+            made += self._commit(write.producer, write.commit, state)
+        return made
+
+    def rollback(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
+        state = self._held(client, producer, holder)
+        return self._roll_back([producer]) + self._end_participants(state)
+
+    def begin(self, client: Client, producer: Producer, holder: Holder, transaction: int) -> None:
+        """`transaction` is a random number that nobody can guess."""
+        state = self._held(client, producer, holder)
+        if state.transaction:
+            raise ProtocolError("a transaction is open already", do="commit or roll it back")
+        state.transaction = transaction
+        self.transactions[transaction] = Transaction(producer)
+
+    def join(self, client: Client, transaction: int, fresh: Producer) -> Lease:
+        if (joined := self.transactions.get(transaction)) is None:
+            raise FencedError(
+                "the transaction to join has ended", do="run this part again in a new one"
+            )
+        lease = self._lease(client, self.idle.popleft() if self.idle else fresh)
+        self.producers[lease.producer].transaction = transaction
+        joined.participants.add(lease.producer)
+        return lease
+
+    def prepare(self, client: Client, prepared: Prepared) -> None:
+        state = self._held(client, prepared.producer, prepared.holder)
+        transaction = self.transactions.get(state.transaction)
+        if transaction is None or prepared.clock <= state.last_clock or state.prepared:
+            raise ProtocolError(
+                f"publisher {format_producer(prepared.producer)} cannot prepare",
+                do="join a transaction first, prepare once, with a clock above what was written",
+            )
+        state.prepared = prepared
+        state.client = self.producers[transaction.coordinator].client
+
+    def was_committed(
+        self, producer: Producer, holder: Holder, clock: Clock
+    ) -> tuple[list[Record], bool]:
+        """Fences that holder first, so that the answer cannot change afterwards."""
+        state = self.producers.get(producer)
+        if state is None:
+            return [], False
+        made = self._end(producer) if state.holder == holder else []
+        if len(state.commits) == COMMITS_REMEMBERED and state.commits[0] > clock:
+            raise ProtocolError(
+                f"producer {format_producer(producer)} has committed too often since to tell"
+                f" whether it committed {clock}",
+                do="read back what the transaction wrote",
+            )
+        return made, clock in state.commits
+
+    def _check_docs(self, write: Write, state: ProducerState) -> None:
+        who = format_producer(write.producer)
+        if state.prepared:
+            raise ProtocolError(
+                f"publisher {who} has prepared its transaction",
+                do="a participant writes before it prepares",
+            )
+        last = state.last_clock
+        spans = set(state.spans)
+        for head in write.docs:
+            if (journal := self.catalog.journals.get(head.journal)) is None:
+                raise NotFoundError(
+                    f"journal {head.journal} is gone",
+                    do="it was deleted while you wrote to it; open the collection again",
+                )
+            if head.clock <= last or head.documents < 1 or head.flags is Flags.ACK:
+                raise ProtocolError(
+                    f"publisher {who} wrote {head.documents} documents of clock {head.clock}"
+                    f" after {last} to {journal.name}",
+                    do="clocks of a producer must ascend, and a frame must hold documents",
+                )
+            if head.flags is Flags.CONTINUE:
+                spans.add(head.journal)
+            elif head.journal in spans:
+                raise ProtocolError(
+                    f"publisher {who} wrote outside its open transaction to {journal.name}",
+                    do="commit or roll back first",
+                )
+            last = Clock(head.clock + head.documents - 1)
+        if write.commit and write.commit.clock <= last:
+            raise ProtocolError(
+                f"publisher {who} acknowledges {write.commit.clock} after writing {last}",
+                do="clocks of a producer must ascend",
+            )
+
+    def _check_participants(self, commit: Commit, coordinator: ProducerState) -> None:
+        transaction = self.transactions.get(coordinator.transaction)
+        joined = transaction.participants if transaction else set()
+        for winner in commit.participants:
+            if winner.producer not in joined or self.producers[winner.producer].prepared != winner:
+                raise FencedError(
+                    f"participant {format_producer(winner.producer)} is not part of the"
+                    " transaction any more",
+                    do="it was lost or did not prepare; run its part again",
+                )
+
+    def _commit(self, producer: Producer, commit: Commit, state: ProducerState) -> list[Record]:
+        ends = [(producer, commit.clock)]
+        ends += [(winner.producer, winner.clock) for winner in commit.participants]
+        made: list[Record] = []
+        rows = self._ack_rows(ends)
+        if commit.payload and not rows:
+            rows = [(records.NO_JOURNAL, 0, producer, commit.clock)]
+        if rows:
+            acks = Acks(records.ack_rows(rows), state.name, state.holder, commit.payload)
+            made.append(self._apply(acks))
+        return made + self._end_participants(state)
+
+    def _held(self, client: Client, producer: Producer, holder: Holder) -> ProducerState:
+        state = self.producers.get(producer)
+        if state is None or state.holder != holder or state.client != client:
+            name = f" {state.name!r}" if state and state.name else ""
+            raise FencedError(
+                f"publisher{name} {format_producer(producer)} was taken over or lost its lease,"
+                " and what it had pending was rolled back",
+                do="open it again and repeat the transaction",
+            )
+        return state
+
+    def _lease(self, client: Client, producer: Producer) -> Lease:
+        state = self.producers.setdefault(producer, ProducerState())
+        self.last_holder += 1
+        state.client, state.holder = client, Holder(self.last_holder)
+        return Lease(producer, state.holder, state.last_clock)
+
+    def _end(self, producer: Producer) -> list[Record]:
+        """Roll back and fence a producer, with all that joined its transaction."""
+        state = self.producers[producer]
+        transaction = self.transactions.get(state.transaction)
+        made = self._roll_back([producer])
+        if transaction and transaction.coordinator == producer:
+            made += self._end_participants(state)
+        elif transaction:
+            transaction.participants.discard(producer)
+        if state.client != NOBODY and not state.name:
+            self.idle.append(producer)
+        state.client, state.holder = NOBODY, NO_HOLDER
+        state.transaction, state.prepared = 0, None
+        return made
+
+    def _end_participants(self, coordinator: ProducerState) -> list[Record]:
+        """End a transaction: whatever its participants still have pending is rolled back."""
+        transaction = self.transactions.pop(coordinator.transaction, None)
+        coordinator.transaction = 0
+        joined = sorted(transaction.participants) if transaction else []
+        return [record for participant in joined for record in self._end(participant)]
+
+    def _roll_back(self, producers: Iterable[Producer]) -> list[Record]:
+        rows = self._ack_rows((producer, ZERO) for producer in producers)
+        return [self._apply(Acks(records.ack_rows(rows)))] if rows else []
+
+    def _ack_rows(self, ends: Iterable[tuple[Producer, Clock]]) -> list[records.AckRow]:
+        """An ACK for every open span, each at the end of its journal."""
+        rows: list[records.AckRow] = []
+        heads: dict[JournalId, int] = {}
+        for producer, clock in ends:
+            for journal in self.producers[producer].spans:
+                offset = heads.get(journal, self.catalog.journals[journal].head)
+                rows.append((journal, offset, producer, clock))
+                heads[journal] = offset + records.ACK_BYTES
+        return rows
+
+    def apply(self, record: Record, body_bytes: int = 0) -> None:
+        """Take over what a record says; the only place where durable state changes."""
+        match record:
+            case Docs():
+                self._apply_docs(record, body_bytes)
+            case Acks():
+                self._apply_acks(record)
+            case PublisherOpened():
+                known = self.publishers.get(record.name)
+                payload = known.payload if known else b""
+                self.publishers[record.name] = PublisherState(record.producer, payload)
+                self.producers.setdefault(record.producer, ProducerState()).name = record.name
+                self.last_holder = max(self.last_holder, record.holder)
+            case Trimmed():
+                pass
+            case _:
+                self.catalog.apply(record)
+                if isinstance(record, JournalsDeleted):
+                    for producer in self.producers.values():
+                        for journal in record.journals:
+                            producer.spans.pop(journal, None)
+
+    def _apply(self, record: Record, body_bytes: int = 0) -> Record:
+        self.apply(record, body_bytes)
+        return record
+
+    def _apply_docs(self, docs: Docs, body_bytes: int) -> None:
+        journal = self.catalog.journals.get(docs.journal)
+        if docs.moved or journal is None:
+            return
+        journal.head = Offset(docs.offset + records.docs_bytes(body_bytes))
+        state = self.producers.setdefault(docs.producer, ProducerState())
+        state.last_clock = max(state.last_clock, Clock(docs.clock + docs.documents - 1))
+        if docs.flags is Flags.CONTINUE:
+            state.spans.setdefault(docs.journal, docs.offset)
+
+    def _apply_acks(self, acks: Acks) -> None:
+        if acks.moved:
+            return
+        for journal_id, offset, producer, clock in acks.rows.tolist():
+            if journal := self.catalog.journals.get(journal_id):
+                journal.head = Offset(offset + records.ACK_BYTES)
+            state = self.producers.setdefault(producer, ProducerState())
+            state.spans.pop(journal_id, None)
+            state.last_clock = max(state.last_clock, clock)
+            if clock and (not state.commits or state.commits[-1] != clock):
+                state.commits.append(clock)
+        if acks.payload and (publisher := self.publishers.get(acks.name)):
+            publisher.payload = acks.payload

@@ -1,0 +1,61 @@
+"""Watches: journals that come and go and heads that move, seen without asking each journal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from headrace.errors import UsageError
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Changes
+from headrace.journal.local.index import JournalIndex
+from headrace.journal.names import Selector, parse_journal_name
+
+
+class LocalWatch:
+    """Collects what happens to matching journals until it is asked. Idle it costs nothing.
+
+    The owner calls `created`, `deleted` and `moved` with `lock` held.
+    """
+
+    def __init__(self, lock: threading.Lock, selector: Selector) -> None:
+        self._selector = selector
+        self._matching: set[JournalId] = set()
+        self._changes = Changes([], [], {})
+        self._changed = threading.Condition(lock)
+        self._closed = False
+
+    def next(self, timeout_s: float) -> Changes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes or self._closed, timeout_s)
+            if self._closed:
+                raise UsageError("the watch is closed", do="open another")
+            seen, self._changes = self._changes, Changes([], [], {})
+            return seen
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def created(self, journals: Iterable[JournalIndex]) -> None:
+        for journal in journals:
+            if self._selector.matches(parse_journal_name(journal.name)):
+                self._matching.add(journal.id)
+                self._changes.created.append(journal.info())
+        self._changed.notify_all()
+
+    def deleted(self, ids: Iterable[JournalId]) -> None:
+        gone = self._matching.intersection(ids)
+        self._matching -= gone
+        self._changes.deleted.extend(gone)
+        self._changed.notify_all()
+
+    def moved(self, heads: dict[JournalId, Offset]) -> None:
+        self._changes.heads.update((id, head) for id, head in heads.items() if id in self._matching)
+        if self._changes.heads:
+            self._changed.notify_all()

@@ -1,0 +1,184 @@
+"""What travels between a process and the owner of the workspace it works through."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from headrace.clock import Clock
+from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.contract import JournalInfo, Lease, Prepared, Write
+from headrace.journal.names import Selector
+from headrace.journal.records import CollectionPut
+
+JOURNALS = "journals"
+"""The kind under which a server hosts the journal service."""
+
+
+T = TypeVar("T")
+
+
+class Call(msgspec.Struct, Generic[T], frozen=True):
+    """A request that is answered with a T."""
+
+    answer: ClassVar[Any]
+
+
+class PutCollection(Call[CollectionPut], frozen=True, tag=True):
+    answer = CollectionPut
+    collection: CollectionPut
+
+
+class DeleteCollection(Call[None], frozen=True, tag=True):
+    answer = None
+    name: str
+
+
+class ListCollections(Call[list[CollectionPut]], frozen=True, tag=True):
+    answer = list[CollectionPut]
+
+
+class CreateJournals(Call[list[JournalInfo]], frozen=True, tag=True):
+    answer = list[JournalInfo]
+    collection: str
+    partitions: list[tuple[str, ...]]
+
+
+class DeleteJournals(Call[None], frozen=True, tag=True):
+    answer = None
+    names: list[str]
+
+
+class ListJournals(Call[list[JournalInfo]], frozen=True, tag=True):
+    answer = list[JournalInfo]
+    selector: Selector
+
+
+class OpenPublisher(Call[Lease], frozen=True, tag=True):
+    answer = Lease
+    name: str
+
+
+class ClosePublisher(Call[None], frozen=True, tag=True):
+    answer = None
+    producer: Producer
+    holder: Holder
+
+
+class Rollback(Call[None], frozen=True, tag=True):
+    answer = None
+    producer: Producer
+    holder: Holder
+
+
+class Begin(Call[int], frozen=True, tag=True):
+    answer = int
+    producer: Producer
+    holder: Holder
+
+
+class Join(Call[Lease], frozen=True, tag=True):
+    answer = Lease
+    transaction: int
+
+
+class Prepare(Call[None], frozen=True, tag=True):
+    answer = None
+    prepared: Prepared
+
+
+class WasCommitted(Call[bool], frozen=True, tag=True):
+    answer = bool
+    producer: Producer
+    holder: Holder
+    clock: Clock
+
+
+AnyCall = (
+    PutCollection
+    | DeleteCollection
+    | ListCollections
+    | CreateJournals
+    | DeleteJournals
+    | ListJournals
+    | OpenPublisher
+    | ClosePublisher
+    | Rollback
+    | Begin
+    | Join
+    | Prepare
+    | WasCommitted
+)
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """A numbered request; the bodies of a Write travel beside it."""
+
+    number: int
+    call: AnyCall | Write
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
+    """Opens a stream of frames."""
+
+    journal: JournalId
+    offset: Offset
+    through: Offset
+    committed: bool
+
+
+class Observe(msgspec.Struct, frozen=True, array_like=True, tag="observe"):
+    """Opens a watch."""
+
+    selector: Selector
+
+
+Request = Ask | Read | Observe
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """An error, as `errors.to_wire` gives it."""
+
+    kind: str
+    what: str
+    do: str
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+    number: int
+    value: msgspec.Raw
+    refusal: Refusal | None = None
+
+
+class FrameHead(msgspec.Struct, frozen=True, array_like=True):
+    offset: Offset
+    end: Offset
+    producer: Producer
+    clock: Clock
+    documents: int
+    schema: int
+    flags: int
+    skip: int
+    hints: bytes
+    """The rows of an `Acks` table."""
+
+
+class Frames(msgspec.Struct, frozen=True, array_like=True, tag="frames"):
+    """Frames of a read, a body each."""
+
+    heads: list[FrameHead]
+
+
+class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
+    """What a watch saw."""
+
+    created: list[JournalInfo]
+    deleted: list[JournalId]
+    heads: dict[JournalId, Offset]
+
+
+Reply = Answer | Frames | Changed
+
+requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

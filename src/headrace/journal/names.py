@@ -1,0 +1,113 @@
+"""Names of collections and journals, and selectors over them. Pure.
+
+    bank/debits/region=eu/day=2026-11-15/0003
+    └collection┘└partition values──────┘└which of that partition's journals┘
+
+Whether a selector matches is decided from the journal's name alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from headrace.errors import UsageError
+
+_NAME_PART = re.compile(r"[A-Za-z0-9._-]+")
+_NAME_BYTES_MAX = 512
+_NULL = "%null"
+_EMPTY = "%empty"
+"""Stand for what has no text of its own; no string is escaped to either."""
+
+
+class JournalName(NamedTuple):
+    """A journal's name, taken apart."""
+
+    collection: str
+    partition: tuple[tuple[str, str], ...]
+    number: int
+
+    def __str__(self) -> str:
+        values = [f"{field}={value}" for field, value in self.partition]
+        return "/".join([self.collection, *values, f"{self.number:04d}"])
+
+
+def check_collection_name(name: str) -> str:
+    """`name` itself, if it can be a collection's."""
+    parts = name.split("/")
+    if len(name.encode()) > _NAME_BYTES_MAX or not all(map(_NAME_PART.fullmatch, parts)):
+        raise UsageError(
+            f"{name!r} cannot name a collection",
+            do="use parts of letters, digits, '.', '_' and '-', joined by '/'",
+        )
+    if parts[-1].isdigit():
+        raise UsageError(
+            f"{name!r} cannot name a collection: it would read like a journal's name",
+            do="let the last part hold something other than digits",
+        )
+    return name
+
+
+def parse_journal_name(name: str) -> JournalName:
+    *parts, number = name.split("/")
+    labels = [part for part in parts if "=" in part]
+    collection = parts[: len(parts) - len(labels)]
+    if not number.isdigit() or not collection or any("=" in part for part in collection):
+        raise UsageError(f"{name!r} is not a journal's name", do="see `headrace journals list`")
+    pairs = (label.partition("=") for label in labels)
+    return JournalName(
+        "/".join(collection), tuple((field, value) for field, _, value in pairs), int(number)
+    )
+
+
+def escape_value(value: object) -> str:
+    """A partition value as it stands in a name: booleans, numbers, dates and strings."""
+    if value is None:
+        return _NULL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = value if isinstance(value, str) else str(value)
+    return quote(text, safe="") or _EMPTY
+
+
+def unescape_value(escaped: str) -> str | None:
+    if escaped == _NULL:
+        return None
+    return "" if escaped == _EMPTY else unquote(escaped)
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """Which journals: of one collection (or of all), with given partition values.
+
+    `include` names, per field, the values of which one must match; `exclude` those of which
+    none may. Values are in their escaped form: see `selector`.
+    """
+
+    collection: str = ""
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
+
+    def matches(self, name: JournalName) -> bool:
+        if self.collection and name.collection != self.collection:
+            return False
+        values = dict(name.partition)
+        return all(values.get(f) in wanted for f, wanted in self.include.items()) and not any(
+            values.get(f) in unwanted for f, unwanted in self.exclude.items()
+        )
+
+
+def selector(
+    collection: str = "",
+    include: Mapping[str, Iterable[object]] | None = None,
+    exclude: Mapping[str, Iterable[object]] | None = None,
+) -> Selector:
+    """A selector from plain values."""
+
+    def escaped(values: Mapping[str, Iterable[object]] | None) -> dict[str, tuple[str, ...]]:
+        return {field: tuple(map(escape_value, some)) for field, some in (values or {}).items()}
+
+    return Selector(collection, escaped(include), escaped(exclude))

@@ -1,0 +1,148 @@
+"""Documents on their way out: buffered per journal, clocked and framed when they are sent.
+
+Small appends are joined into one frame per journal, and a transaction that fits the buffer travels
+with its commit as one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from headrace.clock import ClockSource
+from headrace.errors import DocumentError
+from headrace.ids import JournalId
+from headrace.journal import documents
+from headrace.journal.collection import Collection
+from headrace.journal.contract import Commit, DocsHead, Journals, Lease, Write
+from headrace.journal.fit import Shape
+from headrace.journal.sequencer import Flags
+from headrace.journal.spread import Spreader
+from headrace.settings import JournalSettings
+
+_FRAME_DOCUMENTS_MAX = 65_536
+_FRAMES_AT_ONCE = 4096
+
+Documents: TypeAlias = "pa.RecordBatch | pa.Table | list[dict[str, Any]] | bytes | str"
+"""Arrow, Python dicts, or NDJSON as bytes or text."""
+
+
+class Writer:
+    """A lease with its clock: what writes as one producer."""
+
+    def __init__(self, lease: Lease, journals: Journals) -> None:
+        self.lease = lease
+        self.journals = journals
+        self.clock = ClockSource(floor=lease.clock)
+        self.broken = False
+        """A write of it was refused, so its lease has ended."""
+
+
+def to_batch(collection: Collection, given: Documents, document_bytes_max: int) -> pa.RecordBatch:
+    """Checked documents of exactly the collection's schema."""
+    shape = Shape(collection.schema, collection.key, document_bytes_max)
+    match given:
+        case pa.RecordBatch() | pa.Table():
+            return documents.from_arrow(given, shape)
+        case bytes() | bytearray() | memoryview():
+            return documents.from_ndjson(memoryview(given), shape)
+        case str():
+            return documents.from_ndjson(given.encode(), shape)
+        case list() | tuple():
+            return documents.from_dicts(given, shape)
+    raise DocumentError(
+        f"documents for {collection.name} as {type(given).__name__}",
+        do="give a RecordBatch, a Table, a list of dicts, or NDJSON as bytes or text",
+    )
+
+
+class Sealed(NamedTuple):
+    """Frames that have their clocks: they must be sent in the order they were sealed in."""
+
+    heads: list[DocsHead]
+    bodies: list[Any]
+
+
+class Outgoing:
+    """What one transaction, participant or append outside of them has yet to send."""
+
+    def __init__(
+        self, writer: Writer, spreader: Spreader, settings: JournalSettings, flags: Flags
+    ) -> None:
+        self.writer = writer
+        self._spreader = spreader
+        self._settings = settings
+        self._flags = flags
+        self._buffered: dict[tuple[JournalId, int], list[pa.RecordBatch]] = {}
+        self._buffered_bytes = 0
+        self.documents = 0
+        self.sent = False
+
+    def append(self, collection: Collection, given: Documents) -> int:
+        """Take documents in, or none of them; returns how many."""
+        batch = to_batch(collection, given, self._settings.document_bytes_max)
+        for journal, part in self._spreader.spread(collection, batch):
+            self._buffered.setdefault((journal, collection.version), []).append(part)
+        self._buffered_bytes += batch.nbytes
+        self.documents += batch.num_rows
+        if self._buffered_bytes > self._settings.transaction_buffer_bytes:
+            self.send(self.seal())
+        return int(batch.num_rows)
+
+    def seal(self) -> Sealed:
+        """Clock and frame what is buffered; sends all but the last message's worth of it."""
+        last = Sealed([], [])
+        for message in self._messages():
+            if last.heads:
+                self.send(last)
+            last = message
+        return last
+
+    def send(self, sealed: Sealed, commit: Commit | None = None) -> Future[None]:
+        """With `commit`, the end of the transaction travels along."""
+        lease = self.writer.lease
+        write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)
+        self.sent = True
+        future = self.writer.journals.write(write, sealed.bodies)
+        future.add_done_callback(self._note_outcome)
+        return future
+
+    def _note_outcome(self, future: Future[None]) -> None:
+        if future.exception():
+            self.writer.broken = True
+
+    def _messages(self) -> Iterator[Sealed]:
+        buffered, self._buffered = self._buffered, {}
+        self._buffered_bytes = 0
+        message, size = Sealed([], []), 0
+        for (journal, version), batches in buffered.items():
+            joined = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            for frame in _frames(joined, self._settings.frame_bytes_target):
+                body = frame.serialize()
+                clock = self.writer.clock.take(frame.num_rows)
+                head = DocsHead(journal, clock, frame.num_rows, version, self._flags)
+                message.heads.append(head)
+                message.bodies.append(body)
+                size += len(body)
+                full = len(message.heads) == _FRAMES_AT_ONCE
+                if full or size > self._settings.transaction_buffer_bytes:
+                    yield message
+                    message, size = Sealed([], []), 0
+        if message.heads:
+            yield message
+
+
+def _frames(batch: pa.RecordBatch, target_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The batch in frames of about the target size; a single document is never split."""
+    rows = batch.num_rows
+    parts = min(rows, max(-(-batch.nbytes // target_bytes), -(-rows // _FRAME_DOCUMENTS_MAX)))
+    if parts <= 1:
+        if rows:
+            yield batch
+        return
+    step = -(-rows // parts)
+    for start in range(0, rows, step):
+        yield from _frames(batch.slice(start, step), target_bytes)

@@ -1,0 +1,189 @@
+"""`Journals` through the process that owns them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from headrace.clock import Clock
+from headrace.errors import HeadraceError, PeerLostError, TransportError, from_wire
+from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal import messages
+from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
+from headrace.journal.messages import Answer, Ask, Changed, Frames, replies
+from headrace.journal.names import Selector
+from headrace.journal.records import ACK_ROW, CollectionPut
+from headrace.journal.sequencer import Flags
+from headrace.settings import ServiceSettings
+from headrace.transport import Client, Stream
+
+T = TypeVar("T")
+
+
+class RemoteJournals:
+    """One conversation with the owner: requests are pipelined and answered in any order."""
+
+    def __init__(self, address: str, settings: ServiceSettings) -> None:
+        self._client = Client(address, settings)
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._asked: dict[int, tuple[Future[Any], Any]] = {}
+        self._lost: HeadraceError | None = None
+        try:
+            self._channel = self._client.converse(messages.JOURNALS, replies)
+        except BaseException:
+            self._client.close()
+            raise
+        self._listener = threading.Thread(target=self._listen, name="headrace-remote", daemon=True)
+        self._listener.start()
+
+    def put_collection(self, collection: CollectionPut) -> CollectionPut:
+        return self._call(messages.PutCollection(collection))
+
+    def delete_collection(self, name: str) -> None:
+        self._call(messages.DeleteCollection(name))
+
+    def collections(self) -> list[CollectionPut]:
+        return self._call(messages.ListCollections())
+
+    def create_journals(
+        self, collection: str, partitions: Sequence[tuple[str, ...]]
+    ) -> list[JournalInfo]:
+        call = messages.CreateJournals(collection, list(partitions))
+        return self._call(call)
+
+    def delete_journals(self, names: Sequence[str]) -> None:
+        self._call(messages.DeleteJournals(list(names)))
+
+    def journals(self, selector: Selector) -> list[JournalInfo]:
+        return self._call(messages.ListJournals(selector))
+
+    def open_publisher(self, name: str) -> Lease:
+        return self._call(messages.OpenPublisher(name))
+
+    def close_publisher(self, producer: Producer, holder: Holder) -> None:
+        self._call(messages.ClosePublisher(producer, holder))
+
+    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
+        return self._ask(write, bodies)
+
+    def rollback(self, producer: Producer, holder: Holder) -> None:
+        self._call(messages.Rollback(producer, holder))
+
+    def begin(self, producer: Producer, holder: Holder) -> int:
+        return self._call(messages.Begin(producer, holder))
+
+    def join(self, transaction: int) -> Lease:
+        return self._call(messages.Join(transaction))
+
+    def prepare(self, prepared: Prepared) -> None:
+        self._call(messages.Prepare(prepared))
+
+    def was_committed(self, producer: Producer, holder: Holder, clock: Clock) -> bool:
+        call = messages.WasCommitted(producer, holder, clock)
+        return self._call(call)
+
+    def read(
+        self, journal: JournalId, offset: Offset, through: Offset, committed: bool
+    ) -> Iterator[Frame]:
+        request = messages.Read(journal, offset, through, committed)
+        with self._client.stream(messages.JOURNALS, request, replies) as stream:
+            for message in stream:
+                assert isinstance(message.control, Frames)
+                yield from _frames(journal, message.control, message.bodies)
+
+    def watch(self, selector: Selector) -> RemoteWatch:
+        request = messages.Observe(selector)
+        return RemoteWatch(self._client.stream(messages.JOURNALS, request, replies))
+
+    def close(self) -> None:
+        """Leave in good order; what was pending is rolled back at once."""
+        with suppress(TransportError):
+            self._channel.close()
+        self._client.close()
+        self._listener.join()
+
+    def _call(self, call: messages.Call[T]) -> T:
+        answer: T = self._ask(call, (), call.answer).result()
+        return answer
+
+    def _ask(self, call: Any, bodies: Sequence[Any], expected: Any = None) -> Future[Any]:
+        future: Future[Any] = Future()
+        number = next(self._numbers)
+        with self._lock:
+            if self._lost:
+                raise self._lost
+            self._asked[number] = future, expected
+        try:
+            self._channel.send(Ask(number, call), bodies)
+        except HeadraceError:
+            with self._lock:
+                self._asked.pop(number, None)
+            raise
+        return future
+
+    def _listen(self) -> None:
+        lost: HeadraceError = PeerLostError("the owner of the workspace closed it", do="try again")
+        try:
+            while (message := self._channel.receive()) is not None:
+                assert isinstance(message.control, Answer)
+                self._settle(message.control)
+        except HeadraceError as error:
+            lost = error
+        with self._lock:
+            self._lost = lost
+            asked, self._asked = self._asked, {}
+        for future, _ in asked.values():
+            future.set_exception(lost)
+
+    def _settle(self, answer: Answer) -> None:
+        with self._lock:
+            future, expected = self._asked.pop(answer.number)
+        if answer.refusal:
+            refusal = answer.refusal
+            future.set_exception(from_wire(refusal.kind, refusal.what, refusal.do))
+        else:
+            future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
+
+
+class RemoteWatch:
+    def __init__(self, stream: Stream[messages.Reply]) -> None:
+        self._stream = stream
+
+    def next(self, timeout_s: float) -> Changes:
+        try:
+            message = self._stream.receive(timeout_s)
+        except TimeoutError:
+            return Changes([], [], {})
+        if message is None:
+            raise PeerLostError("the owner of the workspace closed it", do="watch again")
+        changed = message.control
+        assert isinstance(changed, Changed)
+        return Changes(changed.created, changed.deleted, changed.heads)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Iterator[Frame]:
+    for head, body in zip(control.heads, bodies, strict=True):
+        yield Frame(
+            journal,
+            head.offset,
+            head.end,
+            head.producer,
+            head.clock,
+            head.documents,
+            head.schema,
+            Flags(head.flags),
+            body,
+            head.skip,
+            np.frombuffer(head.hints, ACK_ROW) if head.flags == Flags.ACK else None,
+        )

@@ -1,0 +1,103 @@
+"""What each frame means to a reader, given what the same producer wrote before. Pure.
+
+Everything about sequencing is in this file. The state is per (journal, producer):
+
+| flags    | clock against state                     | span   | outcome                          |
+|----------|-----------------------------------------|--------|----------------------------------|
+| OUTSIDE  | <= last commit                          | closed | DUPLICATE                        |
+| OUTSIDE  | above                                   | closed | COMMIT, of itself                |
+| OUTSIDE  | any                                     | open   | protocol error                   |
+| CONTINUE | <= last commit or last continue         | any    | DUPLICATE                        |
+| CONTINUE | above                                   | closed | BEGIN                            |
+| CONTINUE | above                                   | open   | EXTEND                           |
+| ACK      | above last commit                       | closed | EMPTY (a commit of nothing)      |
+| ACK      | above last commit, >= every pending     | open   | COMMIT, of the span              |
+| ACK      | above last commit, below a pending one  | open   | protocol error                   |
+| ACK      | <= last commit                          | closed | DUPLICATE                        |
+| ACK      | == last commit                          | open   | ROLLBACK (clean)                 |
+| ACK      | < last commit                           | open   | ROLLBACK (deep)                  |
+
+A rollback never moves `last_commit` back, and clocks after it are above everything rolled back:
+`last_continue` keeps what was seen, so a repeated frame of a dead span stays a duplicate.
+A frame that overlaps what was seen is cut to its new documents.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from headrace.clock import ZERO, Clock
+from headrace.errors import ProtocolError
+from headrace.ids import Offset
+
+
+class Flags(IntEnum):
+    OUTSIDE = 0
+    CONTINUE = 1
+    ACK = 2
+
+
+class Outcome(IntEnum):
+    DUPLICATE = 0
+    BEGIN = 1
+    EXTEND = 2
+    COMMIT = 3
+    EMPTY = 4
+    ROLLBACK = 5
+
+
+class Sequence(NamedTuple):
+    """Where one producer stands in one journal. `begin` is None while no span is open."""
+
+    last_commit: Clock = ZERO
+    last_continue: Clock = ZERO
+    begin: Offset | None = None
+
+
+class Step(NamedTuple):
+    outcome: Outcome
+    after: Sequence
+    skip: int = 0
+    """How many of the frame's first documents were seen before."""
+
+
+def sequence(before: Sequence, flags: Flags, clock: Clock, count: int, offset: Offset) -> Step:
+    """The step that a frame of `count` documents from `clock` on, at `offset`, makes."""
+    if flags is Flags.ACK:
+        return _ack(before, clock)
+    last = Clock(clock + count - 1)
+    if flags is Flags.OUTSIDE:
+        if before.begin is not None:
+            raise ProtocolError(
+                f"an OUTSIDE document of clock {clock} at offset {offset} stands inside the span"
+                f" that the same producer opened at {before.begin}",
+                do="its publisher must commit or roll back first",
+            )
+        seen = before.last_commit
+        after = Sequence(last, before.last_continue)
+        outcome = Outcome.COMMIT
+    else:
+        seen = max(before.last_commit, before.last_continue)
+        begin = offset if before.begin is None else before.begin
+        after = Sequence(before.last_commit, last, begin)
+        outcome = Outcome.BEGIN if before.begin is None else Outcome.EXTEND
+    if last <= seen:
+        return Step(Outcome.DUPLICATE, before)
+    return Step(outcome, after, skip=max(0, seen + 1 - clock))
+
+
+def _ack(before: Sequence, clock: Clock) -> Step:
+    if before.begin is None:
+        if clock <= before.last_commit:
+            return Step(Outcome.DUPLICATE, before)
+        return Step(Outcome.EMPTY, Sequence(clock, before.last_continue))
+    if clock <= before.last_commit:
+        return Step(Outcome.ROLLBACK, Sequence(before.last_commit, before.last_continue))
+    if clock < before.last_continue:
+        raise ProtocolError(
+            f"an ACK of clock {clock} stands below the pending document of clock"
+            f" {before.last_continue}",
+            do="its publisher must acknowledge everything it wrote",
+        )
+    return Step(Outcome.COMMIT, Sequence(clock, before.last_continue))

@@ -1,0 +1,130 @@
+"""The directory of a workspace: its version, its lock, and where its owner can be reached.
+
+Ownership follows a kernel lock on the file `lock`: it ends with the process, however that ends,
+and never by a time-out. `owner.json` only tells others where to call; what it says is believed
+only if somebody answers there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from headrace.errors import StorageError, UsageError, VersionError, WorkspaceError
+
+FORMAT = 1
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+class OwnerAddress(msgspec.Struct, frozen=True):
+    address: str
+    token: str
+    process: int
+
+
+class Site:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock: int | None = None
+
+    def prepare(self, *, create: bool) -> None:
+        """Make the directory if there is none, and refuse what this version cannot read."""
+        version = self.root / "workspace.json"
+        try:
+            if not version.exists():
+                self._make(version, create=create)
+            found = msgspec.json.decode(version.read_bytes(), type=_Version)
+        except OSError as error:
+            raise StorageError(
+                f"{self.root}: {error.strerror or error}",
+                do="choose a directory that can be written to",
+            ) from error
+        except msgspec.DecodeError as error:
+            raise WorkspaceError(
+                f"{version} cannot be read: {error}", do="restore it from a backup"
+            ) from error
+        if found.format > FORMAT:
+            raise VersionError(
+                f"{self.root} has format {found.format}, and this Headrace knows up to {FORMAT}",
+                do="use the Headrace that wrote it, or a newer one",
+            )
+
+    def _make(self, version: Path, *, create: bool) -> None:
+        if not create:
+            raise WorkspaceError(f"{self.root} is not a workspace", do="create a collection there")
+        if self.root.is_dir() and any(self.root.iterdir()):
+            raise WorkspaceError(
+                f"{self.root} holds files that are not a workspace's",
+                do="choose an empty or a new directory",
+            )
+        self.root.mkdir(parents=True, exist_ok=True)
+        write_durably(version, msgspec.json.encode(_Version(FORMAT)))
+        sync_directory(self.root.parent)
+
+    def try_lock(self) -> bool:
+        """Become the owner, if nobody is."""
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._lock = descriptor
+        # A forked child has the descriptor too, and would keep the lock beyond this process.
+        os.register_at_fork(after_in_child=self.unlock)
+        return True
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def announce(self, owner: OwnerAddress) -> None:
+        """Readable for this user alone: it holds the token."""
+        write_durably(self.root / "owner.json", msgspec.json.encode(owner))
+
+    def withdraw(self) -> None:
+        with suppress(FileNotFoundError):
+            (self.root / "owner.json").unlink()
+
+    def owner(self) -> OwnerAddress | None:
+        try:
+            data = (self.root / "owner.json").read_bytes()
+            return msgspec.json.decode(data, type=OwnerAddress)
+        except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            raise UsageError(
+                f"{self.root} is owned by another user's process",
+                do="ask that user for its address and token, and open the address",
+            ) from error
+        except msgspec.DecodeError:
+            return None
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file's contents: after a power failure it has the old ones or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""Which journal each document goes to: by partition values, then by the hash of its key.
+
+Documents of equal keys go to the same journal, so a producer's order holds per key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.ids import JournalId
+from headrace.journal.collection import Collection
+from headrace.journal.contract import Journals
+from headrace.journal.keyhash import key_hash
+from headrace.journal.names import escape_value
+
+_HALF = np.uint64(32)
+
+
+class Spreader:
+    """Remembers the journals of each partition; makes those that are missing."""
+
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._known: dict[tuple[str, tuple[str, ...]], list[JournalId]] = {}
+        self._turn = count()
+
+    def forget(self) -> None:
+        """Look journals up again: some may have been deleted."""
+        self._known.clear()
+
+    def spread(
+        self, collection: Collection, batch: pa.RecordBatch
+    ) -> Iterator[tuple[JournalId, pa.RecordBatch]]:
+        """The batch in parts, each for one journal, in the order of its documents."""
+        parts = list(_partitions(collection, batch))
+        self._look_up(collection, [values for values, _ in parts])
+        for values, part in parts:
+            journals = self._known[collection.name, values]
+            if len(journals) == 1:
+                yield journals[0], part
+            elif not collection.key:
+                yield journals[next(self._turn) % len(journals)], part
+            else:
+                yield from _by_key(collection, part, journals)
+
+    def _look_up(self, collection: Collection, partitions: list[tuple[str, ...]]) -> None:
+        unknown = [values for values in partitions if (collection.name, values) not in self._known]
+        if not unknown:
+            return
+        found = iter(self._journals.create_journals(collection.name, unknown))
+        for values in unknown:
+            ids = [next(found).id for _ in range(collection.journals)]
+            self._known[collection.name, values] = ids
+
+
+def _partitions(
+    collection: Collection, batch: pa.RecordBatch
+) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
+    if not collection.partition_by:
+        yield (), batch
+        return
+    code = np.zeros(batch.num_rows, np.int64)
+    values = []
+    for field in collection.partition_by:
+        encoded = batch.column(field).dictionary_encode(null_encoding="encode")
+        code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        values.append([escape_value(value) for value in encoded.dictionary.to_pylist()])
+    for which, part in _split(batch, code):
+        picked = []
+        for choices in reversed(values):
+            which, at = divmod(which, len(choices))
+            picked.append(choices[at])
+        yield tuple(reversed(picked)), part
+
+
+def _by_key(
+    collection: Collection, batch: pa.RecordBatch, journals: list[JournalId]
+) -> Iterator[tuple[JournalId, pa.RecordBatch]]:
+    """Journal i of n holds the i-th of n equal ranges of key hashes."""
+    high = key_hash(batch, collection.key) >> _HALF
+    which = (high * np.uint64(len(journals))) >> _HALF
+    for at, part in _split(batch, which.astype(np.int64)):
+        yield journals[at], part
+
+
+def _split(batch: pa.RecordBatch, code: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each code, in their order."""
+    if not len(code):
+        return
+    if (code == code[0]).all():
+        yield int(code[0]), batch
+        return
+    order = np.argsort(code, kind="stable")
+    sorted_code = code[order]
+    rows = batch.take(pa.array(order))
+    starts = np.flatnonzero(np.diff(sorted_code, prepend=sorted_code[0] - 1))
+    for start, end in zip(starts, [*starts[1:], len(code)], strict=True):
+        yield int(sorted_code[start]), rows.slice(start, end - start)
