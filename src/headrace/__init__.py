@@ -10,7 +10,7 @@ from headrace import errors
 from headrace.errors import HeadraceError
 from headrace.journal.collection import Collection
 from headrace.journal.names import Selector, selector
-from headrace.journal.publisher import Participant, Publisher, Transaction
+from headrace.journal.publisher import Participant, PendingCommit, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.settings import JournalSettings, LogSettings, ServiceSettings, Settings
 
@@ -22,6 +22,7 @@ __all__ = [
     "JournalSettings",
     "LogSettings",
     "Participant",
+    "PendingCommit",
     "Publisher",
     "Selector",
     "ServiceSettings",

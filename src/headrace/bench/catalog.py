@@ -1,0 +1,93 @@
+"""Very many journals in one workspace: making, listing and watching them."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import headrace
+
+_NOTICED = 400
+_IDLE_S = 5.0
+_GAP_S = 0.005
+
+
+def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> dict[str, float]:
+    """A notice takes from the call of `append` until the watch, in another process, has it.
+
+    Idle CPU is that of both processes, as a share of one core.
+    """
+    with headrace.open(directory / "workspace") as workspace:
+        name = "bench/catalog"
+        begin = time.perf_counter()
+        collection = workspace.collection(name, "id long", key="id", journals=journals)
+        create_s = time.perf_counter() - begin
+        begin = time.perf_counter()
+        listed = workspace.journals()
+        list_s = time.perf_counter() - begin
+        assert len(listed) == journals
+        command = [sys.executable, "-m", "headrace.bench.catalog", str(directory / "workspace")]
+        watcher = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert watcher.stdin is not None
+        assert watcher.stdout is not None
+        try:
+            watch_open_s = float(watcher.stdout.readline())
+            pick = random.Random(seed)
+            notices_ms = []
+            for _ in range(_NOTICED):
+                asked = time.monotonic()
+                workspace.append(collection, [{"id": pick.getrandbits(62)}])
+                notices_ms.append((float(watcher.stdout.readline()) - asked) * 1e3)
+                time.sleep(_GAP_S)
+            cpu, wall = _cpu_s(watcher.pid), time.monotonic()
+            time.sleep(_IDLE_S)
+            idle_cpu = (_cpu_s(watcher.pid) - cpu) / (time.monotonic() - wall)
+        finally:
+            watcher.stdin.close()
+            watcher.wait()
+    begin = time.perf_counter()
+    with headrace.open(directory / "workspace") as workspace:
+        reopen_s = time.perf_counter() - begin
+    return {
+        "journals": journals,
+        "create_s": create_s,
+        "list_s": list_s,
+        "notice_p50_ms": float(np.percentile(notices_ms, 50)),
+        "notice_p99_ms": float(np.percentile(notices_ms, 99)),
+        "idle_cpu": idle_cpu,
+        "watch_open_s": watch_open_s,
+        "reopen_s": reopen_s,
+    }
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds used by this process and another one."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + time.process_time()
+
+
+def _watch(place: str) -> None:
+    """Print when each change is noticed, until standard input ends."""
+    begin = time.perf_counter()
+    with headrace.open(place, create=False) as workspace:
+        watch = workspace.watch()
+        watch.next(timeout_s=60)
+        print(time.perf_counter() - begin, flush=True)
+        for _ in range(_NOTICED):
+            while not watch.next(timeout_s=60):
+                pass
+            print(time.monotonic(), flush=True)
+        sys.stdin.read()
+        watch.close()
+
+
+if __name__ == "__main__":
+    _watch(sys.argv[1])

@@ -1,0 +1,443 @@
+"""Frontiers: progress as a value, and the algebra that merges it.
+
+A frontier says, for each place (a journal read under a binding), how far it is read, and for
+each producer met there up to which clock it is committed and where its span stands. A span is one
+signed offset: `begin >= 0` while it is open, `-end` once a commit or a rollback closed it.
+
+`reduce` merges frontiers that describe the same continuous read of each journal. Along such a read
+`through` and `last_commit` never fall, and a producer's spans follow each other:
+`begin < end <= next begin < next end`. So the larger magnitude is the later state, and of two
+equal ones the open span is later, because it begins exactly where the last one ended. Every column
+is therefore the maximum of a total order, which makes `reduce` independent of order and grouping,
+and harmless to repeat; and whatever prefixes of the read are merged, the result is the state at
+the largest of them. (Sums, such as bytes read, would break that: derive lag from offsets.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from headrace.clock import Clock
+from headrace.errors import DataError, UsageError, VersionError
+from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
+
+JournalTag = NewType("JournalTag", int)
+"""A journal's number within a task: 32 bits, assigned once, never reused."""
+
+BindingTag = NewType("BindingTag", int)
+"""A binding's number within a task: 32 bits."""
+
+TAG_BITS = 32
+TAG_MAX = (1 << TAG_BITS) - 1
+
+# One integer per place keeps every search and sort of places on a single column.
+JOURNAL_ROW = np.dtype([("place", np.uint64), ("through", np.int64)])
+PRODUCER_ROW = np.dtype(
+    [
+        ("place", np.uint64),
+        ("producer", np.uint64),
+        ("last_commit", np.uint64),
+        ("span", np.int64),
+    ]
+)
+
+_FORMAT = b"1"
+_DIGEST_BYTES = 8
+_PRODUCERS = pa.list_(
+    pa.struct([("producer", pa.uint64()), ("last_commit", pa.uint64()), ("span", pa.int64())])
+)
+_SCHEMA = pa.schema(
+    [
+        ("journal", pa.uint32()),
+        ("binding", pa.uint32()),
+        ("through", pa.int64()),
+        ("producers", _PRODUCERS),
+    ],
+    metadata={b"headrace.frontier": _FORMAT},
+)
+
+Rows = NDArray[np.void]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerProgress:
+    last_commit: Clock
+    """Zero: observed, but never committed."""
+    span: int
+    """The begin of the open span, or the negated end of the one that closed last."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.span >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalProgress:
+    journal: JournalTag
+    binding: BindingTag
+    through: Offset
+    """Everything below this offset is read."""
+    producers: Mapping[Producer, ProducerProgress] = field(default_factory=dict)
+
+    @property
+    def resume_offset(self) -> Offset:
+        begins = (Offset(p.span) for p in self.producers.values() if p.is_open)
+        return min((self.through, *begins))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Frontier:
+    """An immutable frontier: `journals` sorted by place, `producers` by place, then producer."""
+
+    journals: Rows
+    producers: Rows
+
+    def __post_init__(self) -> None:
+        self.journals.setflags(write=False)
+        self.producers.setflags(write=False)
+
+    @classmethod
+    def empty(cls) -> Frontier:
+        return cls(np.zeros(0, JOURNAL_ROW), np.zeros(0, PRODUCER_ROW))
+
+    @classmethod
+    def build(cls, entries: Iterable[JournalProgress]) -> Frontier:
+        """From readable entries, in any order."""
+        journals: list[tuple[int, ...]] = []
+        producers: list[tuple[int, ...]] = []
+        for entry in entries:
+            at = place(entry.journal, entry.binding)
+            journals.append((at, entry.through))
+            producers += [(at, p, s.last_commit, s.span) for p, s in entry.producers.items()]
+        try:
+            return cls.from_rows(np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW))
+        except OverflowError:
+            raise UsageError(
+                "a frontier entry has a number outside its 64 bits", do="check the entries"
+            ) from None
+
+    @classmethod
+    def from_rows(cls, journals: Rows, producers: Rows) -> Frontier:
+        """From columns, in any order; each place, and each producer there, once."""
+        journals = journals[_order(journals)]
+        producers = producers[_order(producers)]
+        if flaw := _flaw(journals, producers):
+            raise UsageError(f"not a frontier: {flaw}", do="check the entries")
+        return cls(journals, producers)
+
+    def __len__(self) -> int:
+        """The number of places."""
+        return len(self.journals)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frontier):
+            return NotImplemented
+        return np.array_equal(self.journals, other.journals) and np.array_equal(
+            self.producers, other.producers
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Frontier({len(self.journals)} journals, {len(self.producers)} producers)"
+
+    def __iter__(self) -> Iterator[JournalProgress]:
+        begins = np.searchsorted(self.producers["place"], self.journals["place"])
+        ends = np.searchsorted(self.producers["place"], self.journals["place"], side="right")
+        for row, begin, end in zip(self.journals, begins, ends, strict=True):
+            yield _readable(row, self.producers[begin:end])
+
+    def get(self, journal: JournalTag, binding: BindingTag) -> JournalProgress | None:
+        at = np.uint64(place(journal, binding))
+        row = np.searchsorted(self.journals["place"], at)
+        if row == len(self) or self.journals["place"][row] != at:
+            return None
+        begin = np.searchsorted(self.producers["place"], at)
+        end = np.searchsorted(self.producers["place"], at, side="right")
+        return _readable(self.journals[row], self.producers[begin:end])
+
+    def select(self, rows: Mask) -> Frontier:
+        """The part at the journal rows where `rows` is true."""
+        return Frontier(self.journals[rows], self.producers[rows[self._owners()]])
+
+    def project(
+        self,
+        *,
+        journals: Iterable[JournalTag] | None = None,
+        bindings: Iterable[BindingTag] | None = None,
+    ) -> Frontier:
+        """The part of these journals and of these bindings; none given means all."""
+        rows = np.ones(len(self), np.bool_)
+        if journals is not None:
+            rows &= np.isin(self.journals["place"] >> TAG_BITS, _tags(journals))
+        if bindings is not None:
+            rows &= np.isin(self.journals["place"] & TAG_MAX, _tags(bindings))
+        return self.select(rows)
+
+    def resume_offsets(self) -> NDArray[np.int64]:
+        """Where each journal row must be read again from: the least of `through` and open begins.
+
+        Reading from there meets every document that is not yet committed, before its ACK.
+        """
+        resume: NDArray[np.int64] = self.journals["through"].copy()
+        is_open = self.producers["span"] >= 0
+        np.minimum.at(resume, self._owners()[is_open], self.producers["span"][is_open])
+        return resume
+
+    def prune(self) -> Frontier:
+        """Without the producers that a resumed read can do without.
+
+        A producer stays while its span is open, since that is where its documents begin. It also
+        stays while its last span ended above the resume offset: those documents will be read
+        again, and only `last_commit` tells that they were yielded before. Resume offsets are
+        unchanged. Where a frontier was pruned, `diff` against an older one is refused.
+        """
+        span = self.producers["span"]
+        keep = (span >= 0) | (-span > self.resume_offsets()[self._owners()])
+        return Frontier(self.journals, self.producers[keep])
+
+    def encode(self) -> bytes:
+        """Compact bytes, equal for equal frontiers: see `decode`."""
+        place_ends = np.searchsorted(self.producers["place"], self.journals["place"], side="right")
+        rows = pa.StructArray.from_arrays(
+            [_column(self.producers[name]) for name in ("producer", "last_commit", "span")],
+            fields=list(_PRODUCERS.value_type),
+        )
+        batch = pa.record_batch(
+            [
+                _column((self.journals["place"] >> TAG_BITS).astype(np.uint32)),
+                _column((self.journals["place"] & TAG_MAX).astype(np.uint32)),
+                _column(self.journals["through"]),
+                pa.ListArray.from_arrays(_column(np.r_[0, place_ends].astype(np.int32)), rows),
+            ],
+            schema=_SCHEMA,
+        )
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
+            writer.write_batch(batch)
+        payload: bytes = sink.getvalue().to_pybytes()
+        return bytes(xxhash.xxh3_64_digest(payload)) + payload
+
+    @classmethod
+    def decode(cls, data: bytes) -> Frontier:
+        """The frontier that `encode` made into `data`.
+
+        Bytes that are damaged, cut short or say something impossible are a `DataError`, those of
+        a newer format a `VersionError`.
+        """
+        payload = memoryview(data)[_DIGEST_BYTES:]
+        if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:
+            raise _damaged(f"the checksum of its {len(data)} bytes is wrong")
+        journals, producers = _rows_of(_read_batch(payload))
+        if flaw := _flaw(journals, producers):
+            raise _damaged(flaw)
+        return cls(journals, producers)
+
+    def _owners(self) -> NDArray[np.intp]:
+        """For each producer row, the index of its journal row."""
+        return np.searchsorted(self.journals["place"], self.producers["place"])
+
+
+def reduce(*frontiers: Frontier) -> Frontier:
+    """The union; where both know a place or a producer, the later state of it."""
+    journals, starts = _grouped([f.journals for f in frontiers], JOURNAL_ROW)
+    merged_journals = journals[starts]
+    merged_journals["through"] = np.maximum.reduceat(journals["through"], starts)
+
+    producers, starts = _grouped([f.producers for f in frontiers], PRODUCER_ROW)
+    merged_producers = producers[starts]
+    merged_producers["last_commit"] = np.maximum.reduceat(producers["last_commit"], starts)
+    merged_producers["span"] = _span(np.maximum.reduceat(_rank(producers["span"]), starts))
+    return Frontier(merged_journals, merged_producers)
+
+
+def diff(base: Frontier, new: Frontier) -> Frontier:
+    """The rows of `new` that `base` has not, so that `reduce(base, diff(base, new)) == new`.
+
+    `new` must have come from `base`: if anything in it lies behind, that is a `UsageError`.
+    """
+    merged = reduce(base, new)
+    behind = merged.select(
+        _changed(merged.journals, new.journals)
+        | np.isin(
+            merged.journals["place"],
+            merged.producers["place"][_changed(merged.producers, new.producers)],
+        )
+    )
+    if len(behind):
+        first = next(iter(behind))
+        raise UsageError(
+            f"the frontier went backwards at {_place_name(behind.journals['place'][0])}: "
+            f"{first} is known, {new.get(first.journal, first.binding)} is new",
+            do="take the difference from the frontier that the new one was made from",
+        )
+    producers = new.producers[_changed(new.producers, base.producers)]
+    rows = _changed(new.journals, base.journals)
+    rows |= np.isin(new.journals["place"], producers["place"])
+    return Frontier(new.journals[rows], producers)
+
+
+def place(journal: int, binding: int) -> int:
+    """A journal under a binding, as the one integer that orders rows."""
+    if not (0 <= journal <= TAG_MAX and 0 <= binding <= TAG_MAX):
+        raise UsageError(
+            f"journal {journal}, binding {binding}: not two 32-bit tags", do="check the tags"
+        )
+    return journal << TAG_BITS | binding
+
+
+def _rank(span: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Ascends as a producer's spans follow each other: by magnitude, then open after closed."""
+    return np.abs(span).astype(np.uint64) << np.uint64(1) | (span >= 0).astype(np.uint64)
+
+
+def _span(rank: NDArray[np.uint64]) -> NDArray[np.int64]:
+    offset = (rank >> 1).astype(np.int64)
+    return np.where(rank & 1 == 1, offset, -offset)
+
+
+def _order(rows: Rows) -> NDArray[np.intp]:
+    """Sorts by place, then producer; rows that are equal in both stay in their order."""
+    if rows.dtype == JOURNAL_ROW:
+        return np.argsort(rows["place"], kind="stable")
+    return np.lexsort((rows["producer"], rows["place"]))
+
+
+def _same_as_previous(rows: Rows) -> Mask:
+    """Where the next row is for the same place, and for the same producer."""
+    same: Mask = rows["place"][1:] == rows["place"][:-1]
+    if rows.dtype == PRODUCER_ROW:
+        same &= rows["producer"][1:] == rows["producer"][:-1]
+    return same
+
+
+def _grouped(tables: Sequence[Rows], dtype: np.dtype[Any]) -> tuple[Rows, NDArray[np.intp]]:
+    """All rows together in order, and where each group of equal keys starts."""
+    rows = np.concatenate([np.zeros(0, dtype), *tables])
+    rows = rows[_order(rows)]
+    return rows, np.flatnonzero(np.r_[np.ones(len(rows[:1]), np.bool_), ~_same_as_previous(rows)])
+
+
+def _changed(rows: Rows, base: Rows) -> Mask:
+    """Which of `rows` are not in `base` exactly as they are."""
+    both = np.concatenate([base, rows])
+    order = _order(both)
+    ordered = both[order]
+    known = np.zeros(len(both), np.bool_)
+    # Keys are unique on either side, and the sort is stable: an equal neighbour is in `base`.
+    known[order[1:]] = ordered[1:] == ordered[:-1]
+    return ~known[len(base) :]
+
+
+def _flaw(journals: Rows, producers: Rows) -> str | None:
+    """What is wrong with the rows, if anything is."""
+    at = producers["place"]
+    owner = np.searchsorted(journals["place"], at)
+    if (bad := _first(journals["place"][1:] <= journals["place"][:-1])) is not None:
+        return f"{_place_name(journals['place'][bad + 1])} is out of order or there twice"
+    if (bad := _first(journals["through"] < 0)) is not None:
+        row = journals[bad]
+        return f"{_place_name(row['place'])} is read through {row['through']}, below zero"
+    if (bad := _first(~np.isin(at, journals["place"]))) is not None:
+        return f"{_producer_name(producers[bad])} has no row of its journal"
+    misplaced = (at[1:] < at[:-1]) | (
+        (at[1:] == at[:-1]) & (producers["producer"][1:] <= producers["producer"][:-1])
+    )
+    if (bad := _first(misplaced)) is not None:
+        return f"{_producer_name(producers[bad + 1])} is out of order or there twice"
+    if (
+        bad := _first((producers["producer"] == 0) | (producers["producer"] >> PRODUCER_BITS > 0))
+    ) is not None:
+        return f"{_producer_name(producers[bad])} is not a 48-bit producer"
+    # As unsigned, the one magnitude that int64 cannot hold stays the largest of all.
+    beyond = np.abs(producers["span"]).view(np.uint64) > journals["through"][owner].view(np.uint64)
+    if (bad := _first(beyond)) is not None:
+        row, through = producers[bad], journals["through"][owner[bad]]
+        return f"{_producer_name(row)} has a span at {row['span']}, read only through {through}"
+    return None
+
+
+def _first(mask: Mask) -> int | None:
+    return int(np.argmax(mask)) if mask.any() else None
+
+
+def _place_name(at: np.uint64) -> str:
+    return f"journal {int(at) >> TAG_BITS}, binding {int(at) & TAG_MAX}"
+
+
+def _producer_name(row: np.void) -> str:
+    producer = format_producer(Producer(int(row["producer"])))
+    return f"{_place_name(row['place'])}: producer {producer}"
+
+
+def _readable(journal: np.void, producers: Rows) -> JournalProgress:
+    return JournalProgress(
+        JournalTag(int(journal["place"]) >> TAG_BITS),
+        BindingTag(int(journal["place"]) & TAG_MAX),
+        Offset(int(journal["through"])),
+        {
+            Producer(producer): ProducerProgress(Clock(last_commit), span)
+            for _, producer, last_commit, span in producers.tolist()
+        },
+    )
+
+
+def _tags(tags: Iterable[int]) -> NDArray[np.uint64]:
+    return np.fromiter(tags, np.uint64)
+
+
+def _column(values: NDArray[Any]) -> pa.Array:
+    return pa.array(np.ascontiguousarray(values))
+
+
+def _read_batch(payload: memoryview) -> pa.RecordBatch:
+    try:
+        with pa.ipc.open_stream(payload) as reader:
+            found = (reader.schema.metadata or {}).get(b"headrace.frontier")
+            if found is None:
+                raise _damaged("it is not a frontier")
+            if found != _FORMAT:
+                raise VersionError(
+                    f"a frontier has format {found.decode(errors='replace')}, "
+                    f"this Headrace reads {_FORMAT.decode()}",
+                    do="use the Headrace that wrote it, or a newer one",
+                )
+            if reader.schema != _SCHEMA:
+                raise _damaged(f"its columns are {reader.schema.names}")
+            table = reader.read_all()
+        table.validate(full=True)
+        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _damaged(f"its Arrow data cannot be read ({error})") from error
+    return batch
+
+
+def _rows_of(batch: pa.RecordBatch) -> tuple[Rows, Rows]:
+    nested = batch["producers"]
+    inner = nested.flatten()
+    columns = {name: batch[name] for name in ("journal", "binding", "through")}
+    columns |= {name: inner.field(name) for name in ("producer", "last_commit", "span")}
+    if nested.null_count or inner.null_count or any(c.null_count for c in columns.values()):
+        raise _damaged("it has nulls")
+    journals = np.zeros(len(batch), JOURNAL_ROW)
+    journals["place"] = columns["journal"].to_numpy().astype(np.uint64) << TAG_BITS
+    journals["place"] |= columns["binding"].to_numpy()
+    journals["through"] = columns["through"].to_numpy()
+    producers = np.zeros(len(inner), PRODUCER_ROW)
+    producers["place"] = np.repeat(journals["place"], np.diff(nested.offsets.to_numpy()))
+    for name in ("producer", "last_commit", "span"):
+        producers[name] = columns[name].to_numpy()
+    return journals, producers
+
+
+def _damaged(why: str) -> DataError:
+    return DataError(f"a frontier is damaged: {why}", do="restore the checkpoint it belongs to")

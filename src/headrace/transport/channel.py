@@ -1,0 +1,327 @@
+"""One conversation: messages in order both ways until both sides closed, or an error on both.
+
+How it ends:
+- The caller closes: the service receives the rest, then None, and may still answer. The service
+  closes by returning: the caller receives the rest, then None, and can send no more.
+- Either side fails: the other one raises the same error.
+- A stream that ends without a Close, or a peer that is silent for too long, is a lost peer. Flight
+  reports a clean end, a cancelled call and a killed client alike, and a stopped one not at all.
+
+Who writes and who reads: two threads on one Flight writer abort the process, and a write to a
+stopped peer cannot be given up. So one thread per conversation writes, one reads, and the user's
+threads only ever wait for their mailboxes, from which they can always be freed.
+
+Back-pressure: `send` waits while the peer does not receive. Two sides that only send wait for
+each other, so a user that sends much in both directions needs credits of its own. While a side
+does not receive, it does not hear either, and cannot find the peer silent.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Self
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import (
+    HeadraceError,
+    PeerLostError,
+    TransportError,
+    UsageError,
+    from_wire,
+    to_wire,
+)
+from headrace.settings import KIB, MIB, ServiceSettings
+from headrace.transport.fault import FLIGHT_ERRORS, translate
+from headrace.transport.mailbox import Mailbox
+from headrace.transport.message import (
+    ENVELOPE,
+    Body,
+    C,
+    Close,
+    Failure,
+    Frame,
+    Heartbeat,
+    Message,
+    Parcel,
+    Parcels,
+    decode_frame,
+    encode_frame,
+    pack,
+    parcel,
+    unpack,
+)
+
+logger = logging.getLogger(__name__)
+
+OUTBOX_BYTES_MAX = 8 * MIB
+INBOX_BYTES_MAX = 8 * MIB
+GROUP_BYTES_MAX = 64 * KIB
+"""Messages that wait for the writer travel together up to this size, which is then copied."""
+
+
+class Channel(Generic[C]):
+    """One side of a conversation. Any thread may send, receive and close."""
+
+    def __init__(
+        self,
+        reader: Any,
+        writer: Any,
+        decoder: msgspec.msgpack.Decoder[C],
+        *,
+        peer: str,
+        calling: bool,
+        cut_off: Callable[[], None],
+        settings: ServiceSettings,
+    ) -> None:
+        """`calling`: this is the side that opened it. `cut_off` frees a blocked read or write."""
+        self.peer = peer
+        self.heard_at_s = time.monotonic()
+        self._reader = reader
+        self._writer = writer
+        self._decoder = decoder
+        self._calling = calling
+        self._cut_off = cut_off
+        self._settings = settings
+        self._outbox: Mailbox[Parcel] = Mailbox(OUTBOX_BYTES_MAX)
+        self._inbox: Mailbox[Message[C]] = Mailbox(INBOX_BYTES_MAX)
+        self._lock = threading.Lock()
+        self._error: HeadraceError | None = None
+        self._peer_closed = False
+        self._left = False
+        self._last_word: Close | Failure | None = None
+        self._at_end: list[Callable[[], None]] = []
+        self._accepted = False
+        self._decided = threading.Event()
+        self._read_done = threading.Event()
+
+    # What its user does
+
+    def send(self, control: object, bodies: Iterable[Body] = ()) -> None:
+        """Hands a message over; waits while the peer is far behind.
+
+        Bodies are not copied and must not change afterwards. Returning does not mean that the
+        peer has it: only an answer says so.
+        """
+        sent = parcel(control, bodies)
+        if not self._outbox.put(sent, sent.size):
+            raise self._refusal()
+
+    def receive(self, timeout_s: float | None = None) -> Message[C] | None:
+        """The next message. None: the conversation was closed, and all was received.
+
+        Raises the peer's error if it failed, PeerLostError if it is gone, TimeoutError if nothing
+        arrived in time. What arrived before an error is received before it is raised.
+        """
+        if taken := self._inbox.take(timeout_s):
+            return taken[0]
+        self._raise_error()
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will arrive: the peer closed, failed or is lost, or this side left."""
+        return self._peer_closed or self._error is not None or self._last_word is not None
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Calls back once, from any thread, when the conversation ended: now if it has."""
+        with self._lock:
+            if not self.ended:
+                self._at_end.append(callback)
+                return
+        callback()
+
+    def leave(self) -> None:
+        """Sends what was handed over, then Close, without waiting. Nothing is received any more."""
+        self._left = True
+        self._end(last_word=Close(), drop_inbox=True)
+
+    def close(self) -> None:
+        """Leaves, and waits until the peer has received everything and finished too.
+
+        Raises what ended the conversation if it was not that: the peer's failure, or its loss. A
+        peer that lives but does not finish within `silence_s` counts as lost.
+        """
+        self.leave()
+        if not self._read_done.wait(self._settings.silence_s):
+            self._lose(PeerLostError(f"{self.peer} did not finish the conversation"))
+            if self._calling:
+                self._cut_off()
+        self._raise_error()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the conversation with `error` on both sides, without waiting."""
+        wire = to_wire(error)
+        self._end(error=from_wire(*wire), last_word=Failure(*wire), drop_inbox=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(error)
+
+    # What its host does
+
+    def wait_until_accepted(self) -> None:
+        """Returns when the peer spoke for the first time; raises if it never did."""
+        self._decided.wait()
+        if not self._accepted:
+            self._raise_error()
+
+    def run(self) -> None:
+        """Reads and writes until the stream ended; nothing touches it afterwards."""
+        writing = threading.Thread(target=self._write, name=f"write {self.peer}", daemon=True)
+        writing.start()
+        try:
+            while self._read_next():
+                pass
+        except StopIteration:
+            if not self._peer_closed:
+                self._lose(PeerLostError(f"{self.peer} left without closing", do="see why"))
+        except FLIGHT_ERRORS as error:
+            self._lose(translate(error, self.peer))
+        except Exception as error:
+            logger.exception("while reading from %s", self.peer)
+            self.fail(error)
+        finally:
+            self.heard_at_s = math.inf
+            self._read_done.set()
+            self._decided.set()
+            writing.join()
+
+    def break_off(self, error: HeadraceError) -> None:
+        """Ends it here without a word: the peer sees it as lost."""
+        self._lose(error)
+        self._cut_off()
+
+    def lose_silent(self) -> None:
+        """The watchdog's verdict."""
+        self.break_off(
+            PeerLostError(
+                f"{self.peer} was silent for {self._settings.silence_s} s",
+                do="see whether it is stopped, overloaded or cut off",
+            )
+        )
+
+    # The reading thread
+
+    def _read_next(self) -> bool:
+        """False: the caller has said its last word, which ends the call.
+
+        A Flight client could say so by closing its writer. But a read that fails does that too,
+        inside Flight, and closing it twice at the same time aborts the process. So the server
+        ends every call, by returning, and the caller reads until then.
+        """
+        chunk = self._reader.read_chunk()
+        self.heard_at_s = time.monotonic()
+        self._accepted = True
+        self._decided.set()
+        try:
+            frame = decode_frame(chunk.app_metadata)
+            self._take_in(frame, chunk.data)
+        except (msgspec.MsgspecError, pa.ArrowInvalid) as error:
+            self.fail(
+                TransportError(
+                    f"malformed message from {self.peer}: {error}",
+                    do="run the same version of Headrace on both sides",
+                )
+            )
+            return False
+        return self._calling or not isinstance(frame, Close | Failure)
+
+    def _take_in(self, frame: Frame, batch: Any) -> None:
+        if isinstance(frame, Parcels):
+            messages = unpack(frame, batch, self._decoder)
+            # While the inbox is full nobody listens, so the peer's silence does not count.
+            self.heard_at_s = math.inf
+            for message, size in messages:
+                self._inbox.put(message, size)
+            self.heard_at_s = time.monotonic()
+        elif isinstance(frame, Close):
+            # Its heartbeats end here.
+            self.heard_at_s = math.inf
+            self._end(peer_closed=True)
+        elif isinstance(frame, Failure):
+            error = from_wire(frame.kind, frame.what, frame.do)
+            self._end(error=error, last_word=Close(), drop_outbox=True)
+
+    # The writing thread
+
+    def _write(self) -> None:
+        try:
+            self._writer.begin(ENVELOPE)
+            self._write_frame(Heartbeat())
+            while self._write_next():
+                pass
+            if self._last_word is not None:
+                self._write_frame(self._last_word)
+        except FLIGHT_ERRORS as error:
+            # The call is over, and the reader finds out why: a Failure may still be unread.
+            self._inbox.lift_limit()
+            self._read_done.wait()
+            self._lose(translate(error, self.peer))
+
+    def _write_next(self) -> bool:
+        try:
+            parcels = self._outbox.take(self._settings.heartbeat_s, GROUP_BYTES_MAX)
+        except TimeoutError:
+            self._write_frame(Heartbeat())
+            return True
+        if parcels:
+            batch, metadata = pack(parcels)
+            if batch is None:
+                self._writer.write_metadata(metadata)
+            else:
+                self._writer.write_with_metadata(batch, metadata)
+        return bool(parcels)
+
+    def _write_frame(self, frame: Frame) -> None:
+        self._writer.write_metadata(encode_frame(frame))
+
+    # How it ends
+
+    def _lose(self, error: HeadraceError) -> None:
+        if not (self._calling and self._peer_closed):
+            self._end(error=error, drop_outbox=True)
+
+    def _end(
+        self,
+        *,
+        error: HeadraceError | None = None,
+        peer_closed: bool = False,
+        last_word: Close | Failure | None = None,
+        drop_inbox: bool = False,
+        drop_outbox: bool = False,
+    ) -> None:
+        """Every end comes through here. The first error and the first last word stay."""
+        over_for_caller = peer_closed and self._calling
+        with self._lock:
+            self._error = self._error or error
+            self._peer_closed = self._peer_closed or peer_closed
+            self._last_word = self._last_word or last_word or (Close() if over_for_caller else None)
+            callbacks, self._at_end = self._at_end, []
+        self._inbox.close(discard=drop_inbox)
+        if error is not None or last_word is not None or over_for_caller:
+            self._outbox.close(discard=drop_outbox or over_for_caller)
+        for callback in callbacks:
+            callback()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            # A copy: every thread that raises it adds its own traceback.
+            raise from_wire(*to_wire(self._error))
+
+    def _refusal(self) -> HeadraceError:
+        if self._error is not None:
+            return from_wire(*to_wire(self._error))
+        if self._peer_closed and not self._left:
+            return PeerLostError(f"{self.peer} closed the conversation", do="open another one")
+        return UsageError(f"the conversation with {self.peer} is closed", do="open another one")

@@ -1,0 +1,148 @@
+"""Calls the services of one address."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from contextlib import suppress
+from typing import Any, Generic, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from headrace.errors import PeerLostError, UsageError
+from headrace.settings import ServiceSettings
+from headrace.transport.access import call_options, client_options
+from headrace.transport.channel import Channel
+from headrace.transport.fault import FLIGHT_ERRORS, translate
+from headrace.transport.message import C, Message, Opening
+from headrace.transport.watchdog import Watchdog
+
+CLOSE_S = 2.0
+"""A cancelled call ends in milliseconds."""
+
+
+class Client:
+    """Any number of conversations and streams with one server, over one connection.
+
+    Nothing is connected before the first of them. What still runs when the client is closed, or
+    the interpreter exits, is broken off.
+    """
+
+    def __init__(self, address: str, settings: ServiceSettings) -> None:
+        self.address = address
+        self._settings = settings
+        self._options = call_options(settings)
+        try:
+            self._flight = fl.connect(address, **client_options(settings))
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"{address!r} is not an address: {error}", do="use the address of a Server"
+            ) from error
+        self._watchdog = Watchdog(settings)
+        self._changed = threading.Condition()
+        self._channels: set[Channel[Any]] = set()
+        self._closed = False
+        atexit.register(self.close)
+
+    def converse(self, kind: str, replies: msgspec.msgpack.Decoder[C]) -> Channel[C]:
+        """Opens a conversation with the service `kind`, which has accepted it on return."""
+        return self._open(Opening(kind), replies)
+
+    def stream(self, kind: str, request: object, replies: msgspec.msgpack.Decoder[C]) -> Stream[C]:
+        """Asks the service `kind` for a stream of messages."""
+        return Stream(self._open(Opening(kind, msgspec.msgpack.encode(request)), replies))
+
+    def close(self) -> None:
+        """Breaks off what still runs, and returns within a moment."""
+        with self._changed:
+            self._closed = True
+            channels = list(self._channels)
+        for channel in channels:
+            channel.break_off(PeerLostError(f"the client of {self.address} was closed"))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._channels, CLOSE_S)
+        self._watchdog.close()
+        self._flight.close()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _open(self, opening: Opening, replies: msgspec.msgpack.Decoder[C]) -> Channel[C]:
+        peer = f"{opening.kind} at {self.address}"
+        command = fl.FlightDescriptor.for_command(msgspec.msgpack.encode(opening))
+        self._check_open()
+        try:
+            writer, reader = self._flight.do_exchange(command, self._options)
+        except FLIGHT_ERRORS as error:
+            raise translate(error, peer) from error
+        channel = Channel(
+            reader,
+            writer,
+            replies,
+            peer=peer,
+            calling=True,
+            cut_off=reader.cancel,
+            settings=self._settings,
+        )
+        with self._changed:
+            self._check_open()
+            self._channels.add(channel)
+        self._watchdog.watch(channel)
+        threading.Thread(
+            target=self._run, args=(channel, reader, writer), name=f"read {peer}", daemon=True
+        ).start()
+        channel.wait_until_accepted()
+        return channel
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"the client of {self.address} is closed", do="make another one")
+
+    def _run(self, channel: Channel[Any], reader: Any, writer: Any) -> None:
+        try:
+            channel.run()
+            reader.cancel()
+            # Flight prints a warning when a writer is collected that was not closed.
+            with suppress(*FLIGHT_ERRORS):
+                writer.close()
+        finally:
+            self._watchdog.forget(channel)
+            with self._changed:
+                self._channels.discard(channel)
+                self._changed.notify_all()
+
+
+class Stream(Generic[C]):
+    """The messages of a server stream, in order. Raises where the stream broke."""
+
+    def __init__(self, channel: Channel[C]) -> None:
+        self._channel = channel
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message[C]:
+        message = self.receive()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def receive(self, timeout_s: float | None = None) -> Message[C] | None:
+        """As `Channel.receive`: None at the end."""
+        return self._channel.receive(timeout_s)
+
+    def close(self) -> None:
+        """Wants no more of it, from any thread: the service's generator is closed."""
+        self._channel.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

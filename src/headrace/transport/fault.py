@@ -1,0 +1,38 @@
+"""What Flight raises, in our own words."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from headrace.errors import AccessError, HeadraceError, PeerLostError, from_wire, to_wire
+
+FLIGHT_ERRORS = (pa.ArrowException, OSError)
+"""What reading and writing a Flight stream raise when the call is over."""
+
+
+def refuse(error: HeadraceError) -> Exception:
+    """What a Flight handler raises so that the caller gets `error` before anything began."""
+    refusal: Exception = fl.FlightServerError(
+        str(error), extra_info=msgspec.msgpack.encode(to_wire(error))
+    )
+    return refusal
+
+
+def translate(error: BaseException, peer: str) -> HeadraceError:
+    """The error that a call with `peer` ended with."""
+    if isinstance(error, fl.FlightServerError) and error.extra_info:
+        return from_wire(*msgspec.msgpack.decode(error.extra_info, type=tuple[str, str, str]))
+    if isinstance(error, fl.FlightUnauthenticatedError):
+        return AccessError(f"{peer} refused access", do="set the token that it expects")
+    reason = _reason(error)
+    if "handshake failed" in reason:
+        return AccessError(f"no TLS with {peer}: {reason}", do="set tls_root to its certificate")
+    return PeerLostError(f"{peer} cannot be reached: {reason}", do="see whether it runs")
+
+
+def _reason(error: BaseException) -> str:
+    """The cause, without gRPC's debug context."""
+    text = str(error).partition(". gRPC client debug context")[0].replace("\n", " ")
+    return text.rpartition("with message: ")[2].rpartition("last error: ")[2]

@@ -1,0 +1,152 @@
+"""What travels: typed control structs with opaque bodies, in one fixed Flight schema.
+
+A Flight stream has one schema, and what its users send has many, so bodies are opaque bytes in
+the rows of one column. The control structs travel beside the batch, in its metadata. Small
+messages that wait for the same writer share one batch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import UsageError
+from headrace.settings import MIB
+
+C = TypeVar("C")
+Body = Any
+"""Anything with the buffer protocol: bytes, memoryview, pyarrow.Buffer."""
+
+ENVELOPE = pa.schema([pa.field("body", pa.large_binary(), nullable=False)])
+
+MESSAGE_BYTES_MAX = 96 * MIB
+"""The most that one message may hold, control and bodies together."""
+
+MESSAGE_OVERHEAD_BYTES = 128
+"""What a message counts for beside its bytes, so that empty ones are bounded too."""
+
+
+class Message(msgspec.Struct, Generic[C], frozen=True):
+    """One message. The bodies of a received one are slices of the batch it came in."""
+
+    control: C
+    bodies: tuple[Body, ...] = ()
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A message on its way, its control already encoded."""
+
+    control: bytes
+    bodies: tuple[Any, ...]
+    size: int
+
+
+class Parcels(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The controls of one batch; `bodies` says how many of its rows belong to each."""
+
+    controls: list[bytes]
+    bodies: list[Annotated[int, msgspec.Meta(ge=0)]]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The sender lives and has nothing else to say."""
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The sender has sent everything. A stream that ends without it was broken."""
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The sender gave up: the fields of `errors.to_wire`."""
+
+    kind: str
+    what: str
+    do: str
+
+
+Frame = Parcels | Heartbeat | Close | Failure
+
+
+class Opening(msgspec.Struct, frozen=True, array_like=True):
+    """The command that a conversation is opened with: which service, and a stream's request."""
+
+    kind: str
+    request: bytes | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_frame_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+
+
+def parcel(control: object, bodies: Iterable[Body]) -> Parcel:
+    """Encodes a message. Bodies are not copied: they must not change afterwards."""
+    encoded = _encode(control)
+    buffers = tuple(b if isinstance(b, pa.Buffer) else pa.py_buffer(b) for b in bodies)
+    size = len(encoded) + sum(b.size for b in buffers)
+    if size > MESSAGE_BYTES_MAX:
+        raise UsageError(
+            f"a {type(control).__name__} message of {size} bytes exceeds {MESSAGE_BYTES_MAX}",
+            do="send it in parts",
+        )
+    return Parcel(encoded, buffers, size + MESSAGE_OVERHEAD_BYTES)
+
+
+def pack(parcels: Sequence[Parcel]) -> tuple[Any, bytes]:
+    """The record batch (None without bodies) and the metadata that carry `parcels`."""
+    frame = Parcels([p.control for p in parcels], [len(p.bodies) for p in parcels])
+    bodies = [body for p in parcels for body in p.bodies]
+    return (_envelop(bodies) if bodies else None), _encode(frame)
+
+
+def unpack(
+    frame: Parcels, batch: Any, decoder: msgspec.msgpack.Decoder[C]
+) -> list[tuple[Message[C], int]]:
+    """The messages of one batch, each with the size that it counts for."""
+    bodies = [] if batch is None else _bodies(batch)
+    if len(frame.controls) != len(frame.bodies) or sum(frame.bodies) != len(bodies):
+        raise msgspec.ValidationError(
+            f"{len(bodies)} bodies came where {sum(frame.bodies)} were announced"
+        )
+    messages = []
+    first = 0
+    for control, count in zip(frame.controls, frame.bodies, strict=True):
+        mine = tuple(bodies[first : first + count])
+        first += count
+        size = len(control) + sum(b.size for b in mine) + MESSAGE_OVERHEAD_BYTES
+        messages.append((Message(decoder.decode(control), mine), size))
+    return messages
+
+
+def encode_frame(frame: Frame) -> bytes:
+    return _encode(frame)
+
+
+def decode_frame(metadata: Any) -> Frame:
+    return _frame_decoder.decode(memoryview(metadata) if metadata is not None else b"")
+
+
+def _envelop(bodies: Sequence[Any]) -> Any:
+    offsets = array("q", accumulate((b.size for b in bodies), initial=0))
+    data = bodies[0] if len(bodies) == 1 else pa.py_buffer(b"".join(bodies))
+    column = pa.Array.from_buffers(
+        pa.large_binary(), len(bodies), [None, pa.py_buffer(offsets), data]
+    )
+    return pa.RecordBatch.from_arrays([column], schema=ENVELOPE)
+
+
+def _bodies(batch: Any) -> list[Any]:
+    if not batch.schema.equals(ENVELOPE):
+        raise msgspec.ValidationError(f"a batch has the columns {batch.schema.names}")
+    column = batch.column(0)
+    column.validate(full=True)
+    if not len(column):
+        return []
+    _, offsets, data = column.buffers()
+    at = memoryview(offsets).cast("B").cast("q")[column.offset : column.offset + len(column) + 1]
+    data = data if data is not None else pa.py_buffer(b"")
+    return [data.slice(at[i], at[i + 1] - at[i]) for i in range(len(column))]

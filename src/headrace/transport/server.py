@@ -1,0 +1,223 @@
+"""Serves conversations and streams of any number of services at one address.
+
+Each conversation has three threads: Flight's own, which only reads, the channel's writer, and the
+service's. A service can therefore be told at any time that its peer is lost, and Flight's thread
+can always be freed by cutting the peer's connection. That is what bounds `close`: a Flight
+server waits for its handlers without limit, in `shutdown` and again when the interpreter exits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from typing import Any, Protocol, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from headrace.errors import HeadraceError, NotFoundError, PeerLostError, TransportError, UsageError
+from headrace.settings import ServiceSettings
+from headrace.transport.access import check_listening, server_options
+from headrace.transport.channel import Channel
+from headrace.transport.connection import sever
+from headrace.transport.fault import refuse
+from headrace.transport.message import Message, Opening
+from headrace.transport.watchdog import Watchdog
+
+logger = logging.getLogger(__name__)
+_opening_decoder = msgspec.msgpack.Decoder(Opening)
+
+SHUTDOWN_S = 2.0
+"""Flight needs milliseconds once every peer is gone or cut off."""
+
+
+class Service(Protocol):
+    """What answers the callers of one kind. Each call runs in a thread of its own.
+
+    An error that it raises reaches the caller as the same error.
+    """
+
+    requests: msgspec.msgpack.Decoder[Any]
+    """Decodes what callers send."""
+
+    def converse(self, channel: Channel[Any]) -> None:
+        """Holds a conversation; returning closes it."""
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
+        """Answers one request with any number of messages.
+
+        The generator is closed at its next yield once the caller has left. One that waits for
+        something registers with `channel.on_end` to be woken; it does not send or receive.
+        """
+
+
+class Server:
+    """Listens from construction on until closed; at the latest when the interpreter exits."""
+
+    def __init__(self, services: Mapping[str, Service], settings: ServiceSettings) -> None:
+        check_listening(settings)
+        self._services = dict(services)
+        self._settings = settings
+        self._changed = threading.Condition()
+        self._channels: dict[Channel[Any], str] = {}
+        self._threads: set[threading.Thread] = set()
+        self._closing = False
+        options = server_options(settings)
+        self._watchdog = Watchdog(settings)
+        scheme = "grpc+tls" if settings.tls_certificate else "grpc"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.address = f"{scheme}://{host}:{settings.port}"
+        try:
+            self._flight = _FlightServer(self._exchange, self.address, **options)
+        except (pa.ArrowException, OSError) as error:
+            self._watchdog.close()
+            raise UsageError(
+                f"cannot listen on {settings.host}:{settings.port}: {error}",
+                do="choose an address of this machine, a free port and valid PEM files",
+            ) from error
+        self.address = f"{scheme}://{host}:{self._flight.port}"
+        atexit.register(self.close)
+
+    def close(self, grace_s: float = 1.0) -> None:
+        """Ends every conversation with an error, and returns within `grace_s` and a moment.
+
+        Peers that do not leave within `grace_s` are cut off. A service that does not return is
+        left behind in its daemon thread.
+        """
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+            channels = list(self._channels)
+        for channel in channels:
+            channel.fail(self._closing_error())
+        if not self._wait_until_idle(grace_s):
+            with self._changed:
+                peers = set(self._channels.values())
+            for peer in peers:
+                self._cut_off(peer)
+            self._wait_until_idle(SHUTDOWN_S)
+        stopping = threading.Thread(target=self._flight.shutdown, name="shutdown", daemon=True)
+        stopping.start()
+        stopping.join(SHUTDOWN_S)
+        self._watchdog.close()
+        atexit.unregister(self.close)
+        if stopping.is_alive() or self._threads:
+            logger.warning(
+                "%s closed while %d services still run", self.address, len(self._threads)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _wait_until_idle(self, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._channels and not self._threads, timeout_s
+            )
+
+    def _exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """One conversation, in Flight's thread."""
+        opening, service = self._open(descriptor.command)
+        peer = context.peer()
+        channel: Channel[Any] = Channel(
+            reader,
+            writer,
+            service.requests,
+            peer=f"{opening.kind} caller {peer}",
+            calling=False,
+            cut_off=lambda: self._cut_off(peer),
+            settings=self._settings,
+        )
+        serving = threading.Thread(
+            target=self._serve,
+            args=(service, opening, channel),
+            name=f"serve {channel.peer}",
+            daemon=True,
+        )
+        with self._changed:
+            if self._closing:
+                raise refuse(self._closing_error())
+            self._channels[channel] = peer
+            self._threads.add(serving)
+        self._watchdog.watch(channel)
+        serving.start()
+        try:
+            channel.run()
+        finally:
+            self._watchdog.forget(channel)
+            with self._changed:
+                del self._channels[channel]
+                self._changed.notify_all()
+
+    def _open(self, command: bytes | None) -> tuple[Opening, Service]:
+        try:
+            opening = _opening_decoder.decode(command or b"")
+        except msgspec.MsgspecError as error:
+            raise refuse(TransportError(f"malformed call: {error}", do="use a Client")) from error
+        service = self._services.get(opening.kind)
+        if service is None:
+            raise refuse(
+                NotFoundError(
+                    f"no service {opening.kind!r} at {self.address}",
+                    do=f"ask for one of {', '.join(sorted(self._services))}",
+                )
+            )
+        return opening, service
+
+    def _serve(self, service: Service, opening: Opening, channel: Channel[Any]) -> None:
+        """One conversation, in the service's thread."""
+        try:
+            if opening.request is None:
+                service.converse(channel)
+            else:
+                _stream(service, opening.request, channel)
+            channel.leave()
+        except HeadraceError as error:
+            logger.info("%s: %s", channel.peer, error)
+            channel.fail(error)
+        except Exception as error:
+            logger.exception("the service of %s failed", channel.peer)
+            channel.fail(error)
+        finally:
+            with self._changed:
+                self._threads.discard(threading.current_thread())
+                self._changed.notify_all()
+
+    def _cut_off(self, peer: str) -> None:
+        sever(peer, self._flight.port)
+
+    def _closing_error(self) -> PeerLostError:
+        return PeerLostError(f"{self.address} is closing", do="connect again later")
+
+
+def _stream(service: Service, request: bytes, channel: Channel[Any]) -> None:
+    try:
+        asked = service.requests.decode(request)
+    except msgspec.MsgspecError as error:
+        raise TransportError(
+            f"malformed request from {channel.peer}: {error}",
+            do="run the same version of Headrace on both sides",
+        ) from error
+    with closing(service.stream(asked, channel)) as messages:
+        for message in messages:
+            if channel.ended:
+                return
+            channel.send(message.control, message.bodies)
+
+
+class _FlightServer(fl.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, exchange: Callable[..., None], location: str, **options: Any) -> None:
+        # First, since calls may come before the construction is over.
+        self._exchange = exchange
+        super().__init__(location, **options)
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        self._exchange(context, descriptor, reader, writer)

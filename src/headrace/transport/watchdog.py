@@ -1,0 +1,75 @@
+"""Finds peers that are silent: stopped, hung or cut off, which the network does not tell."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from headrace.errors import UsageError
+from headrace.settings import ServiceSettings
+
+
+class Watched(Protocol):
+    @property
+    def heard_at_s(self) -> float:
+        """When the peer was last heard, on the monotonic clock; infinity: nobody listens now."""
+
+    def lose_silent(self) -> None:
+        """Called when the peer was silent for too long."""
+
+
+class Watchdog:
+    """One thread that watches any number of conversations and sleeps until one may be late."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        if not 0 < settings.heartbeat_s <= settings.silence_s / 2:
+            raise UsageError(
+                f"heartbeat_s={settings.heartbeat_s} does not fit silence_s={settings.silence_s}",
+                do="let at least two heartbeats fit into the silence",
+            )
+        self._silence_s = settings.silence_s
+        self._watched: set[Watched] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+        threading.Thread(target=self._run, name="headrace-watchdog", daemon=True).start()
+
+    def watch(self, watched: Watched) -> None:
+        with self._changed:
+            self._watched.add(watched)
+
+    def forget(self, watched: Watched) -> None:
+        with self._changed:
+            self._watched.discard(watched)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        awake_since_s = time.monotonic()
+        while True:
+            next_s = self._look(awake_since_s)
+            with self._changed:
+                if self._changed.wait_for(lambda: self._closed, next_s - time.monotonic()):
+                    return
+            # A process that was itself stopped or starved has not listened: what its peers said
+            # meanwhile is still unread, so their silence counts from now.
+            if (now_s := time.monotonic()) > next_s + self._silence_s / 2:
+                awake_since_s = now_s
+
+    def _look(self, awake_since_s: float) -> float:
+        """Gives up whoever is late; returns when the next one may be."""
+        with self._changed:
+            watched = list(self._watched)
+        now_s = time.monotonic()
+        next_s = now_s + self._silence_s
+        for each in watched:
+            late_s = max(each.heard_at_s, awake_since_s) + self._silence_s
+            if late_s <= now_s:
+                self.forget(each)
+                each.lose_silent()
+            else:
+                next_s = min(next_s, late_s)
+        return next_s
