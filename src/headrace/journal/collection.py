@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError, UsageError
+from headrace.errors import DataError, SchemaError, UsageError
 from headrace.journal import schema as schemas
 from headrace.journal.names import check_collection_name
 from headrace.journal.records import CollectionPut
@@ -33,12 +34,13 @@ def define(
     check_collection_name(name)
     parsed = schemas.parse_schema(schema)
     keys, partitions = _fields(key), _fields(partition_by)
-    schemas.check_key(parsed, keys)
+    if keys:
+        schemas.check_key(parsed, keys)
     _check_partition_fields(parsed, partitions)
     if not 1 <= journals <= JOURNALS_MAX:
         raise UsageError(f"{journals} journals", do=f"choose 1 to {JOURNALS_MAX}")
     for what, limit in (("retention_s", retention_s), ("retention_bytes", retention_bytes)):
-        if limit is not None and limit <= 0:
+        if limit is not None and not 0 < limit < inf:
             raise UsageError(f"{what} of {limit}", do="choose a positive number, or leave it out")
     versions = (schemas.serialize(parsed),)
     return CollectionPut(name, versions, keys, partitions, journals, retention_s, retention_bytes)
@@ -74,6 +76,7 @@ class Collection:
 
     def __init__(self, definition: CollectionPut) -> None:
         self.definition = definition
+        self.id = definition.id
         self.name = definition.name
         self.schema: pa.Schema = _deserialize(definition.schemas[-1])
         self.key = definition.key
@@ -87,8 +90,14 @@ class Collection:
 
     def decode(self, body: Any, version: int) -> pa.RecordBatch:
         """The documents of a frame, under the newest schema; not a copy."""
-        written = _deserialize(self.definition.schemas[version])
-        batch = pa.ipc.read_record_batch(pa.py_buffer(body), written)
+        try:
+            written = _deserialize(self.definition.schemas[version])
+            batch = pa.ipc.read_record_batch(pa.py_buffer(body), written)
+        except (IndexError, OSError, pa.ArrowException) as error:
+            raise DataError(
+                f"a frame of {self.name} (schema version {version}) cannot be decoded: {error}",
+                do="its publisher wrote something else than it said",
+            ) from error
         return batch if version == self.version else schemas.adapt(batch, self.schema)
 
     def __repr__(self) -> str:

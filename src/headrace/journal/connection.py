@@ -11,12 +11,19 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from headrace.errors import HeadraceError, PeerLostError, StorageError, UsageError, WorkspaceError
+from headrace.errors import (
+    PeerLostError,
+    StorageError,
+    TransportError,
+    UsageError,
+    WorkspaceError,
+)
 from headrace.journal.contract import Journals
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.keeper import Keeper
@@ -31,33 +38,35 @@ from headrace.transport import Server
 T = TypeVar("T")
 
 _LOOK_AGAIN_S = 0.02
+_OWNERS_LOST_MAX = 8
 
 
 class Ownership:
     """Everything that the owner of a workspace runs."""
 
     def __init__(self, site: Site, settings: Settings) -> None:
-        self._site = site
         token = settings.service.token or secrets.token_urlsafe(32)
         service = msgspec.structs.replace(settings.service, token=token)
-        self.owner = Owner(site.root, settings)
-        try:
+        with ExitStack() as undo:
+            self.owner = Owner(site.root, settings)
+            undo.callback(self.owner.close)
             self.keeper = Keeper(self.owner, settings.journal)
-            self._server = Server({JOURNALS: JournalService(self.owner)}, service)
-        except BaseException:
-            self.owner.close()
-            raise
-        self.address = self._server.address
-        self.keeper.start()
-        site.announce(OwnerAddress(self.address, token, os.getpid()))
+            undo.callback(self._close_keeper)
+            server = Server({JOURNALS: JournalService(self.owner)}, service)
+            undo.callback(server.close)
+            self.address = server.address
+            self.keeper.start()
+            undo.callback(site.withdraw)
+            site.announce(OwnerAddress(self.address, token, os.getpid()))
+            self._running = undo.pop_all()
 
     def close(self) -> None:
-        self._site.withdraw()
-        self._server.close()
-        try:
+        self._running.close()
+
+    def _close_keeper(self) -> None:
+        # Without its last snapshot the next opening takes longer, and nothing is lost.
+        with suppress(StorageError):
             self.keeper.close()
-        finally:
-            self.owner.close()
 
 
 class Connection:
@@ -90,7 +99,10 @@ class Connection:
             )
         if self._closed:
             raise UsageError("the workspace is closed", do="open it again")
-        return self._journals
+        journals = self._journals
+        if isinstance(journals, RemoteJournals) and journals.is_lost:
+            return self.reattach(journals)
+        return journals
 
     def call(self, use: Callable[[Journals], T]) -> T:
         """Use the journals; if their owner is gone, find the next one and use those.
@@ -98,10 +110,12 @@ class Connection:
         Only for what may be done twice.
         """
         journals = self.journals()
-        try:
-            return use(journals)
-        except PeerLostError:
-            return use(self.reattach(journals))
+        for _ in range(_OWNERS_LOST_MAX):
+            try:
+                return use(journals)
+            except PeerLostError:
+                journals = self.reattach(journals)
+        return use(journals)
 
     def reattach(self, lost: Journals) -> Journals:
         """The journals to use instead of those that were lost."""
@@ -116,26 +130,29 @@ class Connection:
             if self._closed:
                 return
             self._closed = True
-            try:
-                self._journals.close()
-                if self._ownership:
-                    self._ownership.close()
-            finally:
+            with ExitStack() as closing:
                 if self._site:
-                    self._site.unlock()
+                    closing.callback(self._site.unlock)
+                if self._ownership:
+                    closing.callback(self._ownership.close)
+                # Those who wrote were told of a failing disk, and what they left open will be
+                # rolled back by the next owner.
+                with suppress(StorageError):
+                    self._journals.close()
 
     def _attach(self) -> Journals:
         if self._site is None:
             return RemoteJournals(self._address, self._settings.service)
         deadline = time.monotonic() + self._settings.service.silence_s
-        unreachable: HeadraceError | None = None
+        unreachable: TransportError | None = None
         while True:
             if self._site.try_lock():
                 return self._become_owner(self._site)
             if owner := self._site.owner():
                 try:
                     return self._work_through(owner)
-                except PeerLostError as error:
+                except TransportError as error:
+                    # Also a refusal: another service may listen where an earlier owner did.
                     unreachable = error
             if time.monotonic() > deadline:
                 who = f"process {owner.process}" if owner else "a process"

@@ -108,7 +108,7 @@ class Frame(NamedTuple):
     skip: int = 0
     """How many of its first documents were seen in an earlier frame."""
     hints: npt.NDArray[np.void] | None = None
-    """Of an ACK: the rows (journal, offset, producer, clock) of the same transaction's others."""
+    """Of an ACK: the rows (journal, offset, producer, clock) of its transaction, its own too."""
 
 
 class Watch(Protocol):
@@ -130,7 +130,7 @@ class Journals(Protocol):
     def delete_collection(self, name: str) -> None: ...
     def collections(self) -> list[CollectionPut]: ...
     def create_journals(
-        self, collection: str, partitions: Sequence[tuple[str, ...]]
+        self, collection: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
     ) -> list[JournalInfo]:
         """The journals of each partition (escaped values); made where they do not exist."""
 

@@ -22,6 +22,8 @@ from headrace.errors import DocumentError
 from headrace.journal.fit import (
     Shape,
     cast,
+    check_size,
+    fits_as_it_is,
     misfit,
     nullable,
     rebuilt,
@@ -36,6 +38,9 @@ from headrace.journal.schema import to_ddl
 def from_arrow(data: pa.RecordBatch | pa.Table, shape: Shape) -> pa.RecordBatch:
     """From Arrow columns, in any order. Other widths, units and layouts are cast where no value
     changes; double is never narrowed to float."""
+    if fits_as_it_is(data, shape):
+        check_size(data, shape, _document)
+        return data
     names = data.schema.names
     for name in names:
         if name not in shape.schema.names:
@@ -49,7 +54,6 @@ def from_arrow(data: pa.RecordBatch | pa.Table, shape: Shape) -> pa.RecordBatch:
             else pa.nulls(data.num_rows, nullable(field.type))
             for field in shape.schema
         ],
-        data.num_rows,
         shape,
         _document,
     )
@@ -70,7 +74,7 @@ def from_dicts(documents: Sequence[dict[str, Any]], shape: Shape) -> pa.RecordBa
         index, name = next((i, n) for i, d in enumerate(documents) for n in d if n in unknown)
         raise unknown_field(name, _document(index), shape)
     columns = [_from_values([d.get(f.name) for d in documents], f) for f in shape.schema]
-    return to_batch(columns, len(documents), shape, _document)
+    return to_batch(columns, shape, _document)
 
 
 def from_ndjson(data: bytes | memoryview, shape: Shape) -> pa.RecordBatch:
@@ -82,7 +86,7 @@ def from_ndjson(data: bytes | memoryview, shape: Shape) -> pa.RecordBatch:
     """
     lines = Lines(data, shape)
     columns = [_whole(column) for column in lines.parse_all().columns]
-    return to_batch(columns, len(lines), shape, lines.name)
+    return to_batch(columns, shape, lines.name)
 
 
 def _document(index: int) -> str:

@@ -31,7 +31,7 @@ class Shape:
     document_bytes_max: int
 
 
-def to_batch(columns: list[pa.Array], rows: int, shape: Shape, name: RowName) -> pa.RecordBatch:
+def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordBatch:
     """The checked batch of columns whose types are still wider than, or looser in nulls than,
     those of the schema."""
     fitted = []
@@ -50,8 +50,21 @@ def to_batch(columns: list[pa.Array], rows: int, shape: Shape, name: RowName) ->
         loose = cast(column, nullable(field.type), field.name, name)
         fitted.append(pa.array(_Retyped(loose, field.type)))
     batch = pa.RecordBatch.from_arrays(fitted, schema=shape.schema)
-    _check_size(batch, rows, shape, name)
+    check_size(batch, shape, name)
     return batch
+
+
+def fits_as_it_is(data: pa.RecordBatch | pa.Table, shape: Shape) -> bool:
+    """The usual batch on a hot path: flat, of the very schema, with nulls only where allowed."""
+    return (
+        isinstance(data, pa.RecordBatch)
+        and data.schema.equals(shape.schema)
+        and not any(
+            pt.is_nested(field.type)
+            or (column.null_count and (not field.nullable or field.name in shape.key))
+            for field, column in zip(shape.schema, data.columns, strict=True)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +81,10 @@ class _Retyped:
         return self.kind.__arrow_c_schema__(), self.array.__arrow_c_array__()[1]
 
 
-def _check_size(batch: pa.RecordBatch, rows: int, shape: Shape, name: RowName) -> None:
-    if batch.nbytes <= shape.document_bytes_max:
+def check_size(batch: pa.RecordBatch, shape: Shape, name: RowName) -> None:
+    if batch.get_total_buffer_size() <= shape.document_bytes_max:
         return
-    sizes = sum((_row_bytes(column) for column in batch.columns), np.zeros(rows, np.int64))
+    sizes = sum((_row_bytes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
     largest = int(np.argmax(sizes))
     if sizes[largest] > shape.document_bytes_max:
         raise too_large(name(largest), int(sizes[largest]), shape)

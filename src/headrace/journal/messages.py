@@ -42,6 +42,7 @@ class ListCollections(Call[list[CollectionPut]], frozen=True, tag=True):
 class CreateJournals(Call[list[JournalInfo]], frozen=True, tag=True):
     answer = list[JournalInfo]
     collection: str
+    incarnation: int
     partitions: list[tuple[str, ...]]
 
 

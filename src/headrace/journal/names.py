@@ -18,6 +18,7 @@ import msgspec
 from headrace.errors import UsageError
 
 _NAME_PART = re.compile(r"[A-Za-z0-9._-]+")
+_NUMBER = re.compile(r"[0-9]+")
 _NAME_BYTES_MAX = 512
 _NULL = "%null"
 _EMPTY = "%empty"
@@ -29,10 +30,11 @@ class JournalName(NamedTuple):
 
     collection: str
     partition: tuple[tuple[str, str], ...]
+    """Fields, and their values in escaped form."""
     number: int
 
     def __str__(self) -> str:
-        values = [f"{field}={value}" for field, value in self.partition]
+        values = [f"{quote(field, safe='')}={value}" for field, value in self.partition]
         return "/".join([self.collection, *values, f"{self.number:04d}"])
 
 
@@ -56,11 +58,15 @@ def parse_journal_name(name: str) -> JournalName:
     *parts, number = name.split("/")
     labels = [part for part in parts if "=" in part]
     collection = parts[: len(parts) - len(labels)]
-    if not number.isdigit() or not collection or any("=" in part for part in collection):
+    if not (
+        _NUMBER.fullmatch(number) and collection and all(map(_NAME_PART.fullmatch, collection))
+    ):
         raise UsageError(f"{name!r} is not a journal's name", do="see `headrace journals list`")
     pairs = (label.partition("=") for label in labels)
     return JournalName(
-        "/".join(collection), tuple((field, value) for field, _, value in pairs), int(number)
+        "/".join(collection),
+        tuple((unquote(field), value) for field, _, value in pairs),
+        int(number),
     )
 
 
@@ -108,6 +114,12 @@ def selector(
     """A selector from plain values."""
 
     def escaped(values: Mapping[str, Iterable[object]] | None) -> dict[str, tuple[str, ...]]:
+        for field, some in (values or {}).items():
+            if isinstance(some, str):
+                raise UsageError(
+                    f"the values of {field!r} are the string {some!r}",
+                    do=f"give a list: [{some!r}]",
+                )
         return {field: tuple(map(escape_value, some)) for field, some in (values or {}).items()}
 
     return Selector(collection, escaped(include), escaped(exclude))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from headrace.clock import ClockSource
-from headrace.errors import DocumentError
+from headrace.errors import DocumentError, HeadraceError, NotFoundError
 from headrace.ids import JournalId
 from headrace.journal import documents
 from headrace.journal.collection import Collection
@@ -106,13 +106,19 @@ class Outgoing:
         lease = self.writer.lease
         write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)
         self.sent = True
-        future = self.writer.journals.write(write, sealed.bodies)
-        future.add_done_callback(self._note_outcome)
+        try:
+            future = self.writer.journals.write(write, sealed.bodies)
+        except HeadraceError as error:
+            self._note_refusal(error)
+            raise
+        future.add_done_callback(lambda done: self._note_refusal(done.exception()))
         return future
 
-    def _note_outcome(self, future: Future[None]) -> None:
-        if future.exception():
+    def _note_refusal(self, error: BaseException | None) -> None:
+        if error:
             self.writer.broken = True
+        if isinstance(error, NotFoundError):
+            self._spreader.forget()
 
     def _messages(self) -> Iterator[Sealed]:
         buffered, self._buffered = self._buffered, {}

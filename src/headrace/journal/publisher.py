@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
 
-from headrace.errors import HeadraceError, PeerLostError, PublishError, UsageError
+from headrace.errors import (
+    FencedError,
+    HeadraceError,
+    PeerLostError,
+    PublishError,
+    TransportError,
+    UsageError,
+    WorkspaceError,
+)
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Commit, Prepared
 from headrace.journal.outgoing import Documents, Outgoing, Writer
@@ -45,10 +55,33 @@ class PendingCommit:
         try:
             self._sent.result()
         except PeerLostError as lost:
-            if not self._desk.was_committed(self._writer, self._commit):
-                raise PublishError(
-                    f"the transaction was rolled back: {lost.what}", do="repeat it"
-                ) from lost
+            if not self._was_committed():
+                raise _rolled_back(lost) from lost
+
+    def _was_committed(self) -> bool:
+        try:
+            return self._desk.was_committed(self._writer, self._commit)
+        except (TransportError, WorkspaceError) as error:
+            raise type(error)(
+                f"whether the transaction committed cannot be asked yet: {error.what}",
+                do=f"{error.do}, then call result() again: it still tells",
+            ) from error
+
+
+def _rolled_back(lost: PeerLostError) -> PublishError:
+    return PublishError(
+        f"the transaction was rolled back: {lost.what}",
+        do="repeat it; a publisher with a name must be opened again first",
+    )
+
+
+@contextmanager
+def _ending_with_its_owner() -> Iterator[None]:
+    """For what is asked before the commit is sent: nothing of it outlives the conversation."""
+    try:
+        yield
+    except PeerLostError as lost:
+        raise _rolled_back(lost) from lost
 
 
 class Transaction:
@@ -67,7 +100,8 @@ class Transaction:
         """Add documents: all of them, or with an error none. Returns how many."""
         self._check_open()
         try:
-            return self._outgoing.append(self._desk.resolve(collection), documents)
+            with _ending_with_its_owner():
+                return self._outgoing.append(self._desk.resolve(collection), documents)
         except PublishError:
             self._open = False
             raise
@@ -77,13 +111,19 @@ class Transaction:
         self._check_open()
         if not self._number:
             lease = self._writer.lease
-            self._number = self._writer.journals.begin(lease.producer, lease.holder)
+            with _ending_with_its_owner():
+                self._number = self._writer.journals.begin(lease.producer, lease.holder)
         return f"{self._number:016x}"
 
     def include(self, prepared: str) -> None:
         """Let a participant's part be committed: `prepared` is what its `prepare` returned."""
         self._check_open()
-        self._participants.append(msgspec.json.decode(prepared, type=Prepared))
+        try:
+            self._participants.append(msgspec.json.decode(prepared, type=Prepared))
+        except msgspec.DecodeError:
+            raise UsageError(
+                f"{prepared!r} is not a participant's part", do="pass what `prepare` returned"
+            ) from None
 
     def commit(self, payload: bytes = b"") -> None:
         """Make everything visible at once, and durable. `payload` is kept for the next holder."""
@@ -93,9 +133,10 @@ class Transaction:
         """Send the commit; commits of one publisher keep their order."""
         self._check_open()
         self._open = False
-        last = self._outgoing.seal()
-        commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
-        sent = self._outgoing.send(last, commit)
+        with _ending_with_its_owner():
+            last = self._outgoing.seal()
+            commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
+            sent = self._outgoing.send(last, commit)
         pending = PendingCommit(self._desk, self._writer, commit, sent)
         if self._pooled:
             self._desk.give_back(self._writer)
@@ -108,7 +149,9 @@ class Transaction:
         self._open = False
         if self._outgoing.sent or self._number:
             lease = self._writer.lease
-            self._writer.journals.rollback(lease.producer, lease.holder)
+            # Whoever loses the owner is rolled back.
+            with suppress(PeerLostError):
+                self._writer.journals.rollback(lease.producer, lease.holder)
         if self._pooled:
             self._desk.give_back(self._writer)
 
@@ -125,8 +168,8 @@ class Publisher:
     """Writes transactions: `with publisher as tx:` is one, and there may be any number.
 
     With a name it is the only one of that name: opening it fences the previous holder, rolls back
-    what that left open, and continues above its clocks. `payload` is what the last transaction
-    under the name committed with, whoever committed it.
+    what that left open, and continues above its clocks. `payload` is the last one that was
+    committed under the name before it was opened, whoever committed it.
     """
 
     def __init__(self, desk: Desk, name: str = "") -> None:
@@ -134,28 +177,40 @@ class Publisher:
         self._desk = desk
         self._writer = desk.take_writer(name) if name else None
         self._transaction: Transaction | None = None
+        self._entered: Transaction | None = None
+        self._closed = False
 
     @property
     def payload(self) -> bytes:
         return self._writer.lease.payload if self._writer else b""
 
     def begin(self) -> Transaction:
-        if self._writer:
-            return Transaction(self._desk, self._writer, pooled=False)
-        return Transaction(self._desk, self._desk.take_writer(""), pooled=True)
+        """Under a name one after the other; without, as many at once as you like."""
+        if self._closed:
+            raise UsageError("the publisher is closed", do="open another")
+        if self._writer is None:
+            return Transaction(self._desk, self._desk.take_writer(""), pooled=True)
+        if self._transaction and self._transaction.is_open:
+            raise UsageError(
+                f"a transaction of publisher {self.name!r} is open", do="commit or roll it back"
+            )
+        self._transaction = Transaction(self._desk, self._writer, pooled=False)
+        return self._transaction
 
     def close(self) -> None:
         """Give the name up. What was not committed is rolled back."""
+        self._closed = True
         if self._writer:
             lease, journals = self._writer.lease, self._writer.journals
             self._writer = None
-            journals.close_publisher(lease.producer, lease.holder)
+            with suppress(PeerLostError):
+                journals.close_publisher(lease.producer, lease.holder)
 
     def __enter__(self) -> Transaction:
-        if self._transaction:
+        if self._entered:
             raise UsageError("this publisher's transaction is open", do="end it first")
-        self._transaction = self.begin()
-        return self._transaction
+        self._entered = self.begin()
+        return self._entered
 
     def __exit__(
         self,
@@ -163,7 +218,7 @@ class Publisher:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        transaction, self._transaction = self._transaction, None
+        transaction, self._entered = self._entered, None
         assert transaction
         if error is None:
             if transaction.is_open:
@@ -186,16 +241,18 @@ class Participant:
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
         self._check_open()
-        return self._outgoing.append(self._desk.resolve(collection), documents)
+        with _ending_with_its_owner():
+            return self._outgoing.append(self._desk.resolve(collection), documents)
 
     def prepare(self) -> str:
         """Hand everything to the coordinator, which passes the result to `include`."""
         self._check_open()
         self._open = False
-        self._outgoing.send(self._outgoing.seal()).result()
         lease = self._writer.lease
-        prepared = Prepared(lease.producer, lease.holder, self._writer.clock.take())
-        self._writer.journals.prepare(prepared)
+        with _ending_with_its_owner():
+            self._outgoing.send(self._outgoing.seal()).result()
+            prepared = Prepared(lease.producer, lease.holder, self._writer.clock.take())
+            self._writer.journals.prepare(prepared)
         return msgspec.json.encode(prepared).decode()
 
     def abandon(self) -> None:
@@ -203,7 +260,8 @@ class Participant:
         if self._open:
             self._open = False
             lease = self._writer.lease
-            self._writer.journals.close_publisher(lease.producer, lease.holder)
+            with suppress(PeerLostError, FencedError):
+                self._writer.journals.close_publisher(lease.producer, lease.holder)
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ The clock of document i of a frame is the frame's clock plus i.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -34,8 +35,10 @@ _ACKS_HEAD = struct.Struct("<BxHIQ")
 ACK_ROW = np.dtype([("journal", "<u8"), ("offset", "<u8"), ("producer", "<u8"), ("clock", "<u8")])
 ACK_BYTES = ACK_ROW.itemsize
 """How much of its journal an ACK takes."""
+COUNT_MAX = (1 << 32) - 1
+SCHEMA_MAX = (1 << 16) - 1
 NO_JOURNAL = 0
-"""Of the row that stands for a transaction with a payload and no documents."""
+"""Of the row of a coordinator that wrote no documents itself: nothing for a reader."""
 
 
 class Docs(NamedTuple):
@@ -73,6 +76,8 @@ class CollectionPut(msgspec.Struct, frozen=True, tag="collection"):
     retention_s: float | None = None
     retention_bytes: int | None = None
     """Of each journal."""
+    id: int = 0
+    """Numbers the incarnations of all collections; 0 in a definition that is yet to be made."""
 
 
 class CollectionDeleted(msgspec.Struct, frozen=True, tag="collection-deleted"):
@@ -169,11 +174,21 @@ def decode(data: memoryview) -> tuple[Record, memoryview]:
     raise DataError(f"a log record of unknown kind {kind}", do="it was written by a newer version")
 
 
-def moved_copy(data: memoryview) -> tuple[Docs | Acks, bytes, memoryview]:
-    """A copy of a Docs or Acks record that is marked as moved: itself, its bytes, its body."""
+def moved_copy(
+    data: memoryview, holds: Callable[[JournalId, int], bool]
+) -> tuple[Docs | Acks, bytes, memoryview]:
+    """A copy of a Docs or Acks record that is marked as moved: itself, its bytes, its body.
+
+    Of an Acks record only the rows that journals still hold are copied, and no payload, which
+    snapshots have: else what nobody needs would be copied for ever.
+    """
     record, body = decode(data)
     assert isinstance(record, Docs | Acks)
-    moved = record._replace(moved=True)
+    if isinstance(record, Docs):
+        moved: Docs | Acks = record._replace(moved=True)
+    else:
+        held = [holds(journal, offset) for journal, offset, _, _ in record.rows.tolist()]
+        moved = Acks(record.rows[np.array(held, np.bool_)], moved=True)
     return moved, encode(moved), body
 
 

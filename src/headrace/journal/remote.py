@@ -54,9 +54,9 @@ class RemoteJournals:
         return self._call(messages.ListCollections())
 
     def create_journals(
-        self, collection: str, partitions: Sequence[tuple[str, ...]]
+        self, collection: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
     ) -> list[JournalInfo]:
-        call = messages.CreateJournals(collection, list(partitions))
+        call = messages.CreateJournals(collection, incarnation, list(partitions))
         return self._call(call)
 
     def delete_journals(self, names: Sequence[str]) -> None:
@@ -93,15 +93,13 @@ class RemoteJournals:
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
     ) -> Iterator[Frame]:
-        request = messages.Read(journal, offset, through, committed)
-        with self._client.stream(messages.JOURNALS, request, replies) as stream:
+        with self._stream(messages.Read(journal, offset, through, committed)) as stream:
             for message in stream:
                 assert isinstance(message.control, Frames)
                 yield from _frames(journal, message.control, message.bodies)
 
     def watch(self, selector: Selector) -> RemoteWatch:
-        request = messages.Observe(selector)
-        return RemoteWatch(self._client.stream(messages.JOURNALS, request, replies))
+        return RemoteWatch(self._stream(messages.Observe(selector)))
 
     def close(self) -> None:
         """Leave in good order; what was pending is rolled back at once."""
@@ -109,6 +107,16 @@ class RemoteJournals:
             self._channel.close()
         self._client.close()
         self._listener.join()
+
+    @property
+    def is_lost(self) -> bool:
+        """The conversation has ended; nothing can be asked any more."""
+        return self._lost is not None
+
+    def _stream(self, request: messages.Read | messages.Observe) -> Stream[messages.Reply]:
+        if self._lost:
+            raise self._lost
+        return self._client.stream(messages.JOURNALS, request, replies)
 
     def _call(self, call: messages.Call[T]) -> T:
         answer: T = self._ask(call, (), call.answer).result()
@@ -156,12 +164,15 @@ class RemoteJournals:
 class RemoteWatch:
     def __init__(self, stream: Stream[messages.Reply]) -> None:
         self._stream = stream
+        self._begun = False
 
     def next(self, timeout_s: float) -> Changes:
         try:
-            message = self._stream.receive(timeout_s)
+            # The owner says at once what there is, however little time the caller has.
+            message = self._stream.receive(timeout_s if self._begun else None)
         except TimeoutError:
             return Changes([], [], {})
+        self._begun = True
         if message is None:
             raise PeerLostError("the owner of the workspace closed it", do="watch again")
         changed = message.control

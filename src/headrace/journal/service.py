@@ -115,7 +115,7 @@ def _call(journals: LocalJournals, call: messages.AnyCall) -> Any:
         case messages.ListCollections():
             return journals.collections()
         case messages.CreateJournals():
-            return journals.create_journals(call.collection, call.partitions)
+            return journals.create_journals(call.collection, call.incarnation, call.partitions)
         case messages.DeleteJournals():
             return journals.delete_journals(call.names)
         case messages.ListJournals():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import msgspec
 from headrace.errors import StorageError, UsageError, VersionError, WorkspaceError
 
 FORMAT = 1
+
+_TEMPORARY = ".writing-"
 
 
 class _Version(msgspec.Struct):
@@ -59,18 +62,28 @@ class Site:
     def _make(self, version: Path, *, create: bool) -> None:
         if not create:
             raise WorkspaceError(f"{self.root} is not a workspace", do="create a collection there")
-        if self.root.is_dir() and any(self.root.iterdir()):
+        self.root.mkdir(parents=True, exist_ok=True)
+        if self._holds_foreign_files() and not version.exists():
             raise WorkspaceError(
                 f"{self.root} holds files that are not a workspace's",
                 do="choose an empty or a new directory",
             )
-        self.root.mkdir(parents=True, exist_ok=True)
         write_durably(version, msgspec.json.encode(_Version(FORMAT)))
         sync_directory(self.root.parent)
 
+    def _holds_foreign_files(self) -> bool:
+        """Not counting what another process is writing, or was when it died."""
+        return any(not each.name.startswith(_TEMPORARY) for each in self.root.iterdir())
+
     def try_lock(self) -> bool:
         """Become the owner, if nobody is."""
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"{self.root}: {error.strerror or error}",
+                do="open a workspace that can be written to",
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -111,14 +124,16 @@ class Site:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file's contents: after a power failure it has the old ones or the new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
     try:
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.rename(path)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
     sync_directory(path.parent)
 
 

@@ -24,8 +24,8 @@ class Spreader:
     """Remembers the journals of each partition; makes those that are missing."""
 
     def __init__(self, journals: Journals) -> None:
-        self._journals = journals
-        self._known: dict[tuple[str, tuple[str, ...]], list[JournalId]] = {}
+        self.journals = journals
+        self._known: dict[tuple[int, tuple[str, ...]], list[JournalId]] = {}
         self._turn = count()
 
     def forget(self) -> None:
@@ -39,7 +39,7 @@ class Spreader:
         parts = list(_partitions(collection, batch))
         self._look_up(collection, [values for values, _ in parts])
         for values, part in parts:
-            journals = self._known[collection.name, values]
+            journals = self._known[collection.id, values]
             if len(journals) == 1:
                 yield journals[0], part
             elif not collection.key:
@@ -48,13 +48,13 @@ class Spreader:
                 yield from _by_key(collection, part, journals)
 
     def _look_up(self, collection: Collection, partitions: list[tuple[str, ...]]) -> None:
-        unknown = [values for values in partitions if (collection.name, values) not in self._known]
+        unknown = [values for values in partitions if (collection.id, values) not in self._known]
         if not unknown:
             return
-        found = iter(self._journals.create_journals(collection.name, unknown))
+        found = iter(self.journals.create_journals(collection.name, collection.id, unknown))
         for values in unknown:
             ids = [next(found).id for _ in range(collection.journals)]
-            self._known[collection.name, values] = ids
+            self._known[collection.id, values] = ids
 
 
 def _partitions(
@@ -64,17 +64,13 @@ def _partitions(
         yield (), batch
         return
     code = np.zeros(batch.num_rows, np.int64)
-    values = []
     for field in collection.partition_by:
         encoded = batch.column(field).dictionary_encode(null_encoding="encode")
         code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-        values.append([escape_value(value) for value in encoded.dictionary.to_pylist()])
-    for which, part in _split(batch, code):
-        picked = []
-        for choices in reversed(values):
-            which, at = divmod(which, len(choices))
-            picked.append(choices[at])
-        yield tuple(reversed(picked)), part
+        # Numbered anew, codes stay below the number of documents however many fields follow.
+        code = np.unique(code, return_inverse=True)[1]
+    for _, part in _split(batch, code):
+        yield tuple(escape_value(part[field][0].as_py()) for field in collection.partition_by), part
 
 
 def _by_key(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, UsageError
+from headrace.errors import FencedError, NotFoundError, PeerLostError, UsageError
 from headrace.ids import Offset
 from headrace.journal.collection import Collection, define
 from headrace.journal.connection import Connection
@@ -23,6 +25,7 @@ from headrace.journal.spread import Spreader
 from headrace.settings import Settings
 
 _POOLED_MAX = 64
+_INVITATION = re.compile("[0-9a-f]{16}")
 
 META_FIELDS = (
     pa.field("_journal", pa.string()),
@@ -42,7 +45,7 @@ class Workspace:
         self._connection = Connection(place, self._settings, create=create)
         self._lock = threading.Lock()
         self._pool: list[Writer] = []
-        self._spreaders: dict[int, Spreader] = {}
+        self._spreader = Spreader(self._connection.journals())
 
     # -- collections and journals ----------------------------------------------------------
 
@@ -83,7 +86,7 @@ class Workspace:
     def delete_collection(self, name: str) -> None:
         """Its journals and documents go with it; a new one of that name shares nothing with it."""
         self._connection.journals().delete_collection(name)
-        self._forget_journals()
+        self._spreader.forget()
 
     def journals(self, selector: Selector | None = None) -> list[JournalInfo]:
         """Matching journals by name, as of one moment: no transaction is half in it."""
@@ -91,7 +94,7 @@ class Workspace:
 
     def delete_journals(self, names: Sequence[str]) -> None:
         self._connection.journals().delete_journals(names)
-        self._forget_journals()
+        self._spreader.forget()
 
     def watch(self, selector: Selector | None = None) -> Watch:
         """Sees journals come and go, and their heads move."""
@@ -108,19 +111,20 @@ class Workspace:
         target = self.resolve(collection)
         writer = self.take_writer("")
         outgoing = self.outgoing(writer, Flags.OUTSIDE)
-        outgoing.append(target, documents)
-        outgoing.send(outgoing.seal()).result()
-        self.give_back(writer)
+        try:
+            outgoing.append(target, documents)
+            outgoing.send(outgoing.seal()).result()
+        finally:
+            self.give_back(writer)
         return outgoing.documents
 
     def join(self, invitation: str) -> Participant:
         """Take part in a transaction whose coordinator, in any process, called `invite`."""
-        try:
-            number = int(invitation, 16)
-        except ValueError:
+        if not _INVITATION.fullmatch(invitation):
             raise UsageError(
                 f"{invitation!r} is not an invitation", do="pass what `invite` returned"
-            ) from None
+            )
+        number = int(invitation, 16)
         journals = self._connection.journals()
         return Participant(self, Writer(journals.join(number), journals))
 
@@ -139,7 +143,7 @@ class Workspace:
         Journal after journal; `start` gives offsets to begin at, by journal name. With `meta` the
         columns `_journal`, `_producer` and `_clock` are added.
         """
-        source = self.resolve(collection)
+        source = self._newest(collection)
         chosen = selector or Selector(source.name)
         for journal in self.journals(chosen):
             begin = (start or {}).get(journal.name, journal.begin)
@@ -148,7 +152,7 @@ class Workspace:
 
     def table(self, collection: Collection | str, **options: Any) -> pa.Table:
         """What `read` yields, as one table."""
-        source = self.resolve(collection)
+        source = self._newest(collection)
         meta = META_FIELDS if options.get("meta") else ()
         schema = pa.schema([*source.schema, *meta])
         return pa.Table.from_batches(self.read(source, **options), schema)
@@ -210,17 +214,25 @@ class Workspace:
             if len(self._pool) < _POOLED_MAX:
                 self._pool.append(writer)
                 return
-        writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
+        # A writer that was lost or refused has nothing to give back.
+        with suppress(PeerLostError, FencedError):
+            writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
 
     def outgoing(self, writer: Writer, flags: Flags) -> Outgoing:
         with self._lock:
-            spreader = self._spreaders.setdefault(id(writer.journals), Spreader(writer.journals))
-        return Outgoing(writer, spreader, self._settings.journal, flags)
+            if self._spreader.journals is not writer.journals:
+                self._spreader = Spreader(writer.journals)
+            return Outgoing(writer, self._spreader, self._settings.journal, flags)
 
     def was_committed(self, writer: Writer, commit: Commit) -> bool:
-        journals = self._connection.reattach(writer.journals)
         lease = writer.lease
-        return journals.was_committed(lease.producer, lease.holder, commit.clock)
+        self._connection.reattach(writer.journals)
+        return self._connection.call(
+            lambda j: j.was_committed(lease.producer, lease.holder, commit.clock)
+        )
+
+    def _newest(self, collection: Collection | str) -> Collection:
+        return self._existing(collection if isinstance(collection, str) else collection.name)
 
     def _existing(self, name: str) -> Collection:
         for collection in self.collections():
@@ -231,10 +243,6 @@ class Workspace:
             f"no collection {name!r} in {self.place}",
             do=f"create it with `headrace collections create`; there are: {known}",
         )
-
-    def _forget_journals(self) -> None:
-        with self._lock:
-            self._spreaders.clear()
 
 
 def _documents(

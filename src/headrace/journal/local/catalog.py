@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from msgspec.structs import replace
+
 from headrace.errors import ExistsError, NotFoundError
 from headrace.ids import JournalId, Offset
 from headrace.journal.names import JournalName, check_collection_name, parse_journal_name
@@ -34,6 +36,7 @@ class Catalog:
     journals: dict[JournalId, JournalState] = field(default_factory=dict)
     by_name: dict[str, JournalId] = field(default_factory=dict)
     last_journal: int = 0
+    last_collection: int = 0
 
     def collection(self, name: str) -> CollectionPut:
         if (found := self.collections.get(name)) is None:
@@ -52,8 +55,9 @@ class Catalog:
         present = self.collections.get(wanted.name)
         if present is None:
             check_collection_name(wanted.name)
-            partitions: list[tuple[str, ...]] = [] if wanted.partition_by else [()]
-            return [wanted, *self._missing_journals(wanted, partitions)]
+            made = replace(wanted, id=self.last_collection + 1)
+            partitions: list[tuple[str, ...]] = [] if made.partition_by else [()]
+            return [made, *self._missing_journals(made, partitions)]
         for what in ("key", "partition_by", "journals"):
             old, new = getattr(present, what), getattr(wanted, what)
             if old != new:
@@ -61,14 +65,11 @@ class Catalog:
                     f"collection {wanted.name} exists with {what} {_show(old)}, not {_show(new)}",
                     do="use the same, or another name",
                 )
-        changed = CollectionPut(
-            present.name,
-            _evolved(present, wanted),
-            present.key,
-            present.partition_by,
-            present.journals,
-            wanted.retention_s,
-            wanted.retention_bytes,
+        changed = replace(
+            present,
+            schemas=_evolved(present, wanted),
+            retention_s=wanted.retention_s,
+            retention_bytes=wanted.retention_bytes,
         )
         return [changed] if changed != present else []
 
@@ -83,9 +84,14 @@ class Catalog:
         return [JournalsDeleted(ids), CollectionDeleted(name)]
 
     def create_journals(
-        self, name: str, partitions: Sequence[tuple[str, ...]]
+        self, name: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
     ) -> list[CatalogChange]:
-        return self._missing_journals(self.collection(name), partitions)
+        collection = self.collection(name)
+        if collection.id != incarnation:
+            raise NotFoundError(
+                f"collection {name!r} was deleted and made again", do="open the collection again"
+            )
+        return self._missing_journals(collection, partitions)
 
     def journal_names(
         self, collection: CollectionPut, partitions: Iterable[tuple[str, ...]]
@@ -103,6 +109,7 @@ class Catalog:
         match change:
             case CollectionPut():
                 self.collections[change.name] = change
+                self.last_collection = max(self.last_collection, change.id)
             case CollectionDeleted():
                 self.collections.pop(change.name, None)
             case JournalsCreated():

@@ -89,10 +89,14 @@ class JournalIndex:
 
     def move(self, offset: int, position: int, row: int) -> None:
         """The frame at `offset` has a copy at `position`; forgotten frames stay forgotten."""
-        at = bisect_left(self.offsets, offset)
-        if at < len(self.offsets) and self.offsets[at] == offset:
+        if self.holds(offset):
+            at = bisect_left(self.offsets, offset)
             self.positions[at] = position
             self.rows[at] = row
+
+    def holds(self, offset: int) -> bool:
+        at = bisect_left(self.offsets, offset)
+        return at < len(self.offsets) and self.offsets[at] == offset
 
     def trim(self, begin: Offset) -> None:
         if begin <= self.begin:
@@ -137,11 +141,17 @@ class Index:
     def __init__(self) -> None:
         self.journals: dict[JournalId, JournalIndex] = {}
         self.collections: dict[str, CollectionPut] = {}
+        self.shrinks = 0
+        """How often journals gave something up since this was made."""
 
     def journal(self, id: JournalId) -> JournalIndex:
         if (found := self.journals.get(id)) is None:
             raise NotFoundError(f"journal {id} is gone", do="it was deleted; list journals again")
         return found
+
+    def holds(self, journal: JournalId, offset: int) -> bool:
+        """Whether the journal is there and has a frame at the offset."""
+        return journal in self.journals and self.journals[journal].holds(offset)
 
     def apply(self, record: Record, position: int, body_bytes: int) -> Iterable[JournalIndex]:
         """Take over a synced record; returns the journals whose head moved."""
@@ -160,10 +170,12 @@ class Index:
             case JournalsDeleted():
                 for id in record.journals:
                     self.journals.pop(id, None)
+                self.shrinks += 1
             case Trimmed():
                 for id, begin in record.begins:
                     if journal := self.journals.get(id):
                         journal.trim(begin)
+                self.shrinks += 1
         return ()
 
     def _apply_docs(self, docs: Docs, position: int, body_bytes: int) -> tuple[JournalIndex, ...]:
@@ -186,6 +198,13 @@ class Index:
             else:
                 journal.add(offset, offset + records.ACK_BYTES, position, clock, row)
                 yield journal
+
+    def held_within(self, base: int, end: int) -> list[int]:
+        """The positions of records in [base, end) that journals still hold, ascending."""
+        every = b"".join(journal.positions.tobytes() for journal in self.journals.values())
+        positions = np.frombuffer(every, np.uint64)
+        held: list[int] = np.unique(positions[(base <= positions) & (positions < end)]).tolist()
+        return held
 
     def live_bytes(self, bases: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """How many bytes of each log segment journals still hold."""

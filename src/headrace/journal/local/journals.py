@@ -41,12 +41,13 @@ class LocalJournals:
         return self._owner.collections()
 
     def create_journals(
-        self, collection: str, partitions: Sequence[tuple[str, ...]]
+        self, collection: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
     ) -> list[JournalInfo]:
         def decision(state: OwnerState) -> tuple[list[Record], list[str]]:
-            made = state.change_catalog(state.catalog.create_journals(collection, partitions))
-            definition = state.catalog.collection(collection)
-            return made, state.catalog.journal_names(definition, partitions)
+            catalog = state.catalog
+            made = catalog.create_journals(collection, incarnation, partitions)
+            names = catalog.journal_names(catalog.collection(collection), partitions)
+            return state.change_catalog(made), names
 
         return self._owner.journals_named(self._owner.decide(decision))
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import HeadraceError
-from headrace.journal.local.index import Index
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.retention import overdue, worth_rewriting
 from headrace.log import Segment
@@ -33,7 +32,8 @@ class Keeper:
         positions = owner.snapshots.positions()
         self._snapshot_position = positions[-1] if positions else 0
         self._snapshot_bytes = 0
-        self._shrunk = True
+        self._considered: tuple[int, int] | None = None
+        """What rewriting was last considered for: it depends on nothing else."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-keeper", daemon=True)
 
@@ -53,13 +53,15 @@ class Keeper:
         self._apply_retention()
         if self._unsnapshotted() > max(_SNAPSHOT_EVERY_BYTES, 4 * self._snapshot_bytes):
             self.save_snapshot()
-        if self._shrunk:
-            self._shrunk = self._rewrite()
+        covered = self._owner.snapshots.covered()
+        present = self._owner.with_index(lambda index: index.shrinks), covered
+        if present != self._considered:
+            self._rewrite(covered)
+            self._considered = present
 
     def save_snapshot(self) -> None:
         self._snapshot_position = self._owner.log.synced_end
         self._snapshot_bytes = self._owner.save_snapshot()
-        self._shrunk = True
 
     def _run(self) -> None:
         while not self._stop.wait(self._settings.keeper_interval_s):
@@ -82,31 +84,20 @@ class Keeper:
         now_ns = self._now_ns()
         if begins := self._owner.with_index(lambda index: overdue(index, limited, now_ns)):
             self._owner.trim(begins)
-            self._shrunk = True
 
-    def _rewrite(self) -> bool:
-        """Rewrite what is worth it; returns whether more may become so without a change."""
+    def _rewrite(self, covered: int) -> None:
         segments = self._owner.log.segments()
-        covered = self._owner.snapshots.covered()
         share = self._settings.rewrite_below
         for segment in self._owner.with_index(
             lambda index: worth_rewriting(segments, index, covered, share)
         ):
+            if self._stop.is_set():
+                return
             self._move_out(segment)
             self._owner.log.drop(segment)
-        return bool(segments) and covered < segments[-1].base
 
     def _move_out(self, segment: Segment) -> None:
-        def positions(index: Index) -> list[int]:
-            held = {
-                position
-                for journal in index.journals.values()
-                for position in journal.positions
-                if segment.base <= position < segment.end
-            }
-            return sorted(held)
-
-        held = self._owner.with_index(positions)
+        held = self._owner.with_index(lambda index: index.held_within(*segment))
         for at in range(0, len(held), _MOVE_AT_ONCE):
             some = held[at : at + _MOVE_AT_ONCE]
             self._owner.write_moved([self._owner.log.read(position) for position in some])

@@ -8,13 +8,14 @@ by the log's writer thread when records are synced: nothing may wait for the log
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import DataError, HeadraceError, NotFoundError
+from headrace.errors import DataError, HeadraceError, NotFoundError, StorageError
 from headrace.ids import JournalId, Offset
 from headrace.journal import records
 from headrace.journal.committed import committed
@@ -46,12 +47,15 @@ class Owner:
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self.log = Log(Directory(root / "log"), settings.log)
-        self.snapshots = SnapshotFiles(root / "index")
         self._planning = threading.Lock()
         self._view = threading.Lock()
         self._watches: list[LocalWatch] = []
+        self._last_position = -1
         try:
+            self.snapshots = SnapshotFiles(root / "index")
             self._state, self._index = self._recover()
+            # Leases are not durable, and a number of an earlier owner's must not come again.
+            self._state.last_holder = max(self._state.last_holder, time.time_ns())
             self.decide(lambda state: (state.roll_back_all(), None))
         except BaseException:
             self.log.close()
@@ -97,7 +101,8 @@ class Owner:
 
     def write_moved(self, payloads: Sequence[memoryview]) -> None:
         """Append copies of records, and return once they have taken the originals' place."""
-        copies = [records.moved_copy(payload) for payload in payloads]
+        with self._view:
+            copies = [records.moved_copy(payload, self._index.holds) for payload in payloads]
         entries = [(record, len(body)) for record, _, body in copies]
         with self._planning:
             done = self._append(entries, [(head, body) for _, head, body in copies])
@@ -110,6 +115,10 @@ class Owner:
             body = next(remaining) if isinstance(record, Docs) else b""
             entries.append((record, len(body)))
             payloads.append((records.encode(record), body))
+        if not made and not self.log.pending:
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return nothing
         return self._append(entries, payloads)
 
     def _append(
@@ -117,7 +126,6 @@ class Owner:
     ) -> Future[None]:
         """Even with nothing to append, done only when everything queued before is synced."""
         done: Future[None] = Future()
-
         placed = threading.Lock()
         positions: list[int] = []
 
@@ -130,11 +138,9 @@ class Owner:
                     self._show(record, position, body_bytes)
             done.set_result(None)
 
-        if payloads or self.log.pending:
-            with placed:
-                positions += self.log.append(payloads, synced)
-        else:
-            done.set_result(None)
+        with placed:
+            positions += self.log.append(payloads, synced)
+        self._last_position = max([self._last_position, *positions])
         return done
 
     def _show(self, record: Record, position: int, body_bytes: int) -> None:
@@ -221,7 +227,7 @@ class Owner:
                 do="remove the newest index snapshot and open the workspace again",
             )
         _, _, producer, clock = record.rows[entry.row].tolist()
-        hints = record.rows[[row for row in range(len(record.rows)) if row != entry.row]]
+        hints = record.rows
         return Frame(
             journal, entry.offset, entry.end, producer, clock, 0, 0, Flags.ACK, b"", hints=hints
         )
@@ -246,11 +252,19 @@ class Owner:
     def save_snapshot(self) -> int:
         """Hold writers for a moment, so that state and index both stand at the log's end."""
         with self._planning:
-            self._queue(()).result()
+            # Even if nothing is pending: the state of a log that failed is ahead of the disk.
+            self._append([], []).result()
+            self.log.wait(self._last_position)
             with self._view:
                 position = self.log.synced_end
                 data = capture(position, self._state, self._index)
-        self.snapshots.save(position, data)
+        try:
+            self.snapshots.save(position, data)
+        except OSError as error:
+            raise StorageError(
+                f"a snapshot of the index could not be written: {error.strerror or error}",
+                do="free space or mend the disk; everything is still in the log",
+            ) from error
         return len(data)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ after it still say everything.
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from collections import deque
 from pathlib import Path
@@ -17,7 +18,7 @@ import xxhash
 
 from headrace.clock import Clock
 from headrace.errors import DataError, VersionError
-from headrace.ids import JournalId, Offset, Producer
+from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.local.catalog import Catalog, JournalState
 from headrace.journal.local.index import Index, JournalIndex
 from headrace.journal.local.state import (
@@ -28,7 +29,7 @@ from headrace.journal.local.state import (
 )
 from headrace.journal.records import CollectionPut
 
-_SUFFIX = ".snapshot"
+_NAME = re.compile(r"(\d{20})\.snapshot")
 _KEPT = 2
 _FORMAT = 1
 
@@ -44,7 +45,7 @@ class _Journal(msgspec.Struct, array_like=True):
 class _Producer(msgspec.Struct, array_like=True):
     producer: Producer
     last_clock: Clock
-    commits: list[Clock]
+    commits: list[tuple[Holder, Clock]]
     spans: dict[JournalId, Offset]
     name: str
 
@@ -55,6 +56,7 @@ class _Image(msgspec.Struct):
     collections: list[CollectionPut]
     journals: list[_Journal]
     last_journal: int
+    last_collection: int
     last_holder: int
     producers: list[_Producer]
     publishers: dict[str, tuple[Producer, bytes]]
@@ -73,6 +75,7 @@ def capture(position: int, state: OwnerState, index: Index) -> bytes:
         collections=list(index.collections.values()),
         journals=[_Journal(j.id, j.name, j.begin, j.head, len(j)) for j in journals],
         last_journal=state.catalog.last_journal,
+        last_collection=state.catalog.last_collection,
         last_holder=state.last_holder,
         producers=[
             _Producer(producer, p.last_clock, list(p.commits), p.spans, p.name)
@@ -100,6 +103,7 @@ def restore(data: bytes) -> tuple[int, OwnerState, Index]:
         {j.id: JournalState(j.name, j.head) for j in image.journals},
         {j.name: j.id for j in image.journals},
         image.last_journal,
+        image.last_collection,
     )
     state = OwnerState(catalog, last_holder=image.last_holder)
     for p in image.producers:
@@ -132,10 +136,13 @@ class SnapshotFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
+        for unfinished in root.glob("*.writing"):
+            unfinished.unlink()
 
     def positions(self) -> list[int]:
         """Of the snapshots there are, oldest first."""
-        return sorted(int(p.stem) for p in self._root.glob(f"*{_SUFFIX}"))
+        names = map(_NAME.fullmatch, os.listdir(self._root))
+        return sorted(int(name[1]) for name in names if name)
 
     def covered(self) -> int:
         """Every kept snapshot says what the log below this position said."""
@@ -154,22 +161,30 @@ class SnapshotFiles:
             self._path(old).unlink()
 
     def load(self, log_is_whole: bool) -> tuple[int, OwnerState, Index]:
-        """The newest readable snapshot; none is needed while the log has lost no segment."""
-        problems = []
-        for position in reversed(self.positions()):
+        """The newest readable snapshot; none is needed while the log has lost no segment.
+
+        One that cannot be read is removed once it is not needed: it must not count as kept.
+        """
+        problems: dict[Path, Exception] = {}
+        found = None
+        for path in map(self._path, reversed(self.positions())):
             try:
-                return restore(self._path(position).read_bytes())
+                found = restore(path.read_bytes())
+                break
             except (DataError, msgspec.DecodeError) as error:
-                problems.append(f"{self._path(position)}: {error}")
-        if not log_is_whole:
+                problems[path] = error
+        if found is None and not log_is_whole:
+            shown = "; ".join(f"{path}: {error}" for path, error in problems.items())
             raise DataError(
-                f"{self._root}: no snapshot of the index can be read ({'; '.join(problems)})",
+                f"{self._root}: no snapshot of the index can be read ({shown})",
                 do="restore one of these files from a backup",
             )
-        return 0, OwnerState(), Index()
+        for path in problems:
+            path.unlink()
+        return found or (0, OwnerState(), Index())
 
     def _path(self, position: int) -> Path:
-        return self._root / f"{position:020d}{_SUFFIX}"
+        return self._root / f"{position:020d}.snapshot"
 
     def _sync(self) -> None:
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

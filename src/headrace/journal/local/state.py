@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.clock import ZERO, Clock
-from headrace.errors import FencedError, NotFoundError, ProtocolError
+from headrace.clock import CLOCK_MAX, ZERO, Clock
+from headrace.errors import FencedError, NotFoundError, ProtocolError, UsageError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
 from headrace.journal import records
 from headrace.journal.contract import NO_HOLDER, Commit, Lease, Prepared, Write
@@ -29,13 +29,18 @@ Client = int
 
 NOBODY: Client = -1
 COMMITS_REMEMBERED = 64
+NAME_BYTES_MAX = 512
 
 
 @dataclass(slots=True)
 class ProducerState:
     last_clock: Clock = ZERO
-    commits: deque[Clock] = field(default_factory=lambda: deque(maxlen=COMMITS_REMEMBERED))
-    """The clocks of its latest ACKs: tells a client whose answer was lost what became of it."""
+    commits: deque[tuple[Holder, Clock]] = field(
+        default_factory=lambda: deque(maxlen=COMMITS_REMEMBERED)
+    )
+    """Who committed it, up to which clock: tells a client whose answer was lost what became of it.
+    A holder's commits keep their order, and the first that is refused ends its lease, so its
+    greatest clock says it of all of them."""
     spans: dict[JournalId, Offset] = field(default_factory=dict)
     """Where in each journal its open span begins."""
     name: str = ""
@@ -90,6 +95,11 @@ class OwnerState:
         self, client: Client, name: str, fresh: Producer
     ) -> tuple[list[Record], Lease]:
         """`fresh` is a random producer, used where no known one will do."""
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise UsageError(
+                f"a publisher's name of {len(name)} characters, {name[:32]!r}…",
+                do=f"use at most {NAME_BYTES_MAX} bytes",
+            )
         if not name:
             return [], self._lease(client, self.idle.popleft() if self.idle else fresh)
         known = self.publishers.get(name) or PublisherState(fresh)
@@ -121,9 +131,9 @@ class OwnerState:
     def write(self, client: Client, write: Write, bodies_bytes: Sequence[int]) -> list[Record]:
         """The records of a write, all or nothing; body i belongs to the i-th Docs record."""
         state = self._held(client, write.producer, write.holder)
-        self._check_docs(write, state)
+        self._check_docs(write, len(bodies_bytes), state)
         if write.commit:
-            self._check_participants(write.commit, state)
+            self._check_commit(write.producer, write.commit, state)
         made: list[Record] = []
         for head, body_bytes in zip(write.docs, bodies_bytes, strict=True):
             docs = Docs(
@@ -141,8 +151,8 @@ class OwnerState:
         return made
 
     def rollback(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
-        state = self._held(client, producer, holder)
-        return self._roll_back([producer]) + self._end_participants(state)
+        self._held(client, producer, holder)
+        return self._roll_back([producer]) + self._end_participants(producer)
 
     def begin(self, client: Client, producer: Producer, holder: Holder, transaction: int) -> None:
         """`transaction` is a random number that nobody can guess."""
@@ -165,7 +175,9 @@ class OwnerState:
     def prepare(self, client: Client, prepared: Prepared) -> None:
         state = self._held(client, prepared.producer, prepared.holder)
         transaction = self.transactions.get(state.transaction)
-        if transaction is None or prepared.clock <= state.last_clock or state.prepared:
+        joined = transaction is not None and prepared.producer in transaction.participants
+        ascends = state.last_clock < prepared.clock <= CLOCK_MAX
+        if transaction is None or not joined or not ascends or state.prepared:
             raise ProtocolError(
                 f"publisher {format_producer(prepared.producer)} cannot prepare",
                 do="join a transaction first, prepare once, with a clock above what was written",
@@ -180,21 +192,28 @@ class OwnerState:
         state = self.producers.get(producer)
         if state is None:
             return [], False
-        made = self._end(producer) if state.holder == holder else []
-        if len(state.commits) == COMMITS_REMEMBERED and state.commits[0] > clock:
+        last = dict(state.commits).get(holder)
+        forgets = len(state.commits) == COMMITS_REMEMBERED
+        if last is None and forgets and holder < max(state.commits)[0]:
             raise ProtocolError(
-                f"producer {format_producer(producer)} has committed too often since to tell"
+                f"producer {format_producer(producer)} had too many holders since to tell"
                 f" whether it committed {clock}",
                 do="read back what the transaction wrote",
             )
-        return made, clock in state.commits
+        made = self._end(producer) if state.holder == holder else []
+        return made, last is not None and clock <= last
 
-    def _check_docs(self, write: Write, state: ProducerState) -> None:
+    def _check_docs(self, write: Write, bodies: int, state: ProducerState) -> None:
         who = format_producer(write.producer)
         if state.prepared:
             raise ProtocolError(
                 f"publisher {who} has prepared its transaction",
                 do="a participant writes before it prepares",
+            )
+        if bodies != len(write.docs):
+            raise ProtocolError(
+                f"publisher {who} sent {bodies} bodies for {len(write.docs)} frames",
+                do="send one for each",
             )
         last = state.last_clock
         spans = set(state.spans)
@@ -204,10 +223,15 @@ class OwnerState:
                     f"journal {head.journal} is gone",
                     do="it was deleted while you wrote to it; open the collection again",
                 )
-            if head.clock <= last or head.documents < 1 or head.flags is Flags.ACK:
+            fits = (
+                1 <= head.documents <= records.COUNT_MAX
+                and 0 <= head.schema <= records.SCHEMA_MAX
+                and last < head.clock <= CLOCK_MAX - head.documents
+            )
+            if not fits or head.flags is Flags.ACK:
                 raise ProtocolError(
-                    f"publisher {who} wrote {head.documents} documents of clock {head.clock}"
-                    f" after {last} to {journal.name}",
+                    f"publisher {who} wrote {head.documents} documents of clock {head.clock} and"
+                    f" schema {head.schema} after clock {last} to {journal.name}",
                     do="clocks of a producer must ascend, and a frame must hold documents",
                 )
             if head.flags is Flags.CONTINUE:
@@ -218,15 +242,20 @@ class OwnerState:
                     do="commit or roll back first",
                 )
             last = Clock(head.clock + head.documents - 1)
-        if write.commit and write.commit.clock <= last:
+        if write.commit and not last < write.commit.clock <= CLOCK_MAX:
             raise ProtocolError(
                 f"publisher {who} acknowledges {write.commit.clock} after writing {last}",
                 do="clocks of a producer must ascend",
             )
 
-    def _check_participants(self, commit: Commit, coordinator: ProducerState) -> None:
-        transaction = self.transactions.get(coordinator.transaction)
+    def _check_commit(self, producer: Producer, commit: Commit, state: ProducerState) -> None:
+        transaction = self.transactions.get(state.transaction)
         joined = transaction.participants if transaction else set()
+        if producer in joined:
+            raise ProtocolError(
+                f"publisher {format_producer(producer)} is a participant and cannot commit",
+                do="prepare: the coordinator of the transaction commits",
+            )
         for winner in commit.participants:
             if winner.producer not in joined or self.producers[winner.producer].prepared != winner:
                 raise FencedError(
@@ -236,16 +265,17 @@ class OwnerState:
                 )
 
     def _commit(self, producer: Producer, commit: Commit, state: ProducerState) -> list[Record]:
-        ends = [(producer, commit.clock)]
-        ends += [(winner.producer, winner.clock) for winner in commit.participants]
+        ends = {producer: commit.clock}
+        ends |= {winner.producer: winner.clock for winner in commit.participants}
         made: list[Record] = []
-        rows = self._ack_rows(ends)
-        if commit.payload and not rows:
-            rows = [(records.NO_JOURNAL, 0, producer, commit.clock)]
+        rows = self._ack_rows(ends.items())
+        if (rows or commit.payload) and not state.spans:
+            # Else a coordinator that wrote nothing itself could not be told that it committed.
+            rows.append((records.NO_JOURNAL, 0, producer, commit.clock))
         if rows:
             acks = Acks(records.ack_rows(rows), state.name, state.holder, commit.payload)
             made.append(self._apply(acks))
-        return made + self._end_participants(state)
+        return made + self._end_participants(producer)
 
     def _held(self, client: Client, producer: Producer, holder: Holder) -> ProducerState:
         state = self.producers.get(producer)
@@ -267,23 +297,24 @@ class OwnerState:
     def _end(self, producer: Producer) -> list[Record]:
         """Roll back and fence a producer, with all that joined its transaction."""
         state = self.producers[producer]
-        transaction = self.transactions.get(state.transaction)
-        made = self._roll_back([producer])
-        if transaction and transaction.coordinator == producer:
-            made += self._end_participants(state)
-        elif transaction:
-            transaction.participants.discard(producer)
+        made = self._roll_back([producer]) + self._end_participants(producer)
+        if joined := self.transactions.get(state.transaction):
+            joined.participants.discard(producer)
         if state.client != NOBODY and not state.name:
             self.idle.append(producer)
         state.client, state.holder = NOBODY, NO_HOLDER
         state.transaction, state.prepared = 0, None
         return made
 
-    def _end_participants(self, coordinator: ProducerState) -> list[Record]:
-        """End a transaction: whatever its participants still have pending is rolled back."""
-        transaction = self.transactions.pop(coordinator.transaction, None)
-        coordinator.transaction = 0
-        joined = sorted(transaction.participants) if transaction else []
+    def _end_participants(self, coordinator: Producer) -> list[Record]:
+        """End its transaction: whatever the participants still have pending is rolled back."""
+        state = self.producers[coordinator]
+        transaction = self.transactions.get(state.transaction)
+        if transaction is None or transaction.coordinator != coordinator:
+            return []
+        del self.transactions[state.transaction]
+        state.transaction = 0
+        joined = sorted(transaction.participants)
         return [record for participant in joined for record in self._end(participant)]
 
     def _roll_back(self, producers: Iterable[Producer]) -> list[Record]:
@@ -346,7 +377,9 @@ class OwnerState:
             state = self.producers.setdefault(producer, ProducerState())
             state.spans.pop(journal_id, None)
             state.last_clock = max(state.last_clock, clock)
-            if clock and (not state.commits or state.commits[-1] != clock):
-                state.commits.append(clock)
+            if clock:
+                if state.commits and state.commits[-1][0] == acks.holder:
+                    state.commits.pop()
+                state.commits.append((acks.holder, clock))
         if acks.payload and (publisher := self.publishers.get(acks.name)):
             publisher.payload = acks.payload

@@ -15,6 +15,8 @@ from headrace.journal.names import Selector, parse_journal_name
 class LocalWatch:
     """Collects what happens to matching journals until it is asked. Idle it costs nothing.
 
+    What came and went between two questions is not told of.
+
     The owner calls `created`, `deleted` and `moved` with `lock` held.
     """
 
@@ -52,7 +54,12 @@ class LocalWatch:
     def deleted(self, ids: Iterable[JournalId]) -> None:
         gone = self._matching.intersection(ids)
         self._matching -= gone
-        self._changes.deleted.extend(gone)
+        created, deleted, heads = self._changes
+        unseen = gone.intersection(journal.id for journal in created)
+        created[:] = [journal for journal in created if journal.id not in gone]
+        deleted.extend(gone - unseen)
+        for id in gone:
+            heads.pop(id, None)
         self._changed.notify_all()
 
     def moved(self, heads: dict[JournalId, Offset]) -> None:
