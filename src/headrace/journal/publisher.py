@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 
@@ -21,21 +21,9 @@ from headrace.errors import (
 )
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Commit, Prepared
-from headrace.journal.outgoing import Documents, Outgoing, Writer
+from headrace.journal.desk import Desk
+from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.sequencer import Flags
-
-
-class Desk(Protocol):
-    """What a publisher needs of its workspace."""
-
-    def resolve(self, collection: Collection | str) -> Collection: ...
-    def take_writer(self, name: str) -> Writer: ...
-    def give_back(self, writer: Writer) -> None:
-        """To the pool, for the next anonymous publisher of this workspace."""
-
-    def outgoing(self, writer: Writer, flags: Flags) -> Outgoing: ...
-    def was_committed(self, writer: Writer, commit: Commit) -> bool:
-        """Ask whoever owns the workspace now; if the answer is no, it never will be."""
 
 
 class PendingCommit:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import FencedError, NotFoundError, PeerLostError, UsageError
+from headrace.errors import UsageError
 from headrace.ids import Offset
 from headrace.journal.collection import Collection, define
 from headrace.journal.connection import Connection
-from headrace.journal.contract import Commit, Frame, JournalInfo, Watch
+from headrace.journal.contract import Frame, JournalInfo, Watch
+from headrace.journal.desk import Desk
 from headrace.journal.names import Selector
-from headrace.journal.outgoing import Documents, Outgoing, Writer
+from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.publisher import Participant, Publisher
 from headrace.journal.sequencer import Flags
-from headrace.journal.spread import Spreader
 from headrace.settings import Settings
 
-_POOLED_MAX = 64
 _INVITATION = re.compile("[0-9a-f]{16}")
 
 META_FIELDS = (
@@ -41,11 +38,9 @@ class Workspace:
         self, place: str | Path, settings: Settings | None = None, *, create: bool = True
     ) -> None:
         self.place = str(place)
-        self._settings = settings or Settings()
-        self._connection = Connection(place, self._settings, create=create)
-        self._lock = threading.Lock()
-        self._pool: list[Writer] = []
-        self._spreader = Spreader(self._connection.journals())
+        settings = settings or Settings()
+        self._connection = Connection(place, settings, create=create)
+        self._desk = Desk(self.place, self._connection, settings.journal)
 
     # -- collections and journals ----------------------------------------------------------
 
@@ -67,7 +62,7 @@ class Workspace:
         Retention is of each journal: whole frames go, oldest first.
         """
         if schema is None:
-            return self._existing(name)
+            return self._desk.existing(name)
         wanted = define(
             name,
             schema,
@@ -81,12 +76,12 @@ class Workspace:
 
     def collections(self) -> list[Collection]:
         """All of them, by name."""
-        return [Collection(each) for each in self._connection.call(lambda j: j.collections())]
+        return self._desk.collections()
 
     def delete_collection(self, name: str) -> None:
         """Its journals and documents go with it; a new one of that name shares nothing with it."""
         self._connection.journals().delete_collection(name)
-        self._spreader.forget()
+        self._desk.forget_journals()
 
     def journals(self, selector: Selector | None = None) -> list[JournalInfo]:
         """Matching journals by name, as of one moment: no transaction is half in it."""
@@ -94,7 +89,7 @@ class Workspace:
 
     def delete_journals(self, names: Sequence[str]) -> None:
         self._connection.journals().delete_journals(names)
-        self._spreader.forget()
+        self._desk.forget_journals()
 
     def watch(self, selector: Selector | None = None) -> Watch:
         """Sees journals come and go, and their heads move."""
@@ -104,18 +99,18 @@ class Workspace:
 
     def publisher(self, name: str = "") -> Publisher:
         """Writes transactions; with a name it takes over from the previous one of that name."""
-        return Publisher(self, name)
+        return Publisher(self._desk, name)
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
         """Append documents outside of any transaction; returns when they are durable."""
-        target = self.resolve(collection)
-        writer = self.take_writer("")
-        outgoing = self.outgoing(writer, Flags.OUTSIDE)
+        target = self._desk.resolve(collection)
+        writer = self._desk.take_writer("")
+        outgoing = self._desk.outgoing(writer, Flags.OUTSIDE)
         try:
             outgoing.append(target, documents)
             outgoing.send(outgoing.seal()).result()
         finally:
-            self.give_back(writer)
+            self._desk.give_back(writer)
         return outgoing.documents
 
     def join(self, invitation: str) -> Participant:
@@ -126,7 +121,7 @@ class Workspace:
             )
         number = int(invitation, 16)
         journals = self._connection.journals()
-        return Participant(self, Writer(journals.join(number), journals))
+        return Participant(self._desk, Writer(journals.join(number), journals))
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -143,7 +138,7 @@ class Workspace:
         Journal after journal; `start` gives offsets to begin at, by journal name. With `meta` the
         columns `_journal`, `_producer` and `_clock` are added.
         """
-        source = self._newest(collection)
+        source = self._desk.newest(collection)
         chosen = selector or Selector(source.name)
         for journal in self.journals(chosen):
             begin = (start or {}).get(journal.name, journal.begin)
@@ -152,7 +147,7 @@ class Workspace:
 
     def table(self, collection: Collection | str, **options: Any) -> pa.Table:
         """What `read` yields, as one table."""
-        source = self._newest(collection)
+        source = self._desk.newest(collection)
         meta = META_FIELDS if options.get("meta") else ()
         schema = pa.schema([*source.schema, *meta])
         return pa.Table.from_batches(self.read(source, **options), schema)
@@ -193,56 +188,6 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"Workspace({self.place!r})"
-
-    # -- what publishers need --------------------------------------------------------------
-
-    def resolve(self, collection: Collection | str) -> Collection:
-        return self._existing(collection) if isinstance(collection, str) else collection
-
-    def take_writer(self, name: str) -> Writer:
-        journals = self._connection.journals()
-        if not name:
-            with self._lock:
-                while self._pool:
-                    writer = self._pool.pop()
-                    if writer.journals is journals and not writer.broken:
-                        return writer
-        return self._connection.call(lambda j: Writer(j.open_publisher(name), j))
-
-    def give_back(self, writer: Writer) -> None:
-        with self._lock:
-            if len(self._pool) < _POOLED_MAX:
-                self._pool.append(writer)
-                return
-        # A writer that was lost or refused has nothing to give back.
-        with suppress(PeerLostError, FencedError):
-            writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
-
-    def outgoing(self, writer: Writer, flags: Flags) -> Outgoing:
-        with self._lock:
-            if self._spreader.journals is not writer.journals:
-                self._spreader = Spreader(writer.journals)
-            return Outgoing(writer, self._spreader, self._settings.journal, flags)
-
-    def was_committed(self, writer: Writer, commit: Commit) -> bool:
-        lease = writer.lease
-        self._connection.reattach(writer.journals)
-        return self._connection.call(
-            lambda j: j.was_committed(lease.producer, lease.holder, commit.clock)
-        )
-
-    def _newest(self, collection: Collection | str) -> Collection:
-        return self._existing(collection if isinstance(collection, str) else collection.name)
-
-    def _existing(self, name: str) -> Collection:
-        for collection in self.collections():
-            if collection.name == name:
-                return collection
-        known = ", ".join(each.name for each in self.collections()) or "none"
-        raise NotFoundError(
-            f"no collection {name!r} in {self.place}",
-            do=f"create it with `headrace collections create`; there are: {known}",
-        )
 
 
 def _documents(

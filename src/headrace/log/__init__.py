@@ -7,7 +7,8 @@ its first frame; a segment is unlinked only after the marker that says so is dur
 On opening, damage below a later group's `synced_through` is a `DataError` naming file and
 offset. Anything else after the last whole frame is a torn tail and is cut. The limit: damage
 inside the very last group cannot be told from a tear, unless a seal follows it; a clean close
-and an idle moment write one.
+and an idle moment write one. Nor can it be told that the oldest or the newest file is missing,
+unless a marker of something given up says so.
 """
 
 from headrace.log.disk import AppendFile, Directory, Disk

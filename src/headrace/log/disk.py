@@ -7,21 +7,63 @@ power failure would allow. `Directory` is the real one.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
+
+import pyarrow as pa
 
 _IOV_MAX = 1024
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def _os_error() -> OSError:
+    error = ctypes.get_errno()
+    return OSError(error, os.strerror(error))
+
+
+class _Mapping:
+    """A file mapped for reading, until the last view of it is gone.
+
+    Not by `mmap.mmap`, which keeps a descriptor for each map: a reader that holds on to many
+    views of a growing file would run out of them.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        if address == _MAP_FAILED:
+            raise _os_error()
+        weakref.finalize(self, _libc.munmap, address, size).atexit = False
+        self._buffer = (address, size)
+
+    def view(self) -> memoryview:
+        return memoryview(pa.foreign_buffer(*self._buffer, self)).cast("B")
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class AppendFile(Protocol):
     """A file that grows at its end."""
 
     def size(self) -> int: ...
-    def write(self, parts: Sequence[Any]) -> None:
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Append all of `parts`; on an error any prefix of them may have been written."""
 
     def sync(self) -> None:
@@ -29,7 +71,7 @@ class AppendFile(Protocol):
 
     def truncate(self, size: int) -> None: ...
     def punch(self, start: int, length: int) -> None:
-        """Give the blocks of a range back to the file system; it then reads as zeros."""
+        """Give the blocks of a range back, where the file system can; they then read as zeros."""
 
     def close(self) -> None: ...
 
@@ -57,8 +99,8 @@ class _File:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
-    def write(self, parts: Sequence[Any]) -> None:
-        views = [memoryview(part).cast("B") for part in parts if len(part)]
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        views = [memoryview(part) for part in parts if len(part)]
         at = 0
         while at < len(views):
             written = os.writev(self._descriptor, views[at : at + _IOV_MAX])
@@ -75,23 +117,24 @@ class _File:
         os.ftruncate(self._descriptor, size)
 
     def punch(self, start: int, length: int) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        call = libc.fallocate
-        call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-        if call(self._descriptor, _PUNCH_HOLE_KEEP_SIZE, start, length) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error))
+        if _libc.fallocate(self._descriptor, _PUNCH_HOLE_KEEP_SIZE, start, length) != 0:
+            error = _os_error()
+            if error.errno != errno.EOPNOTSUPP:
+                raise error
 
     def close(self) -> None:
         os.close(self._descriptor)
 
 
 class Directory:
-    """A directory of a local file system."""
+    """A directory of a local file system, made if it is missing; its own name is durable too."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-        root.mkdir(parents=True, exist_ok=True)
+        self._root = root.absolute()
+        made = [each for each in self._root.parents if not each.exists()]
+        self._root.mkdir(parents=True, exist_ok=True)
+        for parent in {self._root.parent, *(each.parent for each in made)}:
+            _sync_directory(parent)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._root))
@@ -106,9 +149,8 @@ class Directory:
     def map(self, name: str) -> memoryview:
         descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+            size = os.fstat(descriptor).st_size
+            return _Mapping(descriptor, size).view() if size else memoryview(b"")
         finally:
             os.close(descriptor)
 
@@ -116,11 +158,7 @@ class Directory:
         os.unlink(self._root / name)
 
     def sync(self) -> None:
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_directory(self._root)
 
     def path(self, name: str) -> str:
         return str(self._root / name)

@@ -62,6 +62,21 @@ def is_segment_header(data: memoryview, base: int) -> bool:
     return bytes(data[: SEGMENT_HEADER.size]) == segment_header(base)
 
 
+class SegmentHeader(NamedTuple):
+    version: int
+    base: int
+
+
+def whole_segment_header(data: memoryview) -> SegmentHeader | None:
+    """What an undamaged header says, of whatever version and base; None if there is none."""
+    if len(data) < SEGMENT_HEADER.size:
+        return None
+    magic, version, _, base, checksum = SEGMENT_HEADER.unpack_from(data)
+    if magic != SEGMENT_MAGIC or xxh3_64_intdigest(data[: SEGMENT_HEADER.size - 8]) != checksum:
+        return None
+    return SegmentHeader(version, base)
+
+
 def _seed(offset: int, kind: int) -> int:
     return (offset << 8) | kind
 
@@ -113,14 +128,18 @@ def synced_through(frame: Frame) -> int:
 
 
 def proof_of_sync(data: memoryview, base: int, damaged: int) -> Frame | None:
-    """A later group that proves the damaged offset was once acknowledged."""
+    """A later group that proves the damaged offset was once acknowledged.
+
+    Its `synced_through` is the damaged offset itself where that is the segment's header: it is
+    synced, but never acknowledged, before the first group.
+    """
     haystack = bytes(data[damaged - base :])
     at = haystack.find(GROUP_MAGIC)
     while at >= 0:
         candidate = damaged + at - FRAME_HEADER.size
         if candidate > damaged:
             frame = frame_at(data, base, candidate)
-            if frame and frame.kind == GROUP and synced_through(frame) > damaged:
+            if frame and frame.kind == GROUP and synced_through(frame) >= damaged:
                 return frame
         at = haystack.find(GROUP_MAGIC, at + 1)
     return None

@@ -10,36 +10,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from headrace.errors import HeadraceError, NotFoundError, StorageError, UsageError
 from headrace.log import format as layout
 from headrace.log import segments
 from headrace.log.disk import AppendFile, Disk
+from headrace.log.group import Done, Group, tell
+from headrace.log.live import LiveSegments
 from headrace.log.segments import Segment
 from headrace.settings import LogSettings
-
-Done = Callable[[HeadraceError | None], None]
-"""Told once, from the writer thread: None when synced, else why it never will be."""
-
-_JOIN_BELOW_BYTES = 4096
-
-
-@dataclass(slots=True)
-class _Group:
-    """What one write and one sync cover."""
-
-    offset: int
-    new_segment: bool
-    buffers: list[Any] = field(default_factory=list)
-    bytes: int = 0
-    done: list[Done] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        return self.offset + layout.GROUP_BYTES + self.bytes
 
 
 class Log:
@@ -51,19 +32,18 @@ class Log:
     def __init__(self, disk: Disk, settings: LogSettings | None = None) -> None:
         self._disk = disk
         self._settings = settings or LogSettings()
-        self._segments = segments.recover(disk)
-        self._maps: dict[int, memoryview] = {}
         self._file: AppendFile | None = None
-        self._base = 0
+        self._base: int | None = None
         self._end = 0
-        if self._segments:
-            self._base, self._end = self._segments[-1]
-            self._file = disk.open(segments.segment_name(self._base))
-        elif gone := segments.find(disk)[1]:
-            self._base = self._end = gone[-1].end
+        with segments.storage_errors(disk):
+            self._live = LiveSegments(disk)
+            if newest := self._live.newest:
+                self._base, self._end = newest
+                self._file = disk.open(segments.segment_name(newest.base))
+        self._durable_end = self._end
         self._synced_end = self._end
         self._sealed = False
-        self._groups: deque[_Group] = deque()
+        self._groups: deque[Group] = deque()
         self._pending_bytes = 0
         self._syncs = 0
         self._failure: HeadraceError | None = None
@@ -84,14 +64,20 @@ class Log:
         """How many groups were synced: appends divided by this is the benefit of grouping."""
         return self._syncs
 
+    @property
+    def pending(self) -> bool:
+        """Something was appended that is not synced yet."""
+        return self._pending_bytes > 0
+
     def append(self, payloads: Sequence[layout.Parts], done: Done | None = None) -> list[int]:
         """Queue payloads to be written together, and return their offsets.
 
         Order is kept between calls, and payloads of one call are never split between two
         segments or syncs. After a crash any prefix of what was not yet synced may be there.
-        Blocks while too much is pending.
+        Blocks while too much is pending. The buffers must not change until `done` is called.
         """
-        lengths = [sum(len(part) for part in parts) for parts in payloads]
+        views = [[memoryview(part).cast("B") for part in parts] for parts in payloads]
+        lengths = [sum(len(view) for view in payload) for payload in views]
         if max(lengths, default=0) > layout.PAYLOAD_BYTES_MAX:
             raise UsageError(f"a payload of {max(lengths)} bytes", do="append less at once")
         with self._lock:
@@ -99,12 +85,11 @@ class Log:
                 self._progress.wait()
             self._check_usable()
             group = self._group()
-            offsets = []
-            for parts, length in zip(payloads, lengths, strict=True):
-                offsets.append(group.end)
-                self._put(group, parts, length)
+            held = group.bytes
+            offsets = [group.add(*payload) for payload in zip(views, lengths, strict=True)]
             if done:
                 group.done.append(done)
+            self._pending_bytes += group.bytes - held
             self._end = group.end
             self._work.notify()
         return offsets
@@ -112,39 +97,39 @@ class Log:
     def wait(self, offset: int) -> None:
         """Return once the frame at `offset` is synced, or raise why it never will be."""
         with self._lock:
+            if offset >= self._end:
+                raise NotFoundError(f"offset {offset} is not in the log", do="append it first")
             while self._synced_end <= offset and not self._failure:
                 self._progress.wait()
-            if self._synced_end <= offset and self._failure:
-                raise self._failure
+            if self._synced_end <= offset:
+                self._check_usable()
 
     def read(self, offset: int) -> memoryview:
         """The payload at an offset that `append` or `scan` gave; verified, and not a copy.
 
         The view stays readable for as long as it lives, unless `release_before` passes it.
         """
-        segment = self._segment_of(offset)
-        data = self._maps.get(segment.base)
-        frame = None if data is None else layout.frame_at(data, segment.base, offset)
-        if frame is None:
-            data = self._disk.map(segments.segment_name(segment.base))
-            self._maps[segment.base] = data
-            frame = layout.frame_at(data, segment.base, offset)
-        if frame is None or frame.kind != layout.DATA:
-            raise segments.damaged(self._disk, segment.base, offset)
+        if offset >= self._durable_end:
+            raise NotFoundError(f"offset {offset} is not synced", do="wait for it")
+        frame = self._live.frame(offset)
+        if frame.kind != layout.DATA:
+            raise NotFoundError(f"no payload at offset {offset}", do="see scan()")
         return frame.payload
 
     def scan(self, offset: int = 0) -> Iterator[tuple[int, memoryview]]:
-        """Every synced payload from `offset` on, with its offset; passes over what was dropped."""
+        """Every synced payload from `offset` on, with its offset; passes over what was given up."""
         end = self._synced_end
+        start = max(offset, self._live.released)
         for base, segment_end in self.segments():
-            if segment_end <= offset or base >= end:
-                continue
-            data = self._disk.map(segments.segment_name(base))
-            position = max(offset, base + layout.SEGMENT_HEADER.size)
             stop = min(segment_end, end)
+            position = max(start, base + layout.SEGMENT_HEADER.size)
+            if position >= stop:
+                continue
+            try:
+                data = self._live.map(base)[: stop - base]
+            except NotFoundError:
+                continue
             for frame in layout.frames(data, base, position):
-                if frame.offset >= stop:
-                    break
                 position = frame.offset + layout.frame_bytes(len(frame.payload))
                 if frame.kind == layout.DATA:
                     yield frame.offset, frame.payload
@@ -153,111 +138,69 @@ class Log:
 
     def segments(self) -> list[Segment]:
         """The live segments, oldest first; the last one still grows."""
-        with self._lock:
-            return self._segments[:-1] + [
-                Segment(newest.base, max(newest.base, self._synced_end))
-                for newest in self._segments[-1:]
-            ]
+        return self._live.listed(self._synced_end)
 
     def drop(self, segment: Segment) -> None:
         """Give up a segment other than the newest. Views of it stay readable while they live."""
-        with self._lock:
-            if segment not in self._segments[:-1]:
-                raise NotFoundError(f"no closed segment at {segment.base}", do="see segments()")
-            self._segments.remove(segment)
-            self._maps.pop(segment.base, None)
-            oldest = self._segments[0].base
-        marker = segments.dropped_name(segment)
-        self._disk.create(marker).close()
-        self._disk.sync()
-        self._disk.unlink(segments.segment_name(segment.base))
-        for gone in segments.find(self._disk)[1]:
-            if gone.end <= oldest:
-                self._disk.unlink(segments.dropped_name(gone))
-        self._disk.sync()
+        self._live.drop(segment)
 
     def release_before(self, offset: int) -> None:
         """Free the space below `offset`: whole segments, then blocks of the one it lies in.
 
-        What was released reads as damage: only for a log whose readers have all passed.
+        `offset` is one that `append` or `scan` gave, or `synced_end`. What was released is
+        refused, and views of it read as zeros: only for a log whose readers have all passed.
         """
-        for segment in self.segments()[:-1]:
-            if segment.end <= offset:
-                self.drop(segment)
-        holding = self._segment_of(offset)
-        start = holding.base + layout.SEGMENT_HEADER.size
-        if offset > start:
-            file = self._disk.open(segments.segment_name(holding.base))
-            try:
-                file.punch(layout.SEGMENT_HEADER.size, offset - start)
-            finally:
-                file.close()
+        self._live.release(offset, self._synced_end)
 
     def close(self) -> None:
-        """Write and seal what is pending, then stop. Closing twice is harmless."""
+        """Write and seal what is pending, then stop. Closing twice is harmless.
+
+        What cannot be written is reported to those who appended it, as always.
+        """
         with self._lock:
             self._closing = True
             self._work.notify()
         self._writer.join()
-        if self._file:
-            self._file.close()
-            self._file = None
-
-    def _segment_of(self, offset: int) -> Segment:
         with self._lock:
-            for segment in reversed(self._segments):
-                if segment.base <= offset:
-                    return segment
-        raise NotFoundError(f"offset {offset} is not in the log", do="it was released or never was")
+            file, self._file = self._file, None
+        if file:
+            file.close()
 
     def _usable(self) -> bool:
         return self._failure is None and not self._closing
 
     def _check_usable(self) -> None:
         if self._failure:
-            raise self._failure
+            raise self._failure.with_traceback(None)
         if self._closing:
             raise UsageError("the log is closed", do="open it again")
 
-    def _group(self) -> _Group:
+    def _group(self) -> Group:
+        """The group that the next append belongs to."""
         if self._groups and self._groups[-1].bytes < self._settings.group_bytes_max:
             return self._groups[-1]
-        full = self._end - self._base >= self._settings.segment_bytes
-        new_segment = full or not (self._file or self._groups)
+        new_segment = self._base is None or self._end - self._base >= self._settings.segment_bytes
         if new_segment:
             self._base = self._end
         header = layout.SEGMENT_HEADER.size if new_segment else 0
-        group = _Group(self._end + header, new_segment)
+        group = Group(self._end + header, new_segment)
         self._groups.append(group)
         return group
 
-    def _put(self, group: _Group, parts: layout.Parts, length: int) -> None:
-        header = layout.frame_header(group.end, layout.DATA, parts, length)
-        pad = bytes(layout.padding(length))
-        if length < _JOIN_BELOW_BYTES:
-            group.buffers.append(b"".join((header, *parts, pad)))
-        else:
-            group.buffers += (header, *parts, pad) if pad else (header, *parts)
-        group.bytes += layout.frame_bytes(length)
-        self._pending_bytes += layout.frame_bytes(length)
-
     def _run(self) -> None:
-        while (group := self._next_group()) is not None:
-            try:
+        untold: list[Done] = []
+        try:
+            while (group := self._next_group()) is not None:
+                untold = group.done
                 self._write(group)
-            except OSError as error:
-                self._fail(group, error)
-                return
-            for done in group.done:
-                done(None)
-            with self._lock:
-                self._synced_end = group.end
-                self._sealed = not group.bytes
-                self._syncs += 1
-                self._pending_bytes -= group.bytes
-                self._progress.notify_all()
+                untold = []
+                self._report(group)
+        except BaseException as error:
+            self._fail(untold, error)
+            if not isinstance(error, OSError):
+                raise
 
-    def _next_group(self) -> _Group | None:
+    def _next_group(self) -> Group | None:
         """The next group to write: a pending one, a seal after a quiet moment, or None to stop."""
         with self._lock:
             wants_seal = not self._sealed and self._file is not None
@@ -267,12 +210,12 @@ class Log:
             if self._groups:
                 return self._groups.popleft()
             if wants_seal:
-                seal = _Group(self._end, new_segment=False)
+                seal = Group(self._end, new_segment=False)
                 self._end = seal.end
                 return seal
             return None
 
-    def _write(self, group: _Group) -> None:
+    def _write(self, group: Group) -> None:
         if group.new_segment:
             self._begin_segment(group.offset - layout.SEGMENT_HEADER.size)
         assert self._file is not None
@@ -280,43 +223,60 @@ class Log:
         self._file.sync()
 
     def _begin_segment(self, base: int) -> None:
-        """The new file and its name are on the disk before anything is written to it."""
+        """The new file and its name are on the disk before any group is written to it."""
         if self._file:
             self._file.close()
             self._file = None
-        self._file = self._disk.create(segments.segment_name(base))
-        self._file.write([layout.segment_header(base)])
-        self._file.sync()
-        self._disk.sync()
-        with self._lock:
-            if self._segments:
-                self._segments[-1] = Segment(self._segments[-1].base, base)
-            self._segments.append(Segment(base, base))
+        file = self._disk.create(segments.segment_name(base))
+        try:
+            file.write([layout.segment_header(base)])
+            file.sync()
+            self._disk.sync()
+        except OSError:
+            file.close()
+            # After a failed sync a header that can be read may still not be on the disk.
+            with suppress(OSError):
+                self._disk.unlink(segments.segment_name(base))
+            raise
+        self._file = file
+        self._live.begin(base)
 
-    def _fail(self, group: _Group, error: OSError) -> None:
+    def _report(self, group: Group) -> None:
+        self._durable_end = group.end
+        try:
+            tell(group.done, None)
+        finally:
+            with self._lock:
+                self._synced_end = group.end
+                self._sealed = not group.bytes
+                self._syncs += 1
+                self._pending_bytes -= group.bytes
+                self._progress.notify_all()
+
+    def _fail(self, untold: list[Done], error: BaseException) -> None:
         """Nothing pending was acknowledged, so cut it: a failed sync may have lost any of it."""
+        reason = error.strerror or error if isinstance(error, OSError) else repr(error)
+        uncut = self._cut_unsynced()
         failure = StorageError(
-            f"{self._disk.path('')}: {error.strerror or error}; the log takes no more appends",
+            f"{self._disk.path('')}: {reason}, the log takes no more appends"
+            + (f", and what was not synced could not be cut ({uncut})" if uncut else ""),
             do="free space or mend the disk, then open it again",
         )
-        cut = self._cut_unsynced()
+        failure.__cause__ = error
         with self._lock:
             self._failure = failure
-            refused = [group, *self._groups]
+            untold = untold + [done for group in self._groups for done in group.done]
             self._groups.clear()
             self._progress.notify_all()
-        for each in refused:
-            for done in each.done:
-                done(failure)
-        if cut:
-            failure.add_note(f"the unsynced tail could not be cut: {cut}")
+        tell(untold, failure)
 
     def _cut_unsynced(self) -> OSError | None:
-        newest = self._segments[-1].base if self._segments else None
-        if self._file is None or newest is None or newest > self._synced_end:
+        newest = self._live.newest
+        if self._file is None or newest is None:
             return None
         try:
-            self._file.truncate(max(self._synced_end - newest, layout.SEGMENT_HEADER.size))
+            self._file.truncate(max(self._synced_end - newest.base, layout.SEGMENT_HEADER.size))
+            self._file.sync()
         except OSError as error:
             return error
         return None

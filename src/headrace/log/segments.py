@@ -1,22 +1,29 @@
 """Which segment files there are, and what opening a log does to them.
 
 A segment is named by its base offset. Segments follow each other without a gap, except where a
-`BASE-END.dropped` marker says that what lay there was given up on purpose. Only the newest
-segment can have a torn tail: the next one is created after everything before it was synced.
+`BASE-END.dropped` marker says that what lay there was given up on purpose. What lies below the
+`OFFSET.released` marker was given up too, and may read as zeros. A marker is durable before
+anything it speaks of goes, and is removed only when nothing it speaks of can come back.
+
+Only the newest segment can have a torn tail: the next one is created after everything before it
+was synced.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
-from headrace.errors import DataError
+from headrace.errors import DataError, StorageError, VersionError
 from headrace.log import format as layout
 from headrace.log.disk import Disk
 
-_SEGMENT = ".log"
-_DROPPED = ".dropped"
-_DIGITS = 20
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+_DROPPED_NAME = re.compile(r"(\d{20})-(\d{20})\.dropped")
+_RELEASED_NAME = re.compile(r"(\d{20})\.released")
 
 
 class Segment(NamedTuple):
@@ -24,64 +31,178 @@ class Segment(NamedTuple):
     end: int
 
 
+class Found(NamedTuple):
+    """What is in the directory; the ends of live segments are those of the files."""
+
+    live: list[Segment]
+    dropped: list[Segment]
+    released: int
+
+
 def segment_name(base: int) -> str:
-    return f"{base:0{_DIGITS}d}{_SEGMENT}"
+    return f"{base:020d}.log"
 
 
 def dropped_name(segment: Segment) -> str:
-    return f"{segment.base:0{_DIGITS}d}-{segment.end:0{_DIGITS}d}{_DROPPED}"
+    return f"{segment.base:020d}-{segment.end:020d}.dropped"
 
 
-def find(disk: Disk) -> tuple[list[Segment], list[Segment]]:
-    """The segments and the dropped ones, by base; the ends are those of the files."""
-    live, dropped = [], []
+def released_name(offset: int) -> str:
+    return f"{offset:020d}.released"
+
+
+def find(disk: Disk) -> Found:
+    live, dropped, released = [], [], 0
     for name in disk.names():
-        if name.endswith(_DROPPED):
-            base, _, end = name.removesuffix(_DROPPED).partition("-")
-            dropped.append(Segment(int(base), int(end)))
-        elif name.endswith(_SEGMENT):
-            base_offset = int(name.removesuffix(_SEGMENT))
-            live.append(Segment(base_offset, base_offset + len(disk.map(name))))
-    return sorted(live), sorted(dropped)
+        if match := _SEGMENT_NAME.fullmatch(name):
+            base = int(match[1])
+            live.append(Segment(base, base + len(disk.map(name))))
+        elif match := _DROPPED_NAME.fullmatch(name):
+            dropped.append(Segment(int(match[1]), int(match[2])))
+        elif match := _RELEASED_NAME.fullmatch(name):
+            released = max(released, int(match[1]))
+    return Found(sorted(live), sorted(dropped), released)
 
 
-def recover(disk: Disk) -> list[Segment]:
-    """Repair what a crash may leave, refuse everything else, and return the live segments.
+def recover(disk: Disk) -> tuple[list[Segment], int]:
+    """Repair what a crash may leave, refuse everything else before anything is changed.
 
-    Afterwards everything in them is on the disk: frames that were written but not yet
-    acknowledged when the process died may be kept, and then they are kept for good.
+    Returns the live segments, and the offset below which all was released. Afterwards
+    everything in them is on the disk: frames that were written but not yet acknowledged when
+    the process died may be kept, and then they are kept for good.
     """
-    live, dropped = find(disk)
-    for gone in dropped:
-        if gone in live:
-            disk.unlink(segment_name(gone.base))
-            live.remove(gone)
-    if live:
-        newest = live.pop()
-        end = _whole_end(disk, newest)
-        if end == newest.base:
-            disk.unlink(segment_name(newest.base))
-        else:
-            _cut(disk, newest, end)
-            live.append(Segment(newest.base, end))
-    if live or dropped:
+    found = find(disk)
+    begun = [each for each in found.live[-1:] if _is_unfinished(disk, found)]
+    finished = found.live[: len(found.live) - len(begun)]
+    kept = [each for each in finished if each is finished[-1] or not _is_given_up(each, found)]
+    _check_continuity(disk, kept, found)
+    if kept:
+        newest = kept[-1]
+        end = _whole_end(disk, newest, found.released)
+        if begun and end < newest.end:
+            raise damaged(disk, newest.base, end, f"the segment at {newest.end} was begun after it")
+        kept[-1] = Segment(newest.base, end)
+        _cut(disk, newest, end)
+    for gone in {each.base for each in found.live} - {each.base for each in kept}:
+        disk.unlink(segment_name(gone))
+    if found.live:
         disk.sync()
-    _check_continuity(disk, live, dropped)
-    return live
+    return kept, found.released
 
 
-def _whole_end(disk: Disk, segment: Segment) -> int:
-    """Where the whole frames of the newest segment end; its base if not even its header is."""
-    name = segment_name(segment.base)
-    data = disk.map(name)
-    end = segment.base
-    if layout.is_segment_header(data, segment.base):
-        end += layout.SEGMENT_HEADER.size
-        for frame in layout.frames(data, segment.base, end):
-            end = frame.offset + layout.frame_bytes(len(frame.payload))
-    if end < segment.end and (proof := layout.proof_of_sync(data, segment.base, end)):
-        raise damaged(disk, segment.base, end, f"the group at {proof.offset} was written after it")
+def mark_dropped(disk: Disk, segment: Segment) -> None:
+    _mark(disk, dropped_name(segment))
+
+
+def mark_released(disk: Disk, offset: int) -> None:
+    _mark(disk, released_name(offset))
+
+
+def remove(disk: Disk, gone: list[Segment], oldest: int) -> None:
+    """Unlink segments whose marker is durable, then the markers that nothing needs any more."""
+    for segment in gone:
+        disk.unlink(segment_name(segment.base))
+    disk.sync()
+    found = find(disk)
+    present = {segment.base for segment in found.live}
+    for segment in found.dropped:
+        if segment.end <= oldest and segment.base not in present:
+            disk.unlink(dropped_name(segment))
+    for name in disk.names():
+        if _RELEASED_NAME.fullmatch(name) and name != released_name(found.released):
+            disk.unlink(name)
+
+
+def damaged(disk: Disk, base: int, offset: int, why: str = "") -> DataError:
+    because = f" ({why})" if why else ""
+    return DataError(
+        f"{disk.path(segment_name(base))}: damaged at offset {offset}"
+        f" (byte {offset - base}){because}",
+        do="restore this file from a backup or a replica; nothing was changed",
+    )
+
+
+def punch(disk: Disk, base: int, offset: int) -> None:
+    """Free the blocks of a segment between its header and `offset`."""
+    file = disk.open(segment_name(base))
+    try:
+        file.punch(layout.SEGMENT_HEADER.size, offset - base - layout.SEGMENT_HEADER.size)
+    finally:
+        file.close()
+
+
+@contextmanager
+def storage_errors(disk: Disk) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{disk.path('')}: {error.strerror or error}",
+            do="free space or mend the disk, then try again",
+        ) from error
+
+
+def _mark(disk: Disk, name: str) -> None:
+    if name not in disk.names():
+        disk.create(name).close()
+    disk.sync()
+
+
+def _is_unfinished(disk: Disk, found: Found) -> bool:
+    """Whether a crash left the newest segment without its header, and so without frames."""
+    base = found.live[-1].base
+    data = disk.map(segment_name(base))
+    if layout.is_segment_header(data, base):
+        return False
+    _refuse_foreign(disk, data, base)
+    if proof := layout.proof_of_sync(data, base, base):
+        raise damaged(disk, base, base, f"the group at {proof.offset} was written after it")
+    # Nothing is given up before the segment after it is on the disk, header and name.
+    if found.released > base or (base and base not in (each.end for each in found.live[:-1])):
+        raise damaged(disk, base, base, "its predecessor is gone, so it had been finished")
+    return True
+
+
+def _is_given_up(segment: Segment, found: Found) -> bool:
+    return segment.end <= found.released or segment in found.dropped
+
+
+def _check_continuity(disk: Disk, kept: list[Segment], found: Found) -> None:
+    """Markers below the oldest segment say nothing: some of them may be removed already."""
+    oldest = kept[0].base if kept else 0
+    known = sorted(kept + [gone for gone in found.dropped if gone.base >= oldest])
+    for before, after in pairwise(known):
+        if before.end != after.base:
+            raise damaged(disk, before.base, before.end, f"the next segment begins at {after.base}")
+    given_up = max([found.released, *(gone.end for gone in found.dropped)])
+    if given_up and (not kept or kept[-1].end < given_up):
+        raise damaged(disk, given_up, given_up, "the newest segment is missing")
+
+
+def _whole_end(disk: Disk, newest: Segment, released: int) -> int:
+    """Where the whole frames of the newest segment end: after that, only a torn tail follows."""
+    base = newest.base
+    data = disk.map(segment_name(base))
+    end = max(base + layout.SEGMENT_HEADER.size, released)
+    for frame in layout.frames(data, base, end):
+        end = frame.offset + layout.frame_bytes(len(frame.payload))
+    if end < newest.end and (proof := layout.proof_of_sync(data, base, end)):
+        raise damaged(disk, base, end, f"the group at {proof.offset} was written after it")
     return end
+
+
+def _refuse_foreign(disk: Disk, data: memoryview, base: int) -> None:
+    """A header that is whole but not the one expected here was not torn."""
+    header = layout.whole_segment_header(data)
+    if header is None:
+        return
+    if header.version != layout.FORMAT_VERSION:
+        raise VersionError(
+            f"{disk.path(segment_name(base))}: format version {header.version},"
+            f" this is {layout.FORMAT_VERSION}",
+            do="open it with the version of Headrace that wrote it",
+        )
+    raise damaged(disk, base, base, f"it is the segment of offset {header.base}")
 
 
 def _cut(disk: Disk, segment: Segment, end: int) -> None:
@@ -92,19 +213,3 @@ def _cut(disk: Disk, segment: Segment, end: int) -> None:
         file.sync()
     finally:
         file.close()
-
-
-def _check_continuity(disk: Disk, live: list[Segment], dropped: list[Segment]) -> None:
-    known = sorted(live + dropped)
-    for before, after in pairwise(known):
-        if before.end != after.base:
-            raise damaged(disk, before.base, before.end, f"the next segment begins at {after.base}")
-
-
-def damaged(disk: Disk, base: int, offset: int, why: str = "") -> DataError:
-    because = f" ({why})" if why else ""
-    return DataError(
-        f"{disk.path(segment_name(base))}: damaged at offset {offset}"
-        f" (byte {offset - base}){because}",
-        do="restore this file from a backup or a replica; nothing was changed",
-    )

@@ -1,0 +1,74 @@
+# Needs Python 3.11+, Java 17+ and make; everything else is installed into .venv.
+
+PYTHON ?= python3
+SEED := $(or $(SEED),$(shell date +%s))
+
+BIN := .venv/bin
+RUNTIME := .venv/installed
+TOOLS := .venv/installed-dev
+
+# Both names: pip 25.3 and newer take the build's constraints from the second. Relative, because
+# pip splits the value at spaces.
+export PIP_CONSTRAINT := requirements.lock
+export PIP_BUILD_CONSTRAINT := requirements.lock
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test test-deep check bench clean java
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
+
+setup: $(RUNTIME) ## make .venv and install headrace into it
+
+demo: setup ## run the main job end to end on this machine
+	@$(BIN)/headrace demo
+
+test: $(TOOLS) ## run every test but the deep ones
+	@$(BIN)/pytest -m "not deep"
+
+test-deep: $(TOOLS) ## run every test, with new examples and kills; SEED=n repeats a run
+	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)
+
+check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_tidy.py
+
+bench: setup ## measure what docs/ states
+	@$(BIN)/headrace bench journal
+	@$(BIN)/headrace bench catalog
+
+clean: ## remove .venv, caches and builds
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call install,WHAT): into .venv, which is made anew unless it works.
+define install
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "headrace needs Python 3.11 or newer, and '$(PYTHON)' is not: install it," \
+	    "or name another with make PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "headrace needs the venv module, and '$(PYTHON)' has none: install it" \
+	    "(on Debian and Ubuntu the package python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear .venv
+	@echo "installing $(1) into .venv" && $(BIN)/python -m pip install --quiet --editable '$(1)'
+endef
+
+$(RUNTIME): pyproject.toml requirements.lock | java
+	$(call install,.)
+	@touch $@
+
+$(TOOLS): pyproject.toml requirements.lock | java
+	$(call install,.[dev])
+	@touch $(RUNTIME) $@
+
+# Found as Spark finds it.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${major:-0}" -ge 17 ] || { \
+	  echo "headrace needs Java 17 or newer, and '$$java' is not: install a JDK or JRE," \
+	    "and put it on PATH or set JAVA_HOME" >&2; exit 1; }

@@ -1,0 +1,87 @@
+"""What the publishers of one workspace share: pooled producers, known journals and collections."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from headrace.errors import FencedError, NotFoundError, PeerLostError
+from headrace.journal.collection import Collection
+from headrace.journal.connection import Connection
+from headrace.journal.contract import Commit
+from headrace.journal.outgoing import Outgoing, Writer
+from headrace.journal.sequencer import Flags
+from headrace.journal.spread import Spreader
+from headrace.settings import JournalSettings
+
+_POOLED_MAX = 64
+
+
+class Desk:
+    """Any thread may use it."""
+
+    def __init__(self, place: str, connection: Connection, settings: JournalSettings) -> None:
+        self._place = place
+        self._connection = connection
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._pool: list[Writer] = []
+        self._spreader = Spreader(connection.journals())
+
+    def collections(self) -> list[Collection]:
+        return [Collection(each) for each in self._connection.call(lambda j: j.collections())]
+
+    def existing(self, name: str) -> Collection:
+        known = {collection.name: collection for collection in self.collections()}
+        if name not in known:
+            raise NotFoundError(
+                f"no collection {name!r} in {self._place}",
+                do="create it with `headrace collections create`;"
+                f" there are: {', '.join(known) or 'none'}",
+            )
+        return known[name]
+
+    def resolve(self, collection: Collection | str) -> Collection:
+        return self.existing(collection) if isinstance(collection, str) else collection
+
+    def newest(self, collection: Collection | str) -> Collection:
+        """As it is now: its schema may have grown since the caller got it."""
+        return self.existing(collection if isinstance(collection, str) else collection.name)
+
+    def take_writer(self, name: str) -> Writer:
+        """A new holder of that name; without one, a producer from the pool."""
+        journals = self._connection.journals()
+        if not name:
+            with self._lock:
+                while self._pool:
+                    writer = self._pool.pop()
+                    if writer.journals is journals and not writer.broken:
+                        return writer
+        return self._connection.call(lambda j: Writer(j.open_publisher(name), j))
+
+    def give_back(self, writer: Writer) -> None:
+        """To the pool, for the next anonymous publisher; nothing of it may be open."""
+        with self._lock:
+            if len(self._pool) < _POOLED_MAX:
+                self._pool.append(writer)
+                return
+        # A writer that was lost or refused has nothing to give back.
+        with suppress(PeerLostError, FencedError):
+            writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
+
+    def outgoing(self, writer: Writer, flags: Flags) -> Outgoing:
+        with self._lock:
+            if self._spreader.journals is not writer.journals:
+                self._spreader = Spreader(writer.journals)
+            return Outgoing(writer, self._spreader, self._settings, flags)
+
+    def forget_journals(self) -> None:
+        self._spreader.forget()
+
+    def was_committed(self, writer: Writer, commit: Commit) -> bool:
+        """Ask whoever owns the workspace now; if the answer is no, it never will be."""
+        lease = writer.lease
+        self._connection.reattach(writer.journals)
+        return self._connection.call(
+            lambda j: j.was_committed(lease.producer, lease.holder, commit.clock)
+        )

@@ -1,0 +1,50 @@
+"""A group: the frames that one write and one sync cover, with their offsets already known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError
+from headrace.log import format as layout
+
+Done = Callable[[HeadraceError | None], None]
+"""Told once, from the writer thread: None when synced, else why it never will be.
+
+It must not raise, and must not wait for the log: it runs where the log makes progress.
+"""
+
+_JOIN_BELOW_BYTES = 4096
+
+
+@dataclass(slots=True)
+class Group:
+    offset: int
+    new_segment: bool
+    buffers: list[bytes | memoryview] = field(default_factory=list)
+    bytes: int = 0
+    done: list[Done] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.offset + layout.GROUP_BYTES + self.bytes
+
+    def add(self, parts: Sequence[memoryview], length: int) -> int:
+        """Put one payload in, and return its offset."""
+        offset = self.end
+        header = layout.frame_header(offset, layout.DATA, parts, length)
+        pad = bytes(layout.padding(length))
+        if length < _JOIN_BELOW_BYTES:
+            self.buffers.append(b"".join((header, *parts, pad)))
+        else:
+            self.buffers += (header, *parts, pad) if pad else (header, *parts)
+        self.bytes += layout.frame_bytes(length)
+        return offset
+
+
+def tell(waiting: Sequence[Done], outcome: HeadraceError | None) -> None:
+    """Call all of them in order, even if one raises; what it raised is raised at the end."""
+    with ExitStack() as calls:
+        for done in reversed(waiting):
+            calls.callback(done, outcome)

@@ -1,0 +1,117 @@
+"""The segments of an open log: finding, mapping, and giving them up."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+
+from headrace.errors import NotFoundError
+from headrace.log import format as layout
+from headrace.log import segments
+from headrace.log.disk import Disk
+from headrace.log.segments import Segment
+
+
+class LiveSegments:
+    """Safe to use from several threads; one of them begins segments."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._segments, self._released = segments.recover(disk)
+        self._maps: dict[int, memoryview] = {}
+        self._lock = threading.Lock()
+        self._giving_up = threading.Lock()
+
+    @property
+    def newest(self) -> Segment | None:
+        return self._segments[-1] if self._segments else None
+
+    @property
+    def released(self) -> int:
+        """Everything below was given up."""
+        return self._released
+
+    def listed(self, synced_end: int) -> list[Segment]:
+        """All of them, oldest first; the last one ends where the log is synced."""
+        with self._lock:
+            return self._segments[:-1] + [
+                Segment(newest.base, max(newest.base, synced_end)) for newest in self._segments[-1:]
+            ]
+
+    def begin(self, base: int) -> None:
+        """The newest one ends at `base`, where the next one begins."""
+        with self._lock:
+            if self._segments:
+                self._segments[-1] = Segment(self._segments[-1].base, base)
+            self._segments.append(Segment(base, base))
+
+    def frame(self, offset: int) -> layout.Frame:
+        """The frame at a synced offset."""
+        base = self._base_of(offset)
+        data = self._maps.get(base)
+        frame = None if data is None else layout.frame_at(data, base, offset)
+        if frame is None:
+            data = self._maps[base] = self.map(base)
+            frame = layout.frame_at(data, base, offset)
+        if frame is None:
+            raise segments.damaged(self._disk, base, offset)
+        return frame
+
+    def map(self, base: int) -> memoryview:
+        """The present contents of a segment; refuses a file that is not what its name says."""
+        with segments.storage_errors(self._disk):
+            try:
+                data = self._disk.map(segments.segment_name(base))
+            except FileNotFoundError as error:
+                with self._lock:
+                    if base in (segment.base for segment in self._segments):
+                        raise segments.damaged(self._disk, base, base, "no such file") from error
+                raise NotFoundError(f"no segment at {base}", do="it was dropped") from error
+        if not layout.is_segment_header(data, base):
+            raise segments.damaged(self._disk, base, base)
+        return data
+
+    def drop(self, segment: Segment) -> None:
+        with self._giving_up, segments.storage_errors(self._disk):
+            if segment not in self._segments[:-1]:
+                raise NotFoundError(f"no closed segment at {segment.base}", do="see segments()")
+            segments.mark_dropped(self._disk, segment)
+            self._forget([segment])
+
+    def release(self, offset: int, synced_end: int) -> None:
+        with self._giving_up, segments.storage_errors(self._disk):
+            if offset <= self._released:
+                return
+            base = self._base_of(offset)
+            first = base + layout.SEGMENT_HEADER.size
+            if not self._is_boundary(base, max(offset, first), offset, synced_end):
+                raise NotFoundError(f"no synced frame at offset {offset}", do="see scan()")
+            segments.mark_released(self._disk, offset)
+            self._released = offset
+            self._forget([each for each in self._segments[:-1] if each.end <= offset])
+            if offset > first:
+                segments.punch(self._disk, base, offset)
+
+    def _base_of(self, offset: int) -> int:
+        with self._lock:
+            index = bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1
+            if index >= 0 and offset >= self._released:
+                segment = self._segments[index]
+                if offset < segment.end or index == len(self._segments) - 1:
+                    return segment.base
+        raise NotFoundError(f"offset {offset} is not in the log", do="it was released or never was")
+
+    def _is_boundary(self, base: int, start: int, offset: int, synced_end: int) -> bool:
+        """Whether frames can be read from `offset` on."""
+        if offset > synced_end:
+            return False
+        return start >= synced_end or layout.frame_at(self.map(base), base, start) is not None
+
+    def _forget(self, gone: list[Segment]) -> None:
+        """Let go of segments whose marker is durable."""
+        with self._lock:
+            for segment in gone:
+                self._segments.remove(segment)
+                self._maps.pop(segment.base, None)
+            oldest = self._segments[0].base
+        segments.remove(self._disk, gone, oldest)

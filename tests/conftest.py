@@ -1,0 +1,67 @@
+"""What holds for the whole run: the same examples every time, and nothing left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+_LEAVE_TIMEOUT_S = 10.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+settings.register_profile("same", derandomize=True, database=None, print_blob=True, deadline=None)
+settings.register_profile("deep", max_examples=2_000, database=None, print_blob=True, deadline=None)
+settings.load_profile("same")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fails the run if a process, a thread or a temporary file outlives the tests."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    _adopt_orphans()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(temporary))  # for the processes that tests start
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        yield
+    deadline = time.monotonic() + _LEAVE_TIMEOUT_S
+    while (left := _left_behind(temporary)) and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert not left, "the tests left behind:\n" + "\n".join(left)
+
+
+def _left_behind(temporary: Path) -> list[str]:
+    threads = [
+        f"thread {each.name}"
+        for each in threading.enumerate()
+        if each is not threading.main_thread() and not each.daemon
+    ]
+    files = [f"file {each}" for each in temporary.iterdir()]
+    return threads + files + [f"process {each}" for each in _living_children()]
+
+
+def _adopt_orphans() -> None:
+    """What a killed child had started becomes a child of this process, and so is seen."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _living_children() -> Iterator[str]:
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (directory / "stat").read_text()
+            command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        state, parent = stat.rpartition(")")[2].split()[:2]
+        if int(parent) != os.getpid() or state == "Z":
+            continue
+        if "multiprocessing.resource_tracker" not in command:  # ends with this process
+            yield f"{directory.name}: {command}"

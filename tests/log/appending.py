@@ -1,0 +1,51 @@
+"""A process that appends numbers until it is killed: `python -m tests.log.appending ROOT KILL_AT`.
+
+It writes each acknowledged number to standard output. Its KILL_AT-th change of the disk, counted
+from the opening on, is done by half and then kills it; -1 leaves that to somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.log import Directory, Log
+from headrace.settings import LogSettings
+from tests.log.faulty import Faults, FaultyDisk
+
+SETTINGS = LogSettings(segment_bytes=4000, idle_seal_s=0.001)
+
+
+class Death(Faults):
+    def error(self) -> OSError:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().error()
+
+
+def main(root: Path, kill_at: int) -> None:
+    log = Log(FaultyDisk(Directory(root), Death(kill_at)), SETTINGS)
+    number = sum(1 for _ in log.scan())
+
+    def acknowledge(of: int, error: HeadraceError | None) -> None:
+        if error is None:
+            os.write(1, b"%d\n" % of)
+
+    while True:
+        offset = log.append(
+            [[payload(number)]],
+            lambda error, of=number: acknowledge(of, error),  # type: ignore[misc]
+        )[0]
+        if number % 7 == 0:
+            log.wait(offset)
+        number += 1
+
+
+def payload(number: int) -> bytes:
+    return b"%d," % number * (1 + number * 37 % 300)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

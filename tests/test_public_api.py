@@ -1,0 +1,154 @@
+"""The public API, written down: whoever changes it changes this file, and everybody sees it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+import headrace
+from headrace.errors import HeadraceError
+
+WIDTH = 96
+
+API = """\
+class Collection
+    version: int
+    decode(self, body: Any, version: int) -> pa.RecordBatch
+class HeadraceError(what: str, *, do: str = '') -> None
+class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
+        transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
+        float = 5.0)
+class LogSettings(*, segment_bytes: int = 67108864, group_bytes_max: int = 8388608,
+        pending_bytes_max: int = 67108864, idle_seal_s: float = 0.05)
+class Participant
+    append(self, collection: Collection | str, documents: Documents) -> int
+    prepare(self) -> str
+    abandon(self) -> None
+    __enter__(self) -> Self
+class PendingCommit
+    done(self) -> bool
+    result(self) -> None
+class Publisher
+    payload: bytes
+    begin(self) -> Transaction
+    close(self) -> None
+    __enter__(self) -> Transaction
+class Selector(collection: str = '', include: dict[str, tuple[str, ...]] = <factory>, exclude:
+        dict[str, tuple[str, ...]] = <factory>)
+    matches(self, name: JournalName) -> bool
+class ServiceSettings(*, host: str = '127.0.0.1', port: int = 0, token: str = '',
+        tls_certificate: str = '', tls_key: str = '', tls_root: str = '', heartbeat_s: float =
+        1.0, silence_s: float = 10.0)
+class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes=67108864,
+        group_bytes_max=8388608, pending_bytes_max=67108864, idle_seal_s=0.05), journal:
+        headrace.settings.JournalSettings = JournalSettings(document_bytes_max=16777216,
+        frame_bytes_target=1048576, transaction_buffer_bytes=4194304, rewrite_below=0.5,
+        keeper_interval_s=5.0), service: headrace.settings.ServiceSettings =
+        ServiceSettings(host='127.0.0.1', port=0, token='', tls_certificate='', tls_key='',
+        tls_root='', heartbeat_s=1.0, silence_s=10.0))
+class Transaction
+    append(self, collection: Collection | str, documents: Documents) -> int
+    invite(self) -> str
+    include(self, prepared: str) -> None
+    commit(self, payload: bytes = b'') -> None
+    commit_nowait(self, payload: bytes = b'') -> PendingCommit
+    rollback(self) -> None
+    is_open: bool
+class Workspace
+    collection(self, name: str, schema: str | pa.Schema | None = None, *, key: str |
+        Sequence[str] = (), partition_by: str | Sequence[str] = (), journals: int = 1,
+        retention_s: float | None = None, retention_bytes: int | None = None) -> Collection
+    collections(self) -> list[Collection]
+    delete_collection(self, name: str) -> None
+    journals(self, selector: Selector | None = None) -> list[JournalInfo]
+    delete_journals(self, names: Sequence[str]) -> None
+    watch(self, selector: Selector | None = None) -> Watch
+    publisher(self, name: str = '') -> Publisher
+    append(self, collection: Collection | str, documents: Documents) -> int
+    join(self, invitation: str) -> Participant
+    read(self, collection: Collection | str, *, selector: Selector | None = None, start:
+        Mapping[str, int] | None = None, meta: bool = False) -> Iterator[pa.RecordBatch]
+    table(self, collection: Collection | str, **options: Any) -> pa.Table
+    frames(self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True) ->
+        Iterator[Frame]
+    address: str | None
+    maintain(self) -> None
+    close(self) -> None
+    __enter__(self) -> Self
+    resolve(self, collection: Collection | str) -> Collection
+    take_writer(self, name: str) -> Writer
+    give_back(self, writer: Writer) -> None
+    outgoing(self, writer: Writer, flags: Flags) -> Outgoing
+    was_committed(self, writer: Writer, commit: Commit) -> bool
+module errors
+def open(place: str | Path, *, token: str = '', settings: Settings | None = None, create: bool =
+        True) -> Workspace
+def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
+        exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
+"""
+
+
+class _Bare(str):
+    """An annotation as it is written, without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def described() -> list[str]:
+    """Every public name with its signature. Only what users construct has a constructor."""
+    lines = []
+    for name in headrace.__all__:
+        public = getattr(headrace, name)
+        if inspect.isclass(public):
+            constructed = issubclass(public, msgspec.Struct | HeadraceError)
+            lines.append(f"class {name}{_signature(public) if constructed else ''}")
+            lines += _members(public)
+        elif callable(public):
+            lines.append(f"def {name}{_signature(public)}")
+        else:
+            lines.append(f"module {name}")
+    wrapped = [textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8) for line in lines]
+    return [line for several in wrapped for line in several]
+
+
+def _members(public: type) -> Iterator[str]:
+    for name, member in vars(public).items():
+        if name.startswith("_") and name != "__enter__":
+            continue
+        if isinstance(member, property):
+            yield f"    {name}: {inspect.signature(member.fget).return_annotation}"  # type: ignore[arg-type]
+        elif inspect.isfunction(member):
+            yield f"    {name}{_signature(member)}"
+
+
+def _signature(public: Callable[..., object]) -> str:
+    signature = inspect.signature(public)
+    parameters = [
+        each.replace(annotation=_bare(each.annotation)) for each in signature.parameters.values()
+    ]
+    returned = _bare(signature.return_annotation)
+    return str(signature.replace(parameters=parameters, return_annotation=returned))
+
+
+def _bare(annotation: object) -> object:
+    return _Bare(annotation) if isinstance(annotation, str) else annotation
+
+
+def test_the_public_api_is_what_is_written_here() -> None:
+    written, found = API.splitlines(), described()
+    difference = difflib.unified_diff(written, found, "written here", "headrace", lineterm="")
+    assert found == written, "\n" + "\n".join(difference)
+
+
+def test_the_names_are_sorted_and_each_is_there_once() -> None:
+    assert headrace.__all__ == sorted(set(headrace.__all__))
+
+
+def test_every_public_class_and_function_says_what_it_is() -> None:
+    public = {name: getattr(headrace, name) for name in headrace.__all__}
+    assert [name for name, each in public.items() if not inspect.getdoc(each)] == []
