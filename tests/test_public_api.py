@@ -79,11 +79,6 @@ class Workspace
     maintain(self) -> None
     close(self) -> None
     __enter__(self) -> Self
-    resolve(self, collection: Collection | str) -> Collection
-    take_writer(self, name: str) -> Writer
-    give_back(self, writer: Writer) -> None
-    outgoing(self, writer: Writer, flags: Flags) -> Outgoing
-    was_committed(self, writer: Writer, commit: Commit) -> bool
 module errors
 def open(place: str | Path, *, token: str = '', settings: Settings | None = None, create: bool =
         True) -> Workspace

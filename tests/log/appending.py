@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import HeadraceError
@@ -29,14 +30,14 @@ def main(root: Path, kill_at: int) -> None:
     log = Log(FaultyDisk(Directory(root), Death(kill_at)), SETTINGS)
     number = sum(1 for _ in log.scan())
 
-    def acknowledge(of: int, error: HeadraceError | None) -> None:
+    def acknowledge(of: int, _: list[int], error: HeadraceError | None) -> None:
         if error is None:
             os.write(1, b"%d\n" % of)
 
     while True:
         offset = log.append(
             [[payload(number)]],
-            lambda error, of=number: acknowledge(of, error),  # type: ignore[misc]
+            partial(acknowledge, number),
         )[0]
         if number % 7 == 0:
             log.wait(offset)

@@ -51,7 +51,7 @@ class Recording:
         """Several calls that share one sync, because the writer was busy until all were made."""
         busy, calls_made = threading.Event(), threading.Event()
 
-        def hold(_: HeadraceError | None) -> None:
+        def hold(*_: object) -> None:
             busy.set()
             calls_made.wait(30)
 
@@ -112,7 +112,7 @@ class Recording:
     def _queue(self, payloads: tuple[bytes, ...]) -> None:
         batch = [Appended(payload) for payload in payloads]
 
-        def done(error: HeadraceError | None) -> None:
+        def done(_: list[int], error: HeadraceError | None) -> None:
             assert error is None
             for each in batch:
                 each.promised = self.disk.point

@@ -37,7 +37,7 @@ class Appender:
         payload = b"%03d" % number * 30
         outcomes: list[HeadraceError | None] = []
         try:
-            self._log.append([[payload]], outcomes.append)
+            self._log.append([[payload]], lambda _, outcome: outcomes.append(outcome))
         except StorageError as error:
             self.refused.append(error)
         else:
@@ -221,17 +221,17 @@ def test_a_callback_that_raises_fails_the_log_and_not_the_others(
     told: list[HeadraceError | None] = []
     busy, go_on = threading.Event(), threading.Event()
 
-    def hold(_: HeadraceError | None) -> None:
+    def hold(*_: object) -> None:
         busy.set()
         assert go_on.wait(30)
 
-    def bad(_: HeadraceError | None) -> None:
+    def bad(*_: object) -> None:
         raise ValueError("a bug")
 
     log.append([[b"first"]], hold)
     assert busy.wait(30)
     offset = log.append([[b"second"]], bad)[0]
-    log.append([[b"third"]], told.append)
+    log.append([[b"third"]], lambda _, outcome: told.append(outcome))
     go_on.set()
     log.wait(offset)
     log.close()

@@ -109,23 +109,20 @@ def test_nothing_is_visible_before_it_is_synced() -> None:
 
 def test_a_callback_may_read_what_it_reports_and_the_end_moves_after_it(log: Log) -> None:
     seen: list[tuple[bytes, bool]] = []
-    ready = threading.Event()
-    offsets: list[int] = []
 
-    def done(error: HeadraceError | None) -> None:
-        assert ready.wait(30)
+    def done(offsets: list[int], error: HeadraceError | None) -> None:
+        assert error is None
         seen.append((bytes(log.read(offsets[0])), log.synced_end <= offsets[0]))
 
-    offsets += log.append([[b"payload"]], done)
-    ready.set()
-    log.wait(offsets[0])
+    log.append([[b"payload"]], done)
+    log.drain()
     assert seen == [(b"payload", True)]
 
 
 def test_callbacks_are_called_in_the_order_of_the_appends(log: Log) -> None:
     order: list[int] = []
     for number in range(500):
-        last = log.append([[b"x"]], lambda _, number=number: order.append(number))  # type: ignore[misc]
+        last = log.append([[b"x"]], lambda *_, number=number: order.append(number))
     log.wait(last[0])
     assert order == list(range(500))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headrace.errors import HeadraceError
 from headrace.log import Log
 
 
@@ -36,7 +35,7 @@ class Holding:
         log.append([], self._hold)
         assert self._busy.wait(30)
 
-    def _hold(self, _: HeadraceError | None) -> None:
+    def _hold(self, *_: object) -> None:
         self._busy.set()
         assert self._let_go.wait(30)
 

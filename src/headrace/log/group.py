@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError
 from headrace.log import format as layout
 
-Done = Callable[[HeadraceError | None], None]
-"""Told once, from the writer thread: None when synced, else why it never will be.
+Done = Callable[[list[int], HeadraceError | None], None]
+"""Told once, from the writer thread: the offsets, and None when synced, else why it never will be.
 
 It must not raise, and must not wait for the log: it runs where the log makes progress.
 """
+
+Told = Callable[[HeadraceError | None], None]
+"""A `Done` that has its offsets."""
 
 _JOIN_BELOW_BYTES = 4096
 
@@ -24,7 +27,7 @@ class Group:
     new_segment: bool
     buffers: list[bytes | memoryview] = field(default_factory=list)
     bytes: int = 0
-    done: list[Done] = field(default_factory=list)
+    done: list[Told] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -43,7 +46,7 @@ class Group:
         return offset
 
 
-def tell(waiting: Sequence[Done], outcome: HeadraceError | None) -> None:
+def tell(waiting: Sequence[Told], outcome: HeadraceError | None) -> None:
     """Call all of them in order, even if one raises; what it raised is raised at the end."""
     with ExitStack() as calls:
         for done in reversed(waiting):

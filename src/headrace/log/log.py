@@ -12,12 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 from headrace.errors import HeadraceError, NotFoundError, StorageError, UsageError
 from headrace.log import format as layout
 from headrace.log import segments
 from headrace.log.disk import AppendFile, Disk
-from headrace.log.group import Done, Group, tell
+from headrace.log.group import Done, Group, Told, tell
 from headrace.log.live import LiveSegments
 from headrace.log.segments import Segment
 from headrace.settings import LogSettings
@@ -66,7 +67,7 @@ class Log:
 
     @property
     def pending(self) -> bool:
-        """Something was appended that is not synced yet."""
+        """Something was appended that is not synced and reported yet, or never will be."""
         return self._pending_bytes > 0
 
     def append(self, payloads: Sequence[layout.Parts], done: Done | None = None) -> list[int]:
@@ -88,7 +89,7 @@ class Log:
             held = group.bytes
             offsets = [group.add(*payload) for payload in zip(views, lengths, strict=True)]
             if done:
-                group.done.append(done)
+                group.done.append(partial(done, offsets))
             self._pending_bytes += group.bytes - held
             self._end = group.end
             self._work.notify()
@@ -103,6 +104,16 @@ class Log:
                 self._progress.wait()
             if self._synced_end <= offset:
                 self._check_usable()
+
+    def drain(self) -> int:
+        """Return where the log ends, once everything below is synced and reported."""
+        with self._lock:
+            end = self._end
+            while self._synced_end < end and not self._failure:
+                self._progress.wait()
+            if self._synced_end < end:
+                self._check_usable()
+            return end
 
     def read(self, offset: int) -> memoryview:
         """The payload at an offset that `append` or `scan` gave; verified, and not a copy.
@@ -188,7 +199,7 @@ class Log:
         return group
 
     def _run(self) -> None:
-        untold: list[Done] = []
+        untold: list[Told] = []
         try:
             while (group := self._next_group()) is not None:
                 untold = group.done
@@ -253,7 +264,7 @@ class Log:
                 self._pending_bytes -= group.bytes
                 self._progress.notify_all()
 
-    def _fail(self, untold: list[Done], error: BaseException) -> None:
+    def _fail(self, untold: list[Told], error: BaseException) -> None:
         """Nothing pending was acknowledged, so cut it: a failed sync may have lost any of it."""
         reason = error.strerror or error if isinstance(error, OSError) else repr(error)
         uncut = self._cut_unsynced()

@@ -126,21 +126,17 @@ class Owner:
     ) -> Future[None]:
         """Even with nothing to append, done only when everything queued before is synced."""
         done: Future[None] = Future()
-        placed = threading.Lock()
-        positions: list[int] = []
 
-        def synced(error: HeadraceError | None) -> None:
+        def synced(positions: list[int], error: HeadraceError | None) -> None:
             if error:
                 done.set_exception(error)
                 return
-            with placed, self._view:
+            with self._view:
                 for (record, body_bytes), position in zip(entries, positions, strict=True):
                     self._show(record, position, body_bytes)
             done.set_result(None)
 
-        with placed:
-            positions += self.log.append(payloads, synced)
-        self._last_position = max([self._last_position, *positions])
+        self._last_position = max([self._last_position, *self.log.append(payloads, synced)])
         return done
 
     def _show(self, record: Record, position: int, body_bytes: int) -> None:

@@ -1,0 +1,92 @@
+"""Which workspace a command works on, and how it is opened."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import headrace as hr
+from headrace.errors import WorkspaceError
+
+DEFAULT_PLACE = "./headrace-data"
+
+PlaceOption = Annotated[
+    str,
+    typer.Option(
+        "--workspace",
+        "-w",
+        envvar="HEADRACE_WORKSPACE",
+        show_envvar=False,
+        metavar="PLACE",
+        help="Its directory, or the address of its owner.",
+    ),
+]
+TokenOption = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_TOKEN",
+        show_envvar=False,
+        show_default=False,
+        help="What the owner at an address asks for; better in HEADRACE_TOKEN.",
+    ),
+]
+TlsRootOption = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_TLS_ROOT",
+        show_envvar=False,
+        show_default=False,
+        metavar="PEM",
+        help="The certificate to trust at a grpc+tls:// address.",
+    ),
+]
+
+
+def open_workspace(
+    workspace: PlaceOption = DEFAULT_PLACE,
+    token: TokenOption = "",
+    tls_root: TlsRootOption = "",
+    *,
+    create: bool = False,
+) -> hr.Workspace:
+    if not create:
+        check_is_workspace(workspace)
+    settings = hr.Settings(service=hr.ServiceSettings(tls_root=tls_root))
+    return hr.open(workspace, token=token, settings=settings, create=create)
+
+
+def is_address(place: str) -> bool:
+    return place.startswith(("grpc://", "grpc+tls://"))
+
+
+def check_is_workspace(place: str) -> None:
+    """Without this, a command that only reads would say no more than that there is nothing."""
+    if not is_address(place) and not Path(place, "workspace.json").exists():
+        raise WorkspaceError(
+            f"{place} is not a workspace",
+            do="name one with --workspace (a directory, or grpc://host:port),"
+            " or make one with `headrace collections create`",
+        )
+
+
+def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that name a workspace, and as its first argument that, open."""
+    options = inspect.signature(open_workspace, eval_str=True).parameters
+    naming = {name: each for name, each in options.items() if name != "create"}
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+    @wraps(command)
+    def opened(**given: Any) -> None:
+        place = {name: given.pop(name) for name in naming}
+        with open_workspace(**place) as ws:
+            command(ws, **given)
+
+    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *naming.values())]
+    opened.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    opened.__annotations__ = {each.name: each.annotation for each in shown}
+    return opened

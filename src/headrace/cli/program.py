@@ -1,0 +1,107 @@
+"""The program: its commands, and how every one of them ends.
+
+An error is one line on stderr, `error: what; what to do`. Exit codes: 0 done, 1 an error, 2 a
+command line that cannot be understood, 130 interrupted, 141 nobody reads the output any more.
+What is none of Headrace's errors is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import headrace as hr
+from headrace.cli import collections, doctor, journals, publish, read, serve
+from headrace.cli.bench import bench_app
+from headrace.cli.demo import demo
+from headrace.cli.output import as_example, print_error
+
+_BROKEN_PIPE = 141
+
+
+class Program(TyperGroup):
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except typer.TyperException as error:
+            code = _show_usage_error(error)
+        except typer.Abort:
+            code = 1
+        sys.exit(code)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python would try once more to flush what is left, at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_BROKEN_PIPE) from None
+        except hr.HeadraceError as error:
+            print_error(str(error))
+            raise typer.Exit(1) from None
+
+
+def _show_usage_error(error: typer.TyperException) -> int:
+    context: typer.Context | None = getattr(error, "ctx", None)
+    if context is None:
+        print_error(error.format_message())
+    elif error.message == context.get_help():
+        # A group without a command.
+        print(error.message, file=sys.stderr)
+    else:
+        message = error.format_message().rstrip(".")
+        print_error(f"{message}; see `{context.command_path} --help`")
+    return error.exit_code
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headrace {hr.__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="headrace",
+    cls=Program,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=as_example("headrace collections create greetings 'text string'"),
+)
+
+
+@app.callback()
+def headrace(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show it and exit."),
+    ] = False,
+) -> None:
+    """Exactly-once pipelines on Spark.
+
+    A workspace is a directory, or the address of its owner (grpc://host:port). Commands take it
+    from --workspace, HEADRACE_WORKSPACE, or use ./headrace-data.
+    """
+
+
+app.add_typer(collections.app, name="collections")
+app.add_typer(journals.app, name="journals")
+publish.register(app)
+read.register(app)
+serve.register(app)
+doctor.register(app)
+app.command()(demo)
+app.add_typer(bench_app, name="bench")
+
+
+def main() -> None:
+    # gRPC would print its own account of what is reported as one line.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    app()

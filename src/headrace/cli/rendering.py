@@ -1,0 +1,95 @@
+"""Documents as text: NDJSON, one JSON array, or a table.
+
+In JSON, dates and timestamps are ISO 8601 strings, decimals are strings, binary is base64, maps
+are objects, and a number that is not finite is null.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as pt
+from rich.text import Text
+
+from headrace.cli.output import print_line, print_table
+
+TABLE_DOCUMENTS = 100
+"""A table shows no more, unless a limit says so: it is laid out as a whole."""
+
+
+class Format(StrEnum):
+    ndjson = "ndjson"
+    json = "json"
+    table = "table"
+
+
+def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first `limit` documents; nothing is asked for after them."""
+    left = limit
+    if left == 0:
+        return
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
+    return found
+
+
+def write_ndjson(groups: Iterable[list[dict[str, Any]]]) -> None:
+    """Each group of rows is flushed: whoever follows sees it at once."""
+    encoder = msgspec.json.Encoder()
+    for group in groups:
+        sys.stdout.buffer.write(encoder.encode_lines(group))
+        sys.stdout.buffer.flush()
+
+
+def write_json(batches: Iterable[pa.RecordBatch]) -> None:
+    encoder = msgspec.json.Encoder()
+    out = sys.stdout.buffer
+    out.write(b"[")
+    separator = b""
+    for batch in batches:
+        if batch.num_rows:
+            out.write(separator + encoder.encode(rows(batch))[1:-1])
+            separator = b",\n"
+    out.write(b"]\n")
+
+
+def write_table(batches: Iterable[pa.RecordBatch], limit: int | None) -> None:
+    most = TABLE_DOCUMENTS if limit is None else limit
+    found = list(limited(batches, most if limit is not None else most + 1))
+    cells = [map(_cell, row.values()) for batch in found for row in rows(batch)]
+    if not cells:
+        print_line("no documents")
+        return
+    schema = found[0].schema
+    numbers = [field.name for field in schema if _is_number(field.type)]
+    print_table(cells[:most], schema.names, numbers=numbers)
+    if len(cells) > most:
+        print_line(f"the first {most} documents; for more use --limit N or --format ndjson")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("null", "dim")
+    plain = msgspec.to_builtins(value, builtin_types=())
+    if isinstance(plain, str) and plain.isprintable():
+        return Text(plain)
+    return Text(msgspec.json.encode(plain).decode())

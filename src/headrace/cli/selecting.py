@@ -1,0 +1,41 @@
+"""`--where field=value`: which journals of a collection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import headrace as hr
+from headrace.errors import UsageError
+from headrace.journal.names import unescape_value
+
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VALUE",
+        help="A partition field's value (%null for none); repeat it for more.",
+    ),
+]
+
+
+def select(collection: str, where: Sequence[str] | None) -> hr.Selector:
+    """Of several values for one field, any may match; every field must."""
+    include: dict[str, list[str | None]] = {}
+    for each in where or ():
+        field, equals, value = each.partition("=")
+        if not field or not equals:
+            raise typer.BadParameter(f"{each!r} is not FIELD=VALUE", param_hint="--where")
+        include.setdefault(field, []).append(value if unescape_value(value) is not None else None)
+    return hr.selector(collection, include)
+
+
+def check_partition_fields(collection: hr.Collection, selector: hr.Selector) -> None:
+    for field in selector.include:
+        if field not in collection.partition_by:
+            known = ", ".join(collection.partition_by) or "none"
+            raise UsageError(
+                f"{field!r} is not a partition field of {collection.name}",
+                do=f"select by partition fields; there are: {known}",
+            )

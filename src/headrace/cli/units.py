@@ -1,0 +1,53 @@
+"""Times and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base in (("iB", 1024), ("B", 1000))
+    for power, prefix in enumerate("KMGT", 1)
+}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds."""
+    return _parse(text, _SECONDS, "a time", "7d; the units are s, m, h, d, w")
+
+
+def parse_size(text: str) -> int:
+    """Bytes."""
+    return int(_parse(text, _BYTES, "a size", "10GiB; the units are B, KiB, MiB, GiB, KB, MB, GB"))
+
+
+def _parse(text: str, units: dict[str, int], what: str, example: str) -> float:
+    spelled = {name.lower(): value for name, value in units.items()}
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or match[2].lower() not in spelled:
+        raise typer.BadParameter(f"{text!r} is not {what}: write it like {example}")
+    return float(match[1]) * spelled[match[2].lower()]
+
+
+def counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def format_duration(seconds: float) -> str:
+    for name in "dhm":
+        value = _SECONDS[name]
+        if seconds >= value and seconds % value == 0:
+            return f"{seconds / value:g}{name}"
+    return f"{seconds:g}s"
+
+
+def format_size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

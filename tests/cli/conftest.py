@@ -1,0 +1,67 @@
+"""Commands run in this process through the program's own entry, in a directory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.cli import app
+
+Run = Callable[..., Result]
+Ok = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory that commands run in: their workspace is `headrace-data` in it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HEADRACE_WORKSPACE", "HEADRACE_TOKEN", "HEADRACE_TLS_ROOT", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs a command, however it ends."""
+
+    def run_command(*arguments: str, input: str | bytes = "") -> Result:
+        result = CliRunner().invoke(app, arguments, input=input, catch_exceptions=False)
+        assert "Traceback" not in result.stderr
+        return result
+
+    return run_command
+
+
+@pytest.fixture
+def ok(run: Run) -> Ok:
+    """Runs a command that must succeed and say nothing on stderr; returns its stdout."""
+
+    def run_command(*arguments: str, input: str | bytes = "") -> str:
+        result = run(*arguments, input=input)
+        assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+        return result.stdout
+
+    return run_command
+
+
+@pytest.fixture
+def bank(ok: Ok) -> None:
+    """Two collections and one transaction over both."""
+    ok("collections", "create", "bank/debits", "account string, cents long, region string",
+       "--key", "account", "--partition-by", "region")  # fmt: skip
+    ok("collections", "create", "bank/credits", "account string, cents long", "--key", "account",
+       "--journals", "2")  # fmt: skip
+    Path("debits.ndjson").write_text(
+        '{"account":"ann","cents":-500,"region":"eu"}\n{"account":"bob","cents":-7,"region":"us"}\n'
+    )
+    Path("credits.ndjson").write_text('{"account":"cay","cents":507}\n')
+    ok("publish", "bank/debits=debits.ndjson", "bank/credits=credits.ndjson")
+
+
+def rows(ndjson: str) -> list[dict[str, Any]]:
+    return msgspec.json.Decoder(dict[str, Any]).decode_lines(ndjson)

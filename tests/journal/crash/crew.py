@@ -1,0 +1,162 @@
+"""Three processes that share a workspace; whoever of them dies is replaced."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, Self
+
+import headrace as hr
+from headrace.errors import PeerLostError
+from headrace.journal.site import OwnerAddress, Site
+from headrace.testing.crash import Child, KillPoint, eventually
+from tests.journal.crash import oracle
+from tests.journal.crash.publishing import SETTINGS
+
+SLOTS = 3
+WAIT_S = 60.0
+POINTS = 120
+DEADLY_SHARE = 0.6
+
+Victims = Literal["point", "owner", "other", "all"]
+
+
+class Crew:
+    def __init__(self, root: Path, seed: str) -> None:
+        self._site = Site(root / "workspace")
+        self._root = root
+        self._chance = random.Random(seed)
+        self._lives = 0
+        self._children: list[Child] = []
+        self._deadly: set[Child] = set()
+        self._files: dict[Child, Path] = {}
+        self._cleanup = ExitStack()
+        self.deaths = 0
+        for slot in range(SLOTS):
+            self._children.append(self._start(slot))
+
+    def round(self, victims: Victims) -> None:
+        """Let processes die, see that the others go on, and that all is as they were told."""
+        self._wait_for_verdicts(self._living(), self._chance.randrange(1, 40))
+        match victims:
+            case "point":
+                self._await_point()
+            case "owner":
+                self._owner().kill()
+            case "other":
+                owner = self._owner()
+                self._chance.choice([c for c in self._living() if c is not owner]).kill()
+            case "all":
+                for child in self._living():
+                    child.kill()
+        survivors = self._living()
+        self._wait_for_verdicts(survivors, 10)
+        if not survivors:
+            self.reopen()
+        self._replace()
+        self._audit()
+
+    def reopen(self) -> int:
+        """With nobody else there: everything has ended, and is as was told."""
+        told = oracle.verdicts(self._files.values())
+        with hr.open(self._site.root, settings=SETTINGS) as workspace:
+            oracle.check_all_ended(workspace)
+            return oracle.check(workspace, told)
+
+    def stop(self) -> None:
+        """End everybody in good order, at the same time."""
+        self._replace()
+        for child in self._living():
+            child.start("publishing.stop()")
+        for child in self._living():
+            try:
+                child.answer(WAIT_S)
+            except EOFError:
+                # Its disk killed it on the way.
+                child.wait(WAIT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._cleanup.close()
+
+    def _start(self, slot: int) -> Child:
+        self._lives += 1
+        file = self._root / f"verdicts-{slot}-{self._lives}"
+        file.touch()
+        deadly = self._chance.random() < DEADLY_SHARE
+        child = self._cleanup.enter_context(
+            Child(
+                "from tests.journal.crash.publishing import Publishing\n"
+                "publishing = Publishing(root, verdicts, slot, life, seed, death)",
+                root=self._site.root,
+                verdicts=file,
+                slot=slot,
+                life=self._lives,
+                seed=str(self._chance.random()),
+                death=KillPoint.random(self._chance, POINTS) if deadly else None,
+            )
+        )
+        self._files[child] = file
+        if deadly:
+            self._deadly.add(child)
+        return child
+
+    def _replace(self) -> None:
+        for slot, child in enumerate(self._children):
+            if not child.is_alive:
+                self.deaths += 1
+                self._children[slot] = self._start(slot)
+
+    def _living(self) -> list[Child]:
+        return [child for child in self._children if child.is_alive]
+
+    def _owner(self) -> Child:
+        """The child that owns the workspace; everybody is replaced first who died by itself."""
+
+        def find() -> Child | None:
+            self._replace()
+            named = self._site.owner()
+            by_pid = {child.pid: child for child in self._living()}
+            return by_pid.get(named.process) if named else None
+
+        return eventually(find, WAIT_S, "an owner")
+
+    def _await_point(self) -> None:
+        """Until an owner is killed by its own disk; one that will not be is killed before."""
+        while (owner := self._owner()) not in self._deadly:
+            owner.kill()
+        eventually(lambda: not owner.is_alive, WAIT_S, "an owner's death at its point")
+
+    def _wait_for_verdicts(self, children: list[Child], more: int) -> None:
+        """Each of them that lives tells `more` of them."""
+        goal = {child: _lines(self._files[child]) + more for child in children}
+        eventually(
+            lambda: all(
+                _lines(self._files[child]) >= goal[child] or not child.is_alive
+                for child in children
+            ),
+            WAIT_S,
+            "more verdicts",
+        )
+
+    def _audit(self) -> None:
+        """Through the owner of the moment; another one if that dies while we read."""
+        while True:
+            owner = self._address()
+            try:
+                with hr.open(owner.address, token=owner.token, settings=SETTINGS) as workspace:
+                    oracle.check(workspace, oracle.verdicts(self._files.values()))
+                    return
+            except PeerLostError:
+                self._replace()
+
+    def _address(self) -> OwnerAddress:
+        self._owner()
+        return eventually(self._site.owner, WAIT_S, "an owner's address")
+
+
+def _lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n")

@@ -1,0 +1,86 @@
+"""What must be in a workspace, given what its writers were told."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import headrace as hr
+from headrace.ids import Producer
+from headrace.journal.sequencer import Sequence, sequence
+from tests.journal.crash.publishing import COLLECTIONS
+
+Tx = tuple[str, int]
+"""A writer's label and the number it gave to its transaction."""
+
+
+@dataclass
+class Verdicts:
+    committed: set[Tx] = field(default_factory=set)
+    refused: set[Tx] = field(default_factory=set)
+    opened: list[tuple[str, int, int]] = field(default_factory=list)
+    """A label whose name was opened: the number it found there, and the first it then used."""
+
+
+def verdicts(files: Iterable[Path]) -> Verdicts:
+    """What was told so far. A line without its end is of a process that was just killed."""
+    told = Verdicts()
+    for file in files:
+        for line in file.read_text().splitlines(keepends=True):
+            word, label, *numbers = line.split()
+            match word:
+                case _ if not line.endswith("\n"):
+                    continue
+                case "yes":
+                    told.committed.add((label, int(numbers[0])))
+                case "no":
+                    told.refused.add((label, int(numbers[0])))
+                case "opened":
+                    told.opened.append((label, int(numbers[0]), int(numbers[1])))
+                case _:
+                    raise AssertionError(f"{file.name}: {line}")
+    return told
+
+
+def check(workspace: hr.Workspace, told: Verdicts) -> int:
+    """One cut of everything against the verdicts that were told before; counts transactions."""
+    parts: dict[Tx, Counter[int]] = defaultdict(Counter)
+    sizes: dict[Tx, int] = {}
+    definitions = {name: workspace.collection(name) for name in COLLECTIONS}
+    for journal in workspace.journals():
+        clocks: dict[int, int] = {}
+        newest: dict[str, int] = {}
+        for frame in workspace.frames(journal):
+            assert frame.clock > clocks.get(frame.producer, 0), "order of a producer"
+            clocks[frame.producer] = frame.clock + frame.documents - 1
+            batch = definitions[journal.name.rpartition("/")[0]].decode(frame.body, frame.schema)
+            for label, tx, part, size in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                assert tx >= newest.get(label, 0), f"{label}: {tx} after {newest[label]}"
+                newest[label] = tx
+                parts[label, tx][part] += 1
+                sizes[label, tx] = size
+    for tx, found in parts.items():
+        assert sorted(found) == list(range(sizes[tx])), f"{tx} is there in part"
+        assert set(found.values()) == {1}, f"{tx} has documents twice"
+    visible = set(parts)
+    assert not told.committed - visible, f"lost: {sorted(told.committed - visible)[:5]}"
+    assert not told.refused & visible, f"refused: {sorted(told.refused & visible)[:5]}"
+    for label, payload, first in told.opened:
+        assert payload == -1 or (label, payload) in visible
+        between = [tx for writer, tx in visible if writer == label and payload < tx < first]
+        assert not between, f"{label} was opened with {payload} and had {between}"
+    return len(visible)
+
+
+def check_all_ended(workspace: hr.Workspace) -> None:
+    """No span is open in any journal, so no reader waits."""
+    for journal in workspace.journals():
+        states: dict[Producer, Sequence] = {}
+        for frame in workspace.frames(journal, committed=False):
+            before = states.get(frame.producer, Sequence())
+            step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
+            states[frame.producer] = step.after
+        still_open = [producer for producer, state in states.items() if state.begin is not None]
+        assert not still_open, f"{journal.name}: {still_open}"

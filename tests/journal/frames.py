@@ -1,0 +1,54 @@
+"""Frames of a journal, written as text: `"C10 C11+3 A5 O20"`."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+from headrace.clock import Clock
+from headrace.ids import JournalId, Offset, Producer
+from headrace.journal.contract import Frame
+from headrace.journal.sequencer import Flags
+
+_FLAGS = {"O": Flags.OUTSIDE, "C": Flags.CONTINUE, "A": Flags.ACK}
+
+
+def frames(script: str, producer: int = 1) -> list[Frame]:
+    """A letter, the clock, and `+n` for n documents if it is not one; `p2:` sets the producer."""
+    made: list[Frame] = []
+    for word in script.split():
+        match = re.fullmatch(r"(?:p(\d+):)?([OCA])(\d+)(?:\+(\d+))?", word)
+        assert match, word
+        who, letter, clock, count = match.groups()
+        made.append(
+            frame(len(made) * 10, int(who or producer), _FLAGS[letter], int(clock), int(count or 1))
+        )
+    return made
+
+
+def frame(offset: int, producer: int, flags: Flags, clock: int, count: int) -> Frame:
+    return Frame(
+        JournalId(1),
+        Offset(offset),
+        Offset(offset + 10),
+        Producer(producer),
+        Clock(clock),
+        0 if flags is Flags.ACK else count,
+        0,
+        flags,
+        b"",
+    )
+
+
+def random_frames(rng: Random, producers: int, clock_max: int, length: int) -> list[Frame]:
+    """Anything goes: overlaps, repeats, clocks that go back, ACKs of any clock."""
+    return [
+        frame(
+            at * 10,
+            rng.randint(1, producers),
+            rng.choice([Flags.OUTSIDE, Flags.CONTINUE, Flags.CONTINUE, Flags.ACK]),
+            rng.randint(0, clock_max),
+            rng.randint(1, 4),
+        )
+        for at in range(length)
+    ]

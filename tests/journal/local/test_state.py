@@ -1,0 +1,120 @@
+"""The owner's decisions: many random histories, and the scenarios worth telling one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.clock import Clock
+from headrace.errors import ProtocolError
+from headrace.ids import JournalId, new_producer
+from headrace.journal.collection import define
+from headrace.journal.contract import Commit, DocsHead, Lease, Prepared, Write
+from headrace.journal.local.state import COMMITS_REMEMBERED, OwnerState
+from headrace.journal.records import Acks, CollectionPut, JournalsCreated, Record
+from headrace.journal.sequencer import Flags
+from tests.journal.local.simulator import Simulator
+
+STEPS = 120
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 50) for at in range(0, 300, 50)], ids=str)
+def test_random_histories(seeds: range) -> None:
+    # proves G2
+    # proves G3
+    for seed in seeds:
+        try:
+            Simulator(seed).run(STEPS)
+        except BaseException as error:
+            error.add_note(f"again: python -m tests.journal.local.simulator {seed} {STEPS}")
+            raise
+
+
+def owner_with(*journals: str) -> OwnerState:
+    state = OwnerState()
+    schemas = define("c", "x long").schemas
+    state.change_catalog([CollectionPut("c", schemas)])
+    made = [(JournalId(i), name) for i, name in enumerate(journals, 1)]
+    state.change_catalog([JournalsCreated(made)])
+    return state
+
+
+def opened(state: OwnerState, client: int = 1, name: str = "") -> Lease:
+    return state.open_publisher(client, name, new_producer())[1]
+
+
+def write(
+    state: OwnerState, lease: Lease, clock: int, commit: Commit | None = None, client: int = 1
+) -> list[Record]:
+    head = DocsHead(JournalId(1), Clock(clock), 1, 0, Flags.CONTINUE)
+    return state.write(client, Write(lease.producer, lease.holder, (head,), commit), [8])
+
+
+def test_a_thousand_commits_in_flight_can_all_be_asked_for() -> None:
+    state = owner_with("c/0000")
+    lease = opened(state)
+    for clock in range(2, 2002, 2):
+        write(state, lease, clock, Commit(Clock(clock + 1)))
+    write(state, lease, 3000)
+    for clock in (3, 5, 1001, 2001):
+        assert state.was_committed(lease.producer, lease.holder, Clock(clock))[1]
+    assert not state.was_committed(lease.producer, lease.holder, Clock(3001))[1]
+
+
+def test_a_commit_of_too_many_holders_ago_is_an_error_that_changes_nothing() -> None:
+    state = owner_with("c/0000")
+    first = opened(state, name="n")
+    write(state, first, 1, Commit(Clock(2)))
+    lease = first
+    for clock in range(4, 4 + 2 * COMMITS_REMEMBERED, 2):
+        lease = opened(state, name="n")
+        write(state, lease, clock, Commit(Clock(clock + 1)))
+    write(state, lease, 1000)
+    before = repr(state)
+    with pytest.raises(ProtocolError, match="too many holders"):
+        state.was_committed(first.producer, first.holder, Clock(2))
+    assert repr(state) == before
+
+
+def test_a_prepared_participant_lives_by_its_coordinator() -> None:
+    state = owner_with("c/0000")
+    coordinator = opened(state, client=1)
+    state.begin(1, coordinator.producer, coordinator.holder, 77)
+    participant = state.join(2, 77, new_producer())
+    write(state, participant, 5, client=2)
+    prepared = Prepared(participant.producer, participant.holder, Clock(6))
+    state.prepare(2, prepared)
+    assert state.client_lost(2) == []
+    made = write(state, coordinator, 1, Commit(Clock(2), (prepared,)))
+    acks = made[-1]
+    assert isinstance(acks, Acks)
+    assert sorted(acks.rows["producer"].tolist()) == sorted(
+        [coordinator.producer, participant.producer]
+    )
+
+
+def test_losing_the_coordinator_rolls_back_those_who_prepared() -> None:
+    # proves G3
+    state = owner_with("c/0000")
+    coordinator = opened(state, client=1)
+    state.begin(1, coordinator.producer, coordinator.holder, 77)
+    participant = state.join(2, 77, new_producer())
+    write(state, participant, 5, client=2)
+    state.prepare(2, Prepared(participant.producer, participant.holder, Clock(6)))
+    [acks] = state.client_lost(1)
+    assert isinstance(acks, Acks)
+    assert acks.rows[["producer", "clock"]].tolist() == [(participant.producer, 0)]
+
+
+def test_a_transaction_without_documents_commits_its_payload() -> None:
+    state = owner_with("c/0000")
+    lease = opened(state, name="n")
+    commit = Commit(Clock(5), payload=b"checkpoint 1")
+    state.write(1, Write(lease.producer, lease.holder, (), commit), [])
+    assert opened(state, name="n").payload == b"checkpoint 1"
+    assert state.was_committed(lease.producer, lease.holder, Clock(5))[1]
+
+
+def test_a_transaction_of_nothing_leaves_nothing() -> None:
+    state = owner_with("c/0000")
+    lease = opened(state)
+    assert state.write(1, Write(lease.producer, lease.holder, (), Commit(Clock(5))), []) == []
