@@ -111,8 +111,7 @@ class Log:
             end = self._end
             while self._synced_end < end and not self._failure:
                 self._progress.wait()
-            if self._synced_end < end:
-                self._check_usable()
+            self._check_usable()
             return end
 
     def read(self, offset: int) -> memoryview:

@@ -50,7 +50,6 @@ class Owner:
         self._planning = threading.Lock()
         self._view = threading.Lock()
         self._watches: list[LocalWatch] = []
-        self._last_position = -1
         try:
             self.snapshots = SnapshotFiles(root / "index")
             self._state, self._index = self._recover()
@@ -136,7 +135,7 @@ class Owner:
                     self._show(record, position, body_bytes)
             done.set_result(None)
 
-        self._last_position = max([self._last_position, *self.log.append(payloads, synced)])
+        self.log.append(payloads, synced)
         return done
 
     def _show(self, record: Record, position: int, body_bytes: int) -> None:
@@ -248,11 +247,9 @@ class Owner:
     def save_snapshot(self) -> int:
         """Hold writers for a moment, so that state and index both stand at the log's end."""
         with self._planning:
-            # Even if nothing is pending: the state of a log that failed is ahead of the disk.
-            self._append([], []).result()
-            self.log.wait(self._last_position)
+            # Of a log that failed this raises: the state is ahead of the disk.
+            position = self.log.drain()
             with self._view:
-                position = self.log.synced_end
                 data = capture(position, self._state, self._index)
         try:
             self.snapshots.save(position, data)
