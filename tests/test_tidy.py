@@ -14,7 +14,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 
 LAYERS = (
-    {"errors", "ids", "clock", "settings", "frontier"},
+    {"errors", "ids", "clock", "files", "settings", "frontier"},
     {"log", "storage", "transport"},
     {"journal", "ingest", "queues", "exchange"},
     {"shuffle", "stores", "plan"},

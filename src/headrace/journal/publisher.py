@@ -137,9 +137,11 @@ class Transaction:
         self._open = False
         if self._outgoing.sent or self._number:
             lease = self._writer.lease
-            # Whoever loses the owner is rolled back.
-            with suppress(PeerLostError):
+            try:
                 self._writer.journals.rollback(lease.producer, lease.holder)
+            except (PeerLostError, FencedError):
+                # Whoever loses the owner or its lease is rolled back.
+                self._writer.broken = True
         if self._pooled:
             self._desk.give_back(self._writer)
 
@@ -191,7 +193,7 @@ class Publisher:
         if self._writer:
             lease, journals = self._writer.lease, self._writer.journals
             self._writer = None
-            with suppress(PeerLostError):
+            with suppress(PeerLostError, FencedError):
                 journals.close_publisher(lease.producer, lease.holder)
 
     def __enter__(self) -> Transaction:

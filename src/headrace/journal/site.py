@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from headrace.errors import StorageError, UsageError, VersionError, WorkspaceError
+from headrace.files import UNFINISHED, make_directory, write_durably
 
 FORMAT = 1
-
-_TEMPORARY = ".writing-"
 
 
 class _Version(msgspec.Struct):
@@ -62,18 +60,17 @@ class Site:
     def _make(self, version: Path, *, create: bool) -> None:
         if not create:
             raise WorkspaceError(f"{self.root} is not a workspace", do="create a collection there")
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_directory(self.root)
         if self._holds_foreign_files() and not version.exists():
             raise WorkspaceError(
                 f"{self.root} holds files that are not a workspace's",
                 do="choose an empty or a new directory",
             )
         write_durably(version, msgspec.json.encode(_Version(FORMAT)))
-        sync_directory(self.root.parent)
 
     def _holds_foreign_files(self) -> bool:
         """Not counting what another process is writing, or was when it died."""
-        return any(not each.name.startswith(_TEMPORARY) for each in self.root.iterdir())
+        return any(not each.name.endswith(UNFINISHED) for each in self.root.iterdir())
 
     def try_lock(self) -> bool:
         """Become the owner, if nobody is."""
@@ -101,6 +98,8 @@ class Site:
 
     def announce(self, owner: OwnerAddress) -> None:
         """Readable for this user alone: it holds the token."""
+        for left in self.root.glob(f"owner.json.*{UNFINISHED}"):
+            left.unlink()
         write_durably(self.root / "owner.json", msgspec.json.encode(owner))
 
     def withdraw(self) -> None:
@@ -120,26 +119,3 @@ class Site:
             ) from error
         except msgspec.DecodeError:
             return None
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file's contents: after a power failure it has the old ones or the new."""
-    descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.files import make_directory, sync_directory
+
 _IOV_MAX = 1024
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
@@ -49,14 +51,6 @@ class _Mapping:
 
     def view(self) -> memoryview:
         return memoryview(pa.foreign_buffer(*self._buffer, self)).cast("B")
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class AppendFile(Protocol):
@@ -131,10 +125,7 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
-        made = [each for each in self._root.parents if not each.exists()]
-        self._root.mkdir(parents=True, exist_ok=True)
-        for parent in {self._root.parent, *(each.parent for each in made)}:
-            _sync_directory(parent)
+        make_directory(self._root)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._root))
@@ -158,7 +149,7 @@ class Directory:
         os.unlink(self._root / name)
 
     def sync(self) -> None:
-        _sync_directory(self._root)
+        sync_directory(self._root)
 
     def path(self, name: str) -> str:
         return str(self._root / name)

@@ -19,6 +19,7 @@ from io import FileIO
 from pathlib import Path
 
 from headrace.errors import NotFoundError, StorageError
+from headrace.files import make_directory, sync_directory
 from headrace.storage.contract import (
     ObjectInfo,
     beyond_end,
@@ -52,7 +53,7 @@ class LocalObjects:
         # Directories whose own names are known to be durable, so that a put need not sync them.
         self._durable: set[Path] = set()
         with self._refusals("open the directory"):
-            _make_root(self._root)
+            make_directory(self._root)
 
     def __reduce__(self) -> tuple[object, ...]:
         return LocalObjects, (self._root,)
@@ -62,7 +63,7 @@ class LocalObjects:
         with self._refusals(f"put {key}"), self._staged(data) as staged:
             self._make_directory(path.parent)
             staged.replace(path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         path = self._path(key)
@@ -76,7 +77,7 @@ class LocalObjects:
                     raise
                 won = False
             # The loser syncs too: it will act upon an object whose winner may not have synced yet.
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
             return won
 
     def get(self, key: str) -> bytes:
@@ -112,7 +113,7 @@ class LocalObjects:
         path = self._path(key)
         with self._refusals(f"delete {key}"), suppress(*_NOTHING_THERE):
             path.unlink()
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
@@ -154,7 +155,7 @@ class LocalObjects:
         for made in (directory, *directory.parents):
             if made == self._root:
                 break
-            _sync_directory(made.parent)
+            sync_directory(made.parent)
         self._durable.add(directory)
 
     @contextmanager
@@ -178,13 +179,6 @@ class LocalObjects:
             ) from error
 
 
-def _make_root(root: Path) -> None:
-    missing = [each for each in (root, *root.parents) if not each.exists()]
-    root.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        _sync_directory(made.parent)
-
-
 def _create_locked(directory: Path) -> tuple[Path, FileIO]:
     while True:
         path = directory / secrets.token_hex(16)
@@ -201,14 +195,6 @@ def _remove_abandoned(directory: Path) -> None:
         with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:

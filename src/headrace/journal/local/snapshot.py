@@ -18,6 +18,7 @@ import xxhash
 
 from headrace.clock import Clock
 from headrace.errors import DataError, VersionError
+from headrace.files import UNFINISHED, make_directory, write_durably
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.local.catalog import Catalog, JournalState
 from headrace.journal.local.index import Index, JournalIndex
@@ -135,8 +136,8 @@ class SnapshotFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        root.mkdir(parents=True, exist_ok=True)
-        for unfinished in root.glob("*.writing"):
+        make_directory(root)
+        for unfinished in root.glob(f"*{UNFINISHED}"):
             unfinished.unlink()
 
     def positions(self) -> list[int]:
@@ -150,13 +151,7 @@ class SnapshotFiles:
         return positions[0] if len(positions) >= _KEPT else 0
 
     def save(self, position: int, data: bytes) -> None:
-        temporary = self._root / f"{position:020d}.writing"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self._path(position))
-        self._sync()
+        write_durably(self._path(position), data)
         for old in self.positions()[:-_KEPT]:
             self._path(old).unlink()
 
@@ -185,10 +180,3 @@ class SnapshotFiles:
 
     def _path(self, position: int) -> Path:
         return self._root / f"{position:020d}.snapshot"
-
-    def _sync(self) -> None:
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -1,0 +1,54 @@
+"""Files that a power failure leaves whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+UNFINISHED = ".writing"
+"""The suffix of what `write_durably` leaves behind when it is killed; anybody may remove it."""
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file's contents: after a power failure it has the old ones or the new.
+
+    Only its user may read it.
+    """
+    descriptor, temporary = tempfile.mkstemp(UNFINISHED, f"{path.name}.", path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory if it is missing, and those above it; its name is durable on return.
+
+    Even one that exists, since another process may just have made it; unless that is another
+    user's doing, who keeps the directory above from us.
+    """
+    path = path.absolute()
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_directory(each.parent)
+    if not missing:
+        with suppress(PermissionError):
+            sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make durable which names are in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
