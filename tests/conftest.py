@@ -57,7 +57,13 @@ def _living_children() -> Iterator[str]:
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             stat = (directory / "stat").read_text()
-            command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            command = (
+                (directory / "cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+                .strip()
+            )
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
         state, parent = stat.rpartition(")")[2].split()[:2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNFINISHED = ".writing"
@@ -16,16 +17,29 @@ def write_durably(path: Path, data: bytes) -> None:
 
     Only its user may read it.
     """
+    with _written(path, data) as temporary:
+        os.rename(temporary, path)
+
+
+def create_durably(path: Path, data: bytes) -> None:
+    """As `write_durably`, but a FileExistsError if the file is there."""
+    with _written(path, data) as temporary:
+        os.link(temporary, path)
+
+
+@contextmanager
+def _written(path: Path, data: bytes) -> Iterator[str]:
+    """A synced file with the data, beside where it is to go; gone afterwards."""
     descriptor, temporary = tempfile.mkstemp(UNFINISHED, f"{path.name}.", path.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
     sync_directory(path.parent)
 
 

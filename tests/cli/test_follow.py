@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import signal
 
+import pytest
+
 import headrace as hr
 from tests.cli.conftest import Ok, Run
 from tests.cli.processes import Running, headrace
@@ -57,15 +59,16 @@ def test_following_sees_new_partitions_and_new_fields(bank: None) -> None:
 
 
 def test_following_goes_on_when_the_owner_is_killed(bank: None) -> None:
-    with Running("serve", "--json") as owner, Running(*FOLLOW) as following:
+    with Running("serve", "--json") as owner:
         assert json.loads(owner.line())
-        assert account(following.line()) == "cay"
-        assert headrace("publish", "bank/credits", input=b'{"account":"dan"}').returncode == 0
-        assert account(following.line()) == "dan"
-        assert owner.end(signal.SIGKILL)[0] == -signal.SIGKILL
-        assert headrace("publish", "bank/credits", input=b'{"account":"eve"}').returncode == 0
-        assert account(following.line()) == "eve"
-        assert following.end(signal.SIGTERM) == (0, "", "")
+        with Running(*FOLLOW) as following:
+            assert account(following.line()) == "cay"
+            assert headrace("publish", "bank/credits", input=b'{"account":"dan"}').returncode == 0
+            assert account(following.line()) == "dan"
+            assert owner.end(signal.SIGKILL)[0] == -signal.SIGKILL
+            assert headrace("publish", "bank/credits", input=b'{"account":"eve"}').returncode == 0
+            assert account(following.line()) == "eve"
+            assert following.end(signal.SIGTERM) == (0, "", "")
 
 
 def test_following_a_collection_that_is_deleted_ends_with_an_error(bank: None, ok: Ok) -> None:
@@ -81,7 +84,10 @@ def test_a_limit_ends_following(ok: Ok, bank: None) -> None:
     assert account(ok(*FOLLOW, "--limit", "1")) == "cay"
 
 
-def test_only_ndjson_can_be_followed(run: Run, bank: None) -> None:
-    result = run(*FOLLOW, "--format", "table")
+@pytest.mark.parametrize(
+    ("option", "what"), [("--format=table", "a table"), ("--json", "one JSON value")]
+)
+def test_only_ndjson_can_be_followed(run: Run, bank: None, option: str, what: str) -> None:
+    result = run(*FOLLOW, option)
     assert result.exit_code == 1
-    assert result.stderr == "error: --follow cannot print table; use --format ndjson\n"
+    assert result.stderr == f"error: --follow cannot print {what}; use --format ndjson\n"

@@ -50,6 +50,16 @@ def test_read_prints_the_committed_documents_from_an_offset_on(ok: Ok, bank: Non
     assert [row["account"] for row in later] == ["dan"]
 
 
+def test_read_gives_one_array_to_those_who_ask_for_json(ok: Ok, bank: None) -> None:
+    read = ("journals", "read", "bank/debits/region=eu/0000")
+    assert json.loads(ok(*read, "--json")) == rows(ok(*read))
+    frames = json.loads(ok(*read, "--raw", "--json"))
+    assert frames == rows(ok(*read, "--raw"))
+    assert len(frames) == 2
+    head = json.loads(ok("journals", "stat", read[-1], "--json"))["head"]
+    assert ok(*read, "--json", "--from", str(head)) == "[]\n"
+
+
 def test_raw_read_shows_frames_acks_hints_and_rollbacks(ok: Ok, bank: None) -> None:
     with hr.open("headrace-data") as ws:
         ws.append("bank/credits", [{"account": "eve", "cents": 1}])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
+import re
+import shlex
 import subprocess
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 
 from headrace.cli import app
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import HEADRACE, headrace
+from tests.cli.processes import HEADRACE, Running, headrace
 
 TYPES = (
     "the types are boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string,"
@@ -27,6 +30,7 @@ NOT_A_WORKSPACE = (
     "is not a workspace; name one with --workspace (a directory, or grpc://host:port),"
     " or make one with `headrace collections create`"
 )
+GROUPS = (("collections",), ("journals",), ("bench",))
 CREATE = ("collections", "create", "orders")
 
 WRONG: list[tuple[tuple[str, ...], int, str]] = [
@@ -128,6 +132,77 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
         1,
         "'bank/credits' is not a journal's name; see `headrace journals list`",
     ),
+    (
+        ("read", "bank/credits", "--from-offset", f"bank/credits/0000={2**63}"),
+        2,
+        f"Invalid value for --from-offset: 'bank/credits/0000={2**63}' is beyond any offset:"
+        f" {2**63 - 1} is the last; see `headrace read --help`",
+    ),
+    (
+        ("journals", "read", "bank/credits/0000", "--from", str(2**63)),
+        2,
+        f"Invalid value for '--from': Input should be less than or equal to {2**63 - 1};"
+        " see `headrace journals read --help`",
+    ),
+    (
+        ("read", "bank/credits", "--json", "--format", "table"),
+        2,
+        "Invalid value for --json: it goes without --format; see `headrace read --help`",
+    ),
+    (
+        (*CREATE, "a long", "-w", "s3://bucket/x"),
+        2,
+        "Invalid value for '--workspace' / '-w': 's3://bucket/x' is no place for a workspace:"
+        " name a directory, grpc://host:port or grpc+tls://host:port;"
+        " see `headrace collections create --help`",
+    ),
+    (
+        ("read", "x", "-w", "grpc://localhost"),
+        2,
+        "Invalid value for '--workspace' / '-w': 'grpc://localhost' does not say a host and a port:"
+        " write it like grpc://localhost:7070; see `headrace read --help`",
+    ),
+    (
+        ("publish", "bank/credits=not-json.ndjson"),
+        1,
+        "not-json.ndjson line 2 is not JSON: Expecting value at column 13; give one object a line",
+    ),
+    (
+        ("publish", "bank/credits=twice.ndjson"),
+        1,
+        "twice.ndjson line 2 cannot be read: Column(/account) was specified twice;"
+        " give one object a line",
+    ),
+    (
+        ("bench", "journal", "-d", "missing"),
+        1,
+        "cannot measure in missing: No such file or directory;"
+        " name a directory that can be written to, with room enough",
+    ),
+    (
+        ("bench", "journal", "-d", "debits.ndjson"),
+        1,
+        "cannot measure in debits.ndjson: Not a directory;"
+        " name a directory that can be written to, with room enough",
+    ),
+    (
+        ("bench", "journal", "--mib", "0"),
+        2,
+        "Invalid value for '--mib': Input should be greater than or equal to 1;"
+        " see `headrace bench journal --help`",
+    ),
+    (
+        ("bench", "catalog", "--journals", "-5"),
+        2,
+        "Invalid value for '--journals': Input should be greater than or equal to 1;"
+        " see `headrace bench catalog --help`",
+    ),
+    (
+        ("demo", "--transactions", "-5"),
+        2,
+        "Invalid value for '--transactions': Input should be greater than or equal to 1;"
+        " see `headrace demo --help`",
+    ),
     (("serve", "-w", "grpc://x:1"), 1, "grpc://x:1 is served already; name a directory"),
     (
         ("serve", "--tls-cert", "cert.pem"),
@@ -149,8 +224,66 @@ def test_whoever_types_something_wrong_is_told_in_one_line(
 ) -> None:
     # proves G27
     Path("no-key.ndjson").write_text('{"account":"ann"}\n{"cents":1}\n')
+    Path("not-json.ndjson").write_text('{"account":"ann"}\n{"account": x}\n')
+    Path("twice.ndjson").write_text('{"account":"ann"}\n{"account":"a","account":"b"}\n')
     result = run(*arguments)
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("http://h:1/x", "s3://bucket/x", "file:///tmp/x", "GRPC://h:1", "grpc+unix://x"),
+        *("grpc://", "grpc://h", "grpc://h:", "grpc://:1", "grpc://h:x", "grpc://h:0"),
+        *("grpc://h:65536", "grpc://h:1/x", "grpc://h:" + "9" * 5000, "grpc+tls://h"),
+    ],
+)
+@pytest.mark.parametrize("command", ["collections create x 'a long'", "serve", "doctor", "read x"])
+def test_a_place_that_is_no_directory_and_no_address_is_refused(
+    run: Run, here: Path, place: str, command: str
+) -> None:
+    result = run(*shlex.split(command), "--workspace", place)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: Invalid value for '--workspace' / '-w': ")
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["grpc://[::1]:1", "grpc+tls://127.0.0.1:1", "./http://x"])
+def test_a_place_that_could_be_one_is_tried(run: Run, place: str) -> None:
+    assert run("read", "x", "--workspace", place).exit_code == 1
+
+
+NO_TEXT = os.fsdecode(b"b\xff")
+
+
+@pytest.mark.parametrize("serves", [False, True], ids=["alone", "through an owner"])
+def test_bytes_that_are_no_text_are_refused_in_one_line(bank: None, serves: bool) -> None:
+    refused: list[tuple[str, ...]] = [
+        ("collections", "create", NO_TEXT, "a long"),
+        ("collections", "create", "x", f"a long comment '{NO_TEXT}'"),
+        ("collections", "create", "x", "a long", "--partition-by", NO_TEXT),
+        ("publish", "bank/credits=credits.ndjson", "--name", NO_TEXT),
+        ("publish", f"bank/credits={NO_TEXT}"),
+        ("journals", "list", "--where", f"region={NO_TEXT}"),
+        ("read", NO_TEXT),
+        ("read", "x", "-w", f"grpc://{NO_TEXT}:1"),
+    ]
+    with ExitStack() as stack:
+        if serves:
+            stack.enter_context(Running("serve", "--json")).line()
+        for arguments in refused:
+            result = headrace(*arguments)
+            assert (result.returncode, result.stdout) == (1, b""), arguments
+            assert re.fullmatch(rb"error: .*\\udcff.*; .*\n", result.stderr), result.stderr
+        assert headrace("publish", "bank/credits=credits.ndjson").returncode == 0
+
+
+def test_a_directory_whose_name_is_no_text_is_as_good_as_any(here: Path) -> None:
+    assert headrace(*CREATE, "a long", "-w", NO_TEXT).returncode == 0
+    assert [each.name for each in here.iterdir()] == [NO_TEXT]
+    headrace("collections", "delete", "orders", "--yes", "-w", NO_TEXT)
+    listed = headrace("collections", "list", "-w", NO_TEXT)
+    assert (listed.returncode, listed.stdout) == (0, b"no collections in b\\udcff\n")
 
 
 @pytest.mark.parametrize(
@@ -176,11 +309,11 @@ def test_the_version_is_that_of_the_package(ok: Ok) -> None:
 
 def commands() -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
-    for listing in ((), ("collections",), ("journals",)):
+    for listing in ((), *GROUPS):
         text = CliRunner().invoke(app, [*listing, "--help"]).stdout
         lines = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         found += [(*listing, line.split()[0]) for line in lines]
-    return [each for each in found if each not in {("collections",), ("journals",), ("bench",)}]
+    return [each for each in found if each not in GROUPS]
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
@@ -188,12 +321,11 @@ def test_every_command_has_a_help_of_one_screen(ok: Ok, command: tuple[str, ...]
     text = ok(*command, "--help")
     assert len(text.splitlines()) <= 40
     assert "\x1b" not in text
-    if command != ("demo",):
-        assert "Example:\n    headrace " + " ".join(command) in text
+    assert "Example:\n    headrace " + " ".join(command) in text
 
 
 def test_no_command_is_answered_with_the_help(run: Run) -> None:
-    for group in ((), ("collections",), ("journals",)):
+    for group in ((), *GROUPS):
         result = run(*group)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == run(*group, "--help").stdout

@@ -35,6 +35,12 @@ def test_anything_else_is_refused(text: str) -> None:
             parse(text)
 
 
+def test_more_than_there_can_be_is_refused() -> None:
+    for parse, unit in ((parse_duration, "w"), (parse_size, "TiB")):
+        with pytest.raises(typer.BadParameter, match="more than there can be"):
+            parse("9" * 400 + unit)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(604800, "7d"), (5400, "90m"), (45, "45s"), (0.5, "0.5s"), (61, "61s")]
 )

@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -244,6 +246,8 @@ def test_a_callback_that_raises_fails_the_log_and_not_the_others(
 FILLS_THE_DISK = """
 import resource, signal, sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 from headrace.errors import StorageError
 from headrace.log import Directory, Log
 
@@ -302,3 +306,40 @@ def test_a_full_disk_keeps_exactly_what_was_acknowledged(small_disk: Path) -> No
     assert "No space left on device" in message
     files = {path.name: path.read_bytes() for path in (small_disk / "log").iterdir()}
     check_filled(Log(RecordedDisk(files)), acknowledged)
+
+
+@pytest.mark.parametrize("at", range(1, 30))
+def test_an_interrupted_append_ends_the_log_and_nothing_of_it_is_written(
+    tmp_path: Path, at: int
+) -> None:
+    """Ctrl-C can come between any two lines of `append`."""
+    # proves G1
+    log = Log(Directory(tmp_path / "log"), SETTINGS)
+    kept = log.append([[b"kept"]])[0]
+    log.wait(kept)
+    steps = 0
+
+    def interrupt(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        if frame.f_code.co_name in {"_add", "add", "_group"}:
+            steps += event == "line"
+            if steps == at:
+                raise KeyboardInterrupt
+        return interrupt
+
+    sys.settrace(interrupt)
+    try:
+        log.append([[b"first"], [b"second"]])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    interrupted = steps >= at
+    if interrupted:
+        with pytest.raises(StorageError, match="interrupted"):
+            log.append([[b"later"]])
+    log.close()
+    again = Log(Directory(tmp_path / "log"), SETTINGS)
+    found = [bytes(payload) for _, payload in again.scan()]
+    again.close()
+    assert found == ([b"kept"] if interrupted else [b"kept", b"first", b"second"])

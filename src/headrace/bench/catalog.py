@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import headrace
+from headrace.bench.disk import empty_files_s, small_syncs
 
 _NOTICED = 400
 _IDLE_S = 5.0
@@ -21,8 +22,10 @@ _GAP_S = 0.005
 def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> dict[str, float]:
     """A notice takes from the call of `append` until the watch, in another process, has it.
 
-    Idle CPU is that of both processes, as a share of one core.
+    Idle CPU is that of both processes, as a share of one core. The yardsticks are as many empty
+    files for making journals, and between the notices a small synced write for each.
     """
+    disk_files_s = empty_files_s(directory, journals)
     with headrace.open(directory / "workspace") as workspace:
         name = "bench/catalog"
         begin = time.perf_counter()
@@ -33,26 +36,24 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
         list_s = time.perf_counter() - begin
         assert len(listed) == journals
         command = [sys.executable, "-m", "headrace.bench.catalog", str(directory / "workspace")]
-        watcher = subprocess.Popen(
+        # It ends when its standard input does: at the end of the block.
+        with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        assert watcher.stdin is not None
-        assert watcher.stdout is not None
-        try:
+        ) as watcher:
+            assert watcher.stdout is not None
             watch_open_s = float(watcher.stdout.readline())
             pick = random.Random(seed)
-            notices_ms = []
-            for _ in range(_NOTICED):
-                asked = time.monotonic()
-                workspace.append(collection, [{"id": pick.getrandbits(62)}])
-                notices_ms.append((float(watcher.stdout.readline()) - asked) * 1e3)
-                time.sleep(_GAP_S)
+            notices_ms, syncs_ms = [], []
+            with small_syncs(directory) as sync_s:
+                for _ in range(_NOTICED):
+                    asked = time.monotonic()
+                    workspace.append(collection, [{"id": pick.getrandbits(62)}])
+                    notices_ms.append((float(watcher.stdout.readline()) - asked) * 1e3)
+                    syncs_ms.append(sync_s() * 1e3)
+                    time.sleep(_GAP_S)
             cpu, wall = _cpu_s(watcher.pid), time.monotonic()
             time.sleep(_IDLE_S)
             idle_cpu = (_cpu_s(watcher.pid) - cpu) / (time.monotonic() - wall)
-        finally:
-            watcher.stdin.close()
-            watcher.wait()
     begin = time.perf_counter()
     with headrace.open(directory / "workspace") as workspace:
         reopen_s = time.perf_counter() - begin
@@ -63,6 +64,9 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
         "notice_p50_ms": float(np.percentile(notices_ms, 50)),
         "notice_p99_ms": float(np.percentile(notices_ms, 99)),
         "idle_cpu": idle_cpu,
+        "disk_files_s": disk_files_s,
+        "disk_sync_p50_ms": float(np.percentile(syncs_ms, 50)),
+        "disk_sync_p99_ms": float(np.percentile(syncs_ms, 99)),
         "watch_open_s": watch_open_s,
         "reopen_s": reopen_s,
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.settings import MIB
+from headrace.settings import KIB, MIB
 
 SYNC_EVERY_BYTES = 8 * MIB
 
@@ -27,6 +29,46 @@ def sequential_write_rate(directory: Path, total_bytes: int, chunk_bytes: int) -
                 unsynced = 0
         os.fdatasync(descriptor)
         return total_bytes / (time.perf_counter() - begin)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def empty_files_s(directory: Path, count: int) -> float:
+    """Seconds to make as many empty files in one directory, and sync that once."""
+    place = directory / "yardsticks"
+    place.mkdir()
+    names = [f"{place}/{number:08d}" for number in range(count)]
+    begin = time.perf_counter()
+    for name in names:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    seconds = time.perf_counter() - begin
+    for name in names:
+        os.unlink(name)
+    place.rmdir()
+    return seconds
+
+
+@contextmanager
+def small_syncs(directory: Path) -> Iterator[Callable[[], float]]:
+    """Gives a function that writes 4 KiB at the end of a file, syncs, and returns the seconds."""
+    path = directory / "yardstick"
+    block = os.urandom(4 * KIB)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def sync_s() -> float:
+        begin = time.perf_counter()
+        os.write(descriptor, block)
+        os.fdatasync(descriptor)
+        return time.perf_counter() - begin
+
+    try:
+        yield sync_s
     finally:
         os.close(descriptor)
         path.unlink()

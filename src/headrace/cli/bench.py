@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -10,49 +9,59 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from headrace.bench.catalog import bench_catalog
 from headrace.bench.journal import bench_journal
+from headrace.cli.output import JsonOption, as_example, print_json, print_table
+from headrace.errors import StorageError
 
-bench_app = typer.Typer(help="Measure this machine, each figure beside its yardstick.")
+app = typer.Typer(
+    no_args_is_help=True, help="Measure this machine, each figure beside its yardstick."
+)
 
-_JSON = Annotated[bool, typer.Option("--json", help="One JSON object as the last line.")]
-_DIRECTORY = Annotated[
+DirectoryOption = Annotated[
     Path, typer.Option("--directory", "-d", help="Where to write; removed at the end.")
 ]
 
 
-def _run(
-    name: str, bench: Callable[[Path], dict[str, float]], directory: Path, as_json: bool
-) -> None:
-    with tempfile.TemporaryDirectory(prefix=f"headrace-bench-{name}-", dir=directory) as scratch:
-        result = bench(Path(scratch))
-    if as_json:
-        typer.echo(json.dumps({"bench": name, "cpus": os.cpu_count(), **result}))
-        return
-    table = Table("figure", "value", title=f"bench {name}")
-    for key, value in result.items():
-        table.add_row(key, f"{value:,.3f}" if value < 1000 else f"{value:,.0f}")
-    Console().print(table)
-
-
-@bench_app.command("journal")
+@app.command(epilog=as_example("headrace bench journal --directory . --json"))
 def journal(
-    directory: _DIRECTORY = Path("."),
-    mib: Annotated[int, typer.Option(help="How much to publish in each round.")] = 256,
-    as_json: _JSON = False,
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="How much to publish in each round.")] = 256,
+    json: JsonOption = False,
 ) -> None:
     """Synced publishing and committed reading, against plain sequential writes."""
-    _run("journal", lambda scratch: bench_journal(scratch, mib), directory, as_json)
+    _run("journal", lambda scratch: bench_journal(scratch, mib), directory, as_json=json)
 
 
-@bench_app.command("catalog")
+@app.command(epilog=as_example("headrace bench catalog --journals 10000"))
 def catalog(
-    directory: _DIRECTORY = Path("."),
-    journals: Annotated[int, typer.Option(help="How many journals to make.")] = 100_000,
-    as_json: _JSON = False,
+    directory: DirectoryOption = Path("."),
+    journals: Annotated[int, typer.Option(min=1, help="How many journals to make.")] = 100_000,
+    json: JsonOption = False,
 ) -> None:
-    """Making, listing and watching very many journals."""
-    _run("catalog", lambda scratch: bench_catalog(scratch, journals), directory, as_json)
+    """Making, listing and watching very many journals, against plain files and syncs."""
+    _run("catalog", lambda scratch: bench_catalog(scratch, journals), directory, as_json=json)
+
+
+def _run(
+    name: str, bench: Callable[[Path], dict[str, float]], directory: Path, *, as_json: bool
+) -> None:
+    prefix = f"headrace-bench-{name}-"
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch:
+            result = bench(Path(scratch))
+    except OSError as error:
+        raise StorageError(
+            f"cannot measure in {directory}: {error.strerror or error}",
+            do="name a directory that can be written to, with room enough",
+        ) from error
+    if as_json:
+        print_json({"bench": name, "cpus": os.cpu_count(), **result})
+        return
+    figures = ((key, _shown(value)) for key, value in result.items())
+    print_table(figures, ("figure", "value"), numbers=("value",))
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}"

@@ -10,21 +10,24 @@ from typing import Annotated
 
 import pyarrow.compute as pc
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import headrace
+from headrace.cli.output import JsonOption, as_example, print_fields, print_json
 
 _ACCOUNTS = ("ann", "bob", "cay", "dan", "eve", "fay")
 _SCHEMA = "account string, cents long"
 
 
+def register(app: typer.Typer) -> None:
+    app.command(epilog=as_example("headrace demo --transactions 10000"))(demo)
+
+
 def demo(
-    transactions: Annotated[int, typer.Option(help="How many transfers to make.")] = 2000,
+    transactions: Annotated[int, typer.Option(min=1, help="How many transfers to make.")] = 2000,
     seed: Annotated[int, typer.Option(help="Makes the same transfers again.")] = 1,
+    json: JsonOption = False,
 ) -> None:
     """Publish transactions across two collections and read them back committed."""
-    console = Console()
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as scratch:
         begin = time.perf_counter()
         with headrace.open(Path(scratch) / "bank") as workspace:
@@ -35,16 +38,36 @@ def demo(
         with headrace.open(Path(scratch) / "bank") as again:
             survived = _sums(again) == sums
         seconds = time.perf_counter() - begin
-    table = Table("what", "seen", title="the bank")
-    table.add_row("transfers committed", f"{transactions - given_up:,}")
-    table.add_row("transfers given up half-way", f"{given_up:,}")
-    for name, (count, cents) in sums.items():
-        table.add_row(name, f"{count:,} documents, {cents / 100:,.2f}")
     total = sum(cents for _, cents in sums.values())
-    table.add_row("debits and credits together", f"{total / 100:,.2f}")
-    table.add_row("the same after reopening", "yes" if survived else "NO")
-    table.add_row("time", f"{seconds:.1f} s")
-    console.print(table)
+    if json:
+        print_json(
+            {
+                "committed": transactions - given_up,
+                "given_up": given_up,
+                "collections": {
+                    name: {"documents": count, "cents": cents}
+                    for name, (count, cents) in sums.items()
+                },
+                "total_cents": total,
+                "same_after_reopening": survived,
+                "seconds": seconds,
+            }
+        )
+    else:
+        seen = {
+            name: f"{count:,} documents, {cents / 100:,.2f}"
+            for name, (count, cents) in sums.items()
+        }
+        print_fields(
+            {
+                "transfers committed": f"{transactions - given_up:,}",
+                "transfers given up half-way": f"{given_up:,}",
+                **seen,
+                "debits and credits together": f"{total / 100:,.2f}",
+                "the same after reopening": "yes" if survived else "NO",
+                "time": f"{seconds:.1f} s",
+            }
+        )
     if total or not survived:
         raise typer.Exit(1)
 

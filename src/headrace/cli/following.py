@@ -9,11 +9,11 @@ import msgspec
 import pyarrow as pa
 
 import headrace as hr
-from headrace.cli.frames import documents
 from headrace.errors import NotFoundError, PeerLostError
 from headrace.ids import PRODUCER_BITS, JournalId, Offset, Producer
 from headrace.journal.committed import committed
 from headrace.journal.contract import Changes, Frame, JournalInfo
+from headrace.journal.reading import documents
 
 _WAIT_S = 3600.0
 _PRODUCER_MASK = (1 << PRODUCER_BITS) - 1

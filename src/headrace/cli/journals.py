@@ -9,7 +9,6 @@ import typer
 import headrace as hr
 from headrace import clock
 from headrace.cli.confirming import YesOption, confirm
-from headrace.cli.frames import documents
 from headrace.cli.opening import on_workspace
 from headrace.cli.output import (
     JsonOption,
@@ -19,13 +18,15 @@ from headrace.cli.output import (
     print_line,
     print_table,
 )
-from headrace.cli.rendering import rows, write_ndjson
-from headrace.cli.selecting import WhereOption, check_partition_fields, select
+from headrace.cli.rendering import write_json, write_ndjson
+from headrace.cli.selecting import OFFSET_MAX, WhereOption, check_partition_fields, select
 from headrace.cli.units import format_size
+from headrace.cli.values import rows
 from headrace.errors import NotFoundError
 from headrace.ids import JournalId, format_producer
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.names import JournalName, Selector, parse_journal_name, unescape_value
+from headrace.journal.reading import documents
 from headrace.journal.records import NO_JOURNAL
 
 app = typer.Typer(no_args_is_help=True, help="List, look at, read and delete journals.")
@@ -77,21 +78,24 @@ def read(
     ws: hr.Workspace,
     journal: JournalArgument,
     from_: Annotated[
-        int | None, typer.Option("--from", min=0, metavar="OFFSET", help="Default: its begin.")
+        int | None,
+        typer.Option("--from", min=0, max=OFFSET_MAX, metavar="OFFSET", help="Default: its begin."),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Every frame as it stands, not the committed documents.")
     ] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Print committed documents, or frames, as NDJSON."""
+    """Print committed documents, or frames: NDJSON, or with --json one array."""
     found = _find(ws, journal)
     collection = ws.collection(parse_journal_name(journal).collection)
     frames = ws.frames(found, from_, committed=not raw)
+    write = write_json if json else write_ndjson
     if raw:
         names = {each.id: each.name for each in ws.journals()}
-        write_ndjson([_frame_row(frame, names)] for frame in frames)
+        write([_frame_row(frame, names)] for frame in frames)
     else:
-        write_ndjson(rows(documents(collection, journal, each, meta=False)) for each in frames)
+        write(rows(documents(collection, journal, each, meta=False)) for each in frames)
 
 
 @app.command(epilog=as_example("headrace journals delete bank/debits/region=eu/0000 --yes"))

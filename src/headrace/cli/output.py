@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 _PIPE_COLUMNS = 1_000_000
 """Lines in a pipe are never folded."""
+
+_LAID_OUT_ROWS_MAX = 500
+"""To lay out more for a terminal takes longer than to find them."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -65,18 +69,46 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def print_table(
-    rows: Iterable[Iterable[Any]], columns: Iterable[str], *, numbers: Iterable[str] = ()
+    rows: Iterable[Iterable[Any]], columns: Sequence[str], *, numbers: Collection[str] = ()
 ) -> None:
     """Many things: a row for each. The columns in `numbers` are aligned to the right."""
+    cells = [[cell if isinstance(cell, Text) else str(cell) for cell in row] for row in rows]
     out = console()
+    if not out.is_terminal or len(cells) > _LAID_OUT_ROWS_MAX:
+        _print_plain([columns, *cells], [column in numbers for column in columns])
+        return
     table = Table(
-        box=box.SIMPLE_HEAD if out.is_terminal else None,
+        box=box.SIMPLE_HEAD,
         pad_edge=False,
         header_style="bold",
         show_edge=False,
     )
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
+
+
+def _print_plain(rows: Sequence[Sequence[str | Text]], is_number: Sequence[bool]) -> None:
+    """A line for each row, in aligned columns, with nothing else."""
+    columns = [
+        _aligned([_on_one_line(str(cell)) for cell in column], to_the_right=number)
+        for column, number in zip(zip(*rows, strict=True), is_number, strict=True)
+    ]
+    lines = ("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+    print("\n".join(lines))
+
+
+def _aligned(texts: Sequence[str], *, to_the_right: bool) -> list[str]:
+    widths = [len(text) if text.isascii() else cell_len(text) for text in texts]
+    widest = max(widths)
+    gaps = [" " * (widest - width) for width in widths]
+    pairs = zip(gaps, texts, strict=True) if to_the_right else zip(texts, gaps, strict=True)
+    return [first + second for first, second in pairs]
+
+
+def _on_one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " for letter in text)

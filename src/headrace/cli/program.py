@@ -7,6 +7,7 @@ What is none of Headrace's errors is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated, Any
@@ -15,12 +16,11 @@ import typer
 from typer.core import TyperGroup
 
 import headrace as hr
-from headrace.cli import collections, doctor, journals, publish, read, serve
-from headrace.cli.bench import bench_app
-from headrace.cli.demo import demo
+from headrace.cli import bench, collections, demo, doctor, journals, publish, read, serve
 from headrace.cli.output import as_example, print_error
 
 _BROKEN_PIPE = 141
+_SHOWN = 60
 
 
 class Program(TyperGroup):
@@ -43,6 +43,12 @@ class Program(TyperGroup):
             raise typer.Exit(_BROKEN_PIPE) from None
         except hr.HeadraceError as error:
             print_error(str(error))
+            raise typer.Exit(1) from None
+        except UnicodeEncodeError as error:
+            # So Python has bytes of the command line and the environment that are not text.
+            if error.reason != "surrogates not allowed":
+                raise
+            print_error(f"{error.object[:_SHOWN]!r} is not UTF-8; use text that is")
             raise typer.Exit(1) from None
 
 
@@ -97,11 +103,14 @@ publish.register(app)
 read.register(app)
 serve.register(app)
 doctor.register(app)
-app.command()(demo)
-app.add_typer(bench_app, name="bench")
+demo.register(app)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
     # gRPC would print its own account of what is reported as one line.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As stderr does: a name that cannot be printed is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()

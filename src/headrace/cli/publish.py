@@ -9,8 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, BinaryIO, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
@@ -30,7 +31,7 @@ class Source(NamedTuple):
 
     collection: str
     name: str
-    file: BinaryIO
+    file: BufferedReader
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +79,7 @@ def _open(given: Sequence[str], stack: ExitStack) -> list[Source]:
     for each in given:
         collection, _, path = each.partition("=")
         if (path or _STDIN) == _STDIN:
-            sources.append(Source(collection, "stdin", sys.stdin.buffer))
+            sources.append(Source(collection, "stdin", cast(BufferedReader, sys.stdin.buffer)))
             continue
         sources.append(Source(collection, path, stack.enter_context(_open_file(path))))
     if len([each for each in sources if each.name == "stdin"]) > 1:
@@ -86,7 +87,7 @@ def _open(given: Sequence[str], stack: ExitStack) -> list[Source]:
     return sources
 
 
-def _open_file(path: str) -> BinaryIO:
+def _open_file(path: str) -> BufferedReader:
     try:
         return Path(path).open("rb")
     except OSError as error:
@@ -118,7 +119,7 @@ def _located(error: DocumentError, source: str, lines_before: int) -> DocumentEr
     return DocumentError(where + error.what[line.end() :], do=error.do)
 
 
-def _size(file: BinaryIO) -> int | None:
+def _size(file: BufferedReader) -> int | None:
     try:
         found = os.fstat(file.fileno())
     except OSError:

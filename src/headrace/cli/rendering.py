@@ -1,7 +1,8 @@
 """Documents as text: NDJSON, one JSON array, or a table.
 
 In JSON, dates and timestamps are ISO 8601 strings, decimals are strings, binary is base64, maps
-are objects, and a number that is not finite is null.
+are objects, or lists of pairs if their keys are nested or boolean, and a number that is not finite
+is null.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.types as pt
 from rich.text import Text
 
 from headrace.cli.output import print_line, print_table
+from headrace.cli.values import rows
 
 TABLE_DOCUMENTS = 100
 """A table shows no more, unless a limit says so: it is laid out as a whole."""
@@ -24,7 +26,6 @@ TABLE_DOCUMENTS = 100
 
 class Format(StrEnum):
     ndjson = "ndjson"
-    json = "json"
     table = "table"
 
 
@@ -37,15 +38,10 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
         if left is None:
             yield batch
             continue
-        yield batch.slice(0, left)
+        yield batch.slice(0, min(left, batch.num_rows))
         left -= batch.num_rows
         if left <= 0:
             return
-
-
-def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
-    return found
 
 
 def write_ndjson(groups: Iterable[list[dict[str, Any]]]) -> None:
@@ -56,14 +52,15 @@ def write_ndjson(groups: Iterable[list[dict[str, Any]]]) -> None:
         sys.stdout.buffer.flush()
 
 
-def write_json(batches: Iterable[pa.RecordBatch]) -> None:
+def write_json(groups: Iterable[list[dict[str, Any]]]) -> None:
+    """One array of all rows."""
     encoder = msgspec.json.Encoder()
     out = sys.stdout.buffer
     out.write(b"[")
     separator = b""
-    for batch in batches:
-        if batch.num_rows:
-            out.write(separator + encoder.encode(rows(batch))[1:-1])
+    for group in groups:
+        if group:
+            out.write(separator + encoder.encode(group)[1:-1])
             separator = b",\n"
     out.write(b"]\n")
 

@@ -1,4 +1,4 @@
-"""`--where field=value`: which journals of a collection."""
+"""`--where field=value`: which journals of a collection, and offsets in them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import typer
 import headrace as hr
 from headrace.errors import UsageError
 from headrace.journal.names import unescape_value
+
+OFFSET_MAX = (1 << 63) - 1
+"""More does not fit in a message to the owner."""
 
 WhereOption = Annotated[
     list[str] | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import typer
@@ -30,7 +31,10 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> float:
     match = _AMOUNT.fullmatch(text.strip())
     if match is None or match[2].lower() not in spelled:
         raise typer.BadParameter(f"{text!r} is not {what}: write it like {example}")
-    return float(match[1]) * spelled[match[2].lower()]
+    amount = float(match[1]) * spelled[match[2].lower()]
+    if math.isinf(amount):
+        raise typer.BadParameter(f"{text!r} is more than there can be: write it like {example}")
+    return amount
 
 
 def counted(count: int, thing: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from headrace.journal.names import check_collection_name
 from headrace.journal.records import CollectionPut
 
 JOURNALS_MAX = 1_000_000
+_RETENTION_MAX = 1 << 53
 
 
 _deserialize = lru_cache(maxsize=4096)(schemas.deserialize)
@@ -37,11 +37,13 @@ def define(
     if keys:
         schemas.check_key(parsed, keys)
     _check_partition_fields(parsed, partitions)
-    if not 1 <= journals <= JOURNALS_MAX:
+    if not isinstance(journals, int) or not 1 <= journals <= JOURNALS_MAX:
         raise UsageError(f"{journals} journals", do=f"choose 1 to {JOURNALS_MAX}")
     for what, limit in (("retention_s", retention_s), ("retention_bytes", retention_bytes)):
-        if limit is not None and not 0 < limit < inf:
-            raise UsageError(f"{what} of {limit}", do="choose a positive number, or leave it out")
+        if limit is not None and not 0 <= limit <= _RETENTION_MAX:
+            raise UsageError(
+                f"{what} of {limit}", do=f"choose up to {_RETENTION_MAX}; 0 keeps everything"
+            )
     versions = (schemas.serialize(parsed),)
     return CollectionPut(name, versions, keys, partitions, journals, retention_s, retention_bytes)
 
@@ -54,6 +56,8 @@ def _fields(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def _check_partition_fields(schema: pa.Schema, fields: tuple[str, ...]) -> None:
     for name in fields:
+        if fields.count(name) > 1:
+            raise SchemaError(f"partition field {name!r} is there twice", do="name it once")
         if schema.get_field_index(name) < 0:
             raise SchemaError(
                 f"partition field {name!r} is not in the schema", do="add it, or leave it out"

@@ -18,6 +18,8 @@ from typing import TypeVar
 import msgspec
 
 from headrace.errors import (
+    HeadraceError,
+    NotFoundError,
     PeerLostError,
     StorageError,
     TransportError,
@@ -28,10 +30,10 @@ from headrace.journal.contract import Journals
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.keeper import Keeper
 from headrace.journal.local.owner import Owner
-from headrace.journal.messages import JOURNALS
+from headrace.journal.messages import JOURNALS, journals_of
 from headrace.journal.remote import RemoteJournals
 from headrace.journal.service import JournalService
-from headrace.journal.site import OwnerAddress, Site
+from headrace.journal.site import REMEDIES, OwnerAddress, Site
 from headrace.settings import Settings
 from headrace.transport import Server
 
@@ -52,7 +54,8 @@ class Ownership:
             undo.callback(self.owner.close)
             self.keeper = Keeper(self.owner, settings.journal)
             undo.callback(self._close_keeper)
-            server = Server({JOURNALS: JournalService(self.owner)}, service)
+            journals = JournalService(self.owner)
+            server = Server({JOURNALS: journals, journals_of(site.id): journals}, service)
             undo.callback(server.close)
             self.address = server.address
             self.keeper.start()
@@ -65,7 +68,7 @@ class Ownership:
 
     def _close_keeper(self) -> None:
         # Without its last snapshot the next opening takes longer, and nothing is lost.
-        with suppress(StorageError):
+        with suppress(StorageError, WorkspaceError):
             self.keeper.close()
 
 
@@ -137,21 +140,23 @@ class Connection:
                     closing.callback(self._ownership.close)
                 # Those who wrote were told of a failing disk, and what they left open will be
                 # rolled back by the next owner.
-                with suppress(StorageError):
+                with suppress(StorageError, WorkspaceError):
                     self._journals.close()
 
     def _attach(self) -> Journals:
         if self._site is None:
             return RemoteJournals(self._address, self._settings.service)
         deadline = time.monotonic() + self._settings.service.silence_s
-        unreachable: TransportError | None = None
+        unreachable: HeadraceError | None = None
         while True:
             if self._site.try_lock():
+                # Whatever an earlier owner said is no longer so.
+                self._site.withdraw()
                 return self._become_owner(self._site)
             if owner := self._site.owner():
                 try:
                     return self._work_through(owner)
-                except TransportError as error:
+                except (TransportError, NotFoundError) as error:
                     # Also a refusal: another service may listen where an earlier owner did.
                     unreachable = error
             if time.monotonic() > deadline:
@@ -170,7 +175,8 @@ class Connection:
         except OSError as error:
             site.unlock()
             raise StorageError(
-                f"{site.root}: {error.strerror or error}", do="mend the directory or choose another"
+                f"{site.root}: {error.strerror or error}",
+                do=REMEDIES.get(error.errno or 0, "mend the directory or choose another"),
             ) from error
         except BaseException:
             site.unlock()
@@ -179,4 +185,5 @@ class Connection:
 
     def _work_through(self, owner: OwnerAddress) -> Journals:
         service = msgspec.structs.replace(self._settings.service, token=owner.token)
-        return RemoteJournals(owner.address, service)
+        assert self._site
+        return RemoteJournals(owner.address, service, journals_of(self._site.id))

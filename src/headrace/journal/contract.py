@@ -22,6 +22,9 @@ from headrace.journal.sequencer import Flags
 
 NO_HOLDER = Holder(0)
 
+PAYLOAD_BYTES_MAX = 16 << 20
+"""What a commit can carry: it must fit a message, with room to spare."""
+
 
 class JournalInfo(msgspec.Struct, frozen=True, array_like=True):
     """One journal at one moment."""

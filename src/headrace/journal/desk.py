@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 
 from headrace.errors import FencedError, NotFoundError, PeerLostError
@@ -48,26 +49,50 @@ class Desk:
         """As it is now: its schema may have grown since the caller got it."""
         return self.existing(collection if isinstance(collection, str) else collection.name)
 
-    def take_writer(self, name: str) -> Writer:
-        """A new holder of that name; without one, a producer from the pool."""
+    def take_writer(self, name: str, following: Writer | None = None) -> Writer:
+        """A new holder of that name; without one, a producer from the pool.
+
+        It is the one of `following`, if that has only commits under way.
+        """
         journals = self._connection.journals()
         if not name:
             with self._lock:
+                if following and following.commits_under_way and not following.taken:
+                    following.taken = True
+                    return following
                 while self._pool:
                     writer = self._pool.pop()
                     if writer.journals is journals and not writer.broken:
+                        writer.taken = True
                         return writer
         return self._connection.call(lambda j: Writer(j.open_publisher(name), j))
 
     def give_back(self, writer: Writer) -> None:
         """To the pool, for the next anonymous publisher; nothing of it may be open."""
         with self._lock:
+            writer.taken = False
+            if writer.commits_under_way:
+                return
             if len(self._pool) < _POOLED_MAX:
                 self._pool.append(writer)
                 return
         # A writer that was lost or refused has nothing to give back.
         with suppress(PeerLostError, FencedError):
             writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
+
+    def give_back_when_done(self, writer: Writer, commit: Future[None]) -> None:
+        """Until then only the same publisher may go on with it: if the commit is refused, so is
+        all that follows it."""
+        with self._lock:
+            writer.taken = False
+            writer.commits_under_way += 1
+        commit.add_done_callback(lambda _: self._commit_is_done(writer))
+
+    def _commit_is_done(self, writer: Writer) -> None:
+        with self._lock:
+            writer.commits_under_way -= 1
+            if not writer.taken and not writer.commits_under_way and not writer.broken:
+                self._pool.append(writer)
 
     def outgoing(self, writer: Writer, flags: Flags) -> Outgoing:
         with self._lock:

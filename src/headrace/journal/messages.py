@@ -13,7 +13,12 @@ from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
 
 JOURNALS = "journals"
-"""The kind under which a server hosts the journal service."""
+"""The kind under which a server hosts the journal service, for whoever knows its address."""
+
+
+def journals_of(workspace: str) -> str:
+    """The same, for whoever means one workspace and no other."""
+    return f"{JOURNALS}/{workspace}"
 
 
 T = TypeVar("T")

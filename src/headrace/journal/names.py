@@ -19,7 +19,7 @@ from headrace.errors import UsageError
 
 _NAME_PART = re.compile(r"[A-Za-z0-9._-]+")
 _NUMBER = re.compile(r"[0-9]+")
-_NAME_BYTES_MAX = 512
+NAME_BYTES_MAX = 512
 _NULL = "%null"
 _EMPTY = "%empty"
 """Stand for what has no text of its own; no string is escaped to either."""
@@ -41,7 +41,7 @@ class JournalName(NamedTuple):
 def check_collection_name(name: str) -> str:
     """`name` itself, if it can be a collection's."""
     parts = name.split("/")
-    if len(name.encode()) > _NAME_BYTES_MAX or not all(map(_NAME_PART.fullmatch, parts)):
+    if not all(map(_NAME_PART.fullmatch, parts)) or len(name) > NAME_BYTES_MAX:
         raise UsageError(
             f"{name!r} cannot name a collection",
             do="use parts of letters, digits, '.', '_' and '-', joined by '/'",
@@ -50,6 +50,22 @@ def check_collection_name(name: str) -> str:
         raise UsageError(
             f"{name!r} cannot name a collection: it would read like a journal's name",
             do="let the last part hold something other than digits",
+        )
+    return name
+
+
+def check_publisher_name(name: str) -> str:
+    """`name` itself, if it can be a publisher's."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{name!r} cannot name a publisher", do="use text that UTF-8 can hold"
+        ) from None
+    if size > NAME_BYTES_MAX:
+        raise UsageError(
+            f"a publisher's name of {len(name)} characters, {name[:32]!r}…",
+            do=f"use at most {NAME_BYTES_MAX} bytes",
         )
     return name
 

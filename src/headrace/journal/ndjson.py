@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,9 @@ class Lines:
         text = self._data[int(self._starts[index]) : int(self._ends[index])].to_pybytes()
         try:
             found = json.loads(text)
+        except json.JSONDecodeError as error:
+            why = f"{error.msg} at column {error.colno}"
+            return DocumentError(f"{where} is not JSON: {why}", do="give one object a line")
         except (ValueError, RecursionError) as error:
             return DocumentError(f"{where} is not JSON: {error}", do="give one object a line")
         if not isinstance(found, dict):
@@ -106,7 +110,8 @@ class Lines:
             schema = pa.schema([self._schema.field(name)])
             if self._failure(self._read, pa.py_buffer(alone), schema):
                 return misfit(where, name, json.dumps(value), self._shape.schema.field(name).type)
-        why = str(self._failure(self._parse, index, index + 1)).removeprefix("JSON parse error: ")
+        failure = str(self._failure(self._parse, index, index + 1))
+        why = re.sub(r"^JSON parse error: | in row \d+$", "", failure)
         return DocumentError(f"{where} cannot be read: {why}", do="give one object a line")
 
     @staticmethod

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from headrace.clock import ClockSource
-from headrace.errors import DocumentError, HeadraceError, NotFoundError
+from headrace.errors import DocumentError, HeadraceError, NotFoundError, PublishError
 from headrace.ids import JournalId
 from headrace.journal import documents
 from headrace.journal.collection import Collection
@@ -39,6 +39,9 @@ class Writer:
         self.clock = ClockSource(floor=lease.clock)
         self.broken = False
         """A write of it was refused, so its lease has ended."""
+        self.taken = True
+        """A transaction or an append writes with it."""
+        self.commits_under_way = 0
 
 
 def to_batch(collection: Collection, given: Documents, document_bytes_max: int) -> pa.RecordBatch:
@@ -50,7 +53,7 @@ def to_batch(collection: Collection, given: Documents, document_bytes_max: int) 
         case bytes() | bytearray() | memoryview():
             return documents.from_ndjson(memoryview(given), shape)
         case str():
-            return documents.from_ndjson(given.encode(), shape)
+            return documents.from_ndjson(given.encode(errors="surrogatepass"), shape)
         case list() | tuple():
             return documents.from_dicts(given, shape)
     raise DocumentError(
@@ -78,22 +81,32 @@ class Outgoing:
         self._flags = flags
         self._buffered: dict[tuple[JournalId, int], list[pa.RecordBatch]] = {}
         self._buffered_bytes = 0
+        self._torn = False
+        """An append ended half-way, by Ctrl-C or since it could not be sent."""
         self.documents = 0
         self.sent = False
 
     def append(self, collection: Collection, given: Documents) -> int:
         """Take documents in, or none of them; returns how many."""
         batch = to_batch(collection, given, self._settings.document_bytes_max)
-        for journal, part in self._spreader.spread(collection, batch):
+        parts = list(self._spreader.spread(collection, batch))
+        self._check_whole()
+        self._torn = True
+        for journal, part in parts:
             self._buffered.setdefault((journal, collection.version), []).append(part)
         self._buffered_bytes += batch.nbytes
         self.documents += batch.num_rows
         if self._buffered_bytes > self._settings.transaction_buffer_bytes:
-            self.send(self.seal())
+            self.send(self._seal())
+        self._torn = False
         return int(batch.num_rows)
 
     def seal(self) -> Sealed:
         """Clock and frame what is buffered; sends all but the last message's worth of it."""
+        self._check_whole()
+        return self._seal()
+
+    def _seal(self) -> Sealed:
         last = Sealed([], [])
         for message in self._messages():
             if last.heads:
@@ -113,6 +126,13 @@ class Outgoing:
             raise
         future.add_done_callback(lambda done: self._note_refusal(done.exception()))
         return future
+
+    def _check_whole(self) -> None:
+        if self._torn:
+            raise PublishError(
+                "an append of this transaction failed half-way",
+                do="roll the transaction back and repeat it",
+            )
 
     def _note_refusal(self, error: BaseException | None) -> None:
         if error:

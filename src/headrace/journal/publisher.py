@@ -20,8 +20,9 @@ from headrace.errors import (
     WorkspaceError,
 )
 from headrace.journal.collection import Collection
-from headrace.journal.contract import Commit, Prepared
+from headrace.journal.contract import PAYLOAD_BYTES_MAX, Commit, Prepared
 from headrace.journal.desk import Desk
+from headrace.journal.names import check_publisher_name
 from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.sequencer import Flags
 
@@ -118,30 +119,56 @@ class Transaction:
         self.commit_nowait(payload).result()
 
     def commit_nowait(self, payload: bytes = b"") -> PendingCommit:
-        """Send the commit; commits of one publisher keep their order."""
+        """Send the commit; commits of one publisher keep their order.
+
+        With an error nothing was sent, and everything is given up.
+        """
         self._check_open()
+        self._check_payload(payload)
+        try:
+            with _ending_with_its_owner():
+                last = self._outgoing.seal()
+                commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
+                sent = self._outgoing.send(last, commit)
+        except BaseException:
+            with suppress(HeadraceError):
+                self.rollback()
+            raise
         self._open = False
-        with _ending_with_its_owner():
-            last = self._outgoing.seal()
-            commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
-            sent = self._outgoing.send(last, commit)
-        pending = PendingCommit(self._desk, self._writer, commit, sent)
         if self._pooled:
-            self._desk.give_back(self._writer)
-        return pending
+            self._desk.give_back_when_done(self._writer, sent)
+        return PendingCommit(self._desk, self._writer, commit, sent)
+
+    def _check_payload(self, payload: bytes) -> None:
+        if not isinstance(payload, bytes):
+            raise UsageError(
+                f"a payload of type {type(payload).__name__}", do="encode it into bytes"
+            )
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise UsageError(
+                f"a payload of {len(payload)} bytes", do=f"keep it below {PAYLOAD_BYTES_MAX}"
+            )
+        if payload and self._pooled:
+            raise UsageError(
+                "a payload for a publisher without a name, which nobody could get back",
+                do="open the publisher with a name",
+            )
 
     def rollback(self) -> None:
         """Give everything up. Nobody sees any of it."""
         if not self._open:
             return
-        self._open = False
+        writer, lease = self._writer, self._writer.lease
+        was_broken = writer.broken
         if self._outgoing.sent or self._number:
-            lease = self._writer.lease
-            try:
-                self._writer.journals.rollback(lease.producer, lease.holder)
-            except (PeerLostError, FencedError):
-                # Whoever loses the owner or its lease is rolled back.
-                self._writer.broken = True
+            # Until it is known to be rolled back, nobody may go on with what it may have open.
+            writer.broken = True
+            self._open = False
+            # Whoever loses the owner or its lease is rolled back.
+            with suppress(PeerLostError, FencedError):
+                writer.journals.rollback(lease.producer, lease.holder)
+                writer.broken = was_broken
+        self._open = False
         if self._pooled:
             self._desk.give_back(self._writer)
 
@@ -163,10 +190,11 @@ class Publisher:
     """
 
     def __init__(self, desk: Desk, name: str = "") -> None:
-        self.name = name
+        self.name = check_publisher_name(name)
         self._desk = desk
         self._writer = desk.take_writer(name) if name else None
         self._transaction: Transaction | None = None
+        self._transaction_writer: Writer | None = None
         self._entered: Transaction | None = None
         self._closed = False
 
@@ -179,13 +207,24 @@ class Publisher:
         if self._closed:
             raise UsageError("the publisher is closed", do="open another")
         if self._writer is None:
-            return Transaction(self._desk, self._desk.take_writer(""), pooled=True)
+            return self._begin_pooled()
+        if self._writer.broken:
+            raise FencedError(
+                f"publisher {self.name!r} was refused or lost, and has ended", do="open it again"
+            )
         if self._transaction and self._transaction.is_open:
             raise UsageError(
                 f"a transaction of publisher {self.name!r} is open", do="commit or roll it back"
             )
         self._transaction = Transaction(self._desk, self._writer, pooled=False)
         return self._transaction
+
+    def _begin_pooled(self) -> Transaction:
+        """With the producer of the transaction before, as long as that one's commit is under way:
+        what follows a refused commit must fail too."""
+        writer = self._desk.take_writer("", following=self._transaction_writer)
+        self._transaction_writer = writer
+        return Transaction(self._desk, writer, pooled=True)
 
     def close(self) -> None:
         """Give the name up. What was not committed is rolled back."""

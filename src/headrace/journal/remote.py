@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, PeerLostError, TransportError, from_wire
+from headrace.errors import HeadraceError, PeerLostError, TransportError, UsageError, from_wire
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal import messages
 from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
@@ -30,14 +30,18 @@ T = TypeVar("T")
 class RemoteJournals:
     """One conversation with the owner: requests are pipelined and answered in any order."""
 
-    def __init__(self, address: str, settings: ServiceSettings) -> None:
+    def __init__(
+        self, address: str, settings: ServiceSettings, kind: str = messages.JOURNALS
+    ) -> None:
+        self._kind = kind
+        self._silence_s = settings.silence_s
         self._client = Client(address, settings)
         self._numbers = count()
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Future[Any], Any]] = {}
         self._lost: HeadraceError | None = None
         try:
-            self._channel = self._client.converse(messages.JOURNALS, replies)
+            self._channel = self._client.converse(kind, replies)
         except BaseException:
             self._client.close()
             raise
@@ -102,7 +106,10 @@ class RemoteJournals:
         return RemoteWatch(self._stream(messages.Observe(selector)))
 
     def close(self) -> None:
-        """Leave in good order; what was pending is rolled back at once."""
+        """Leave in good order; what was asked is answered, what is pending is rolled back."""
+        with self._lock:
+            asked = [future for future, _ in self._asked.values()]
+        wait(asked, self._silence_s)
         with suppress(TransportError):
             self._channel.close()
         self._client.close()
@@ -116,7 +123,7 @@ class RemoteJournals:
     def _stream(self, request: messages.Read | messages.Observe) -> Stream[messages.Reply]:
         if self._lost:
             raise self._lost
-        return self._client.stream(messages.JOURNALS, request, replies)
+        return self._client.stream(self._kind, request, replies)
 
     def _call(self, call: messages.Call[T]) -> T:
         answer: T = self._ask(call, (), call.answer).result()
@@ -131,7 +138,7 @@ class RemoteJournals:
             self._asked[number] = future, expected
         try:
             self._channel.send(Ask(number, call), bodies)
-        except HeadraceError:
+        except BaseException:
             with self._lock:
                 self._asked.pop(number, None)
             raise
@@ -165,6 +172,7 @@ class RemoteWatch:
     def __init__(self, stream: Stream[messages.Reply]) -> None:
         self._stream = stream
         self._begun = False
+        self._closed = False
 
     def next(self, timeout_s: float) -> Changes:
         try:
@@ -173,6 +181,8 @@ class RemoteWatch:
         except TimeoutError:
             return Changes([], [], {})
         self._begun = True
+        if self._closed:
+            raise UsageError("the watch is closed", do="open another")
         if message is None:
             raise PeerLostError("the owner of the workspace closed it", do="watch again")
         changed = message.control
@@ -180,6 +190,7 @@ class RemoteWatch:
         return Changes(changed.created, changed.deleted, changed.heads)
 
     def close(self) -> None:
+        self._closed = True
         self._stream.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
@@ -146,7 +147,13 @@ def _send_answers(channel: Channel[Any], answers: SimpleQueue[Answer | None]) ->
     while (answer := answers.get()) is not None:
         try:
             channel.send(answer)
-        except HeadraceError:
+        except UsageError as error:
+            refusal = Refusal(*to_wire(UsageError(error.what, do="ask for less at once")))
+            # If it is not too large but the conversation is over, nobody waits for it.
+            with suppress(HeadraceError):
+                channel.send(Answer(answer.number, _NOTHING, refusal))
+        except HeadraceError as error:
+            channel.fail(error)
             return
 
 
@@ -157,7 +164,7 @@ def _batches(frames: Any) -> Generator[Message[Any], None, None]:
     for frame in frames:
         heads.append(_head(frame))
         bodies.append(frame.body)
-        size += len(frame.body)
+        size += len(frame.body) + (frame.hints.nbytes if frame.hints is not None else 0)
         if size > _FRAMES_BYTES or len(heads) == _FRAMES_MOST:
             yield Message(Frames(heads), tuple(bodies))
             heads, bodies, size = [], [], 0

@@ -1,27 +1,41 @@
 """The directory of a workspace: its version, its lock, and where its owner can be reached.
 
-Ownership follows a kernel lock on the file `lock`: it ends with the process, however that ends,
-and never by a time-out. `owner.json` only tells others where to call; what it says is believed
-only if somebody answers there.
+Ownership follows a kernel lock on the directory itself, so there is no lock file to be deleted:
+it ends with the process, however that ends, and never by a time-out. `owner.json` only tells others
+where to call; what it says is believed only if somebody answers there for this workspace.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from headrace.errors import StorageError, UsageError, VersionError, WorkspaceError
-from headrace.files import UNFINISHED, make_directory, write_durably
+from headrace.files import UNFINISHED, create_durably, make_directory, write_durably
 
 FORMAT = 1
 
+REMEDIES = {
+    errno.ENOSPC: "free some space on that disk",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EROFS: "mount that disk so that it can be written to",
+    errno.EACCES: "ask for the right to write there, or choose another directory",
+    errno.EIO: "mend or replace that disk",
+}
 
-class _Version(msgspec.Struct):
+
+class _Identity(msgspec.Struct):
+    """What `workspace.json` holds."""
+
     format: int
+    id: str = ""
+    """Random: tells this workspace from every other."""
 
 
 class OwnerAddress(msgspec.Struct, frozen=True):
@@ -34,39 +48,42 @@ class Site:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock: int | None = None
+        self.id = ""
 
     def prepare(self, *, create: bool) -> None:
         """Make the directory if there is none, and refuse what this version cannot read."""
-        version = self.root / "workspace.json"
+        identity = self.root / "workspace.json"
         try:
-            if not version.exists():
-                self._make(version, create=create)
-            found = msgspec.json.decode(version.read_bytes(), type=_Version)
+            if not identity.exists():
+                self._make(identity, create=create)
+            found = msgspec.json.decode(identity.read_bytes(), type=_Identity)
         except OSError as error:
             raise StorageError(
                 f"{self.root}: {error.strerror or error}",
-                do="choose a directory that can be written to",
+                do=REMEDIES.get(error.errno or 0, "choose a directory that can be written to"),
             ) from error
         except msgspec.DecodeError as error:
             raise WorkspaceError(
-                f"{version} cannot be read: {error}", do="restore it from a backup"
+                f"{identity} cannot be read: {error}", do="restore it from a backup"
             ) from error
         if found.format > FORMAT:
             raise VersionError(
                 f"{self.root} has format {found.format}, and this Headrace knows up to {FORMAT}",
                 do="use the Headrace that wrote it, or a newer one",
             )
+        self.id = found.id
 
-    def _make(self, version: Path, *, create: bool) -> None:
+    def _make(self, identity: Path, *, create: bool) -> None:
         if not create:
             raise WorkspaceError(f"{self.root} is not a workspace", do="create a collection there")
         make_directory(self.root)
-        if self._holds_foreign_files() and not version.exists():
+        if self._holds_foreign_files() and not identity.exists():
             raise WorkspaceError(
                 f"{self.root} holds files that are not a workspace's",
                 do="choose an empty or a new directory",
             )
-        write_durably(version, msgspec.json.encode(_Version(FORMAT)))
+        with suppress(FileExistsError):
+            create_durably(identity, msgspec.json.encode(_Identity(FORMAT, secrets.token_hex(16))))
 
     def _holds_foreign_files(self) -> bool:
         """Not counting what another process is writing, or was when it died."""
@@ -75,17 +92,22 @@ class Site:
     def try_lock(self) -> bool:
         """Become the owner, if nobody is."""
         try:
-            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise StorageError(
-                f"{self.root}: {error.strerror or error}",
-                do="open a workspace that can be written to",
+                f"{self.root}: {error.strerror or error}", do="open a workspace that you may read"
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return False
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageError(
+                f"{self.root} cannot be locked: {error.strerror or error}",
+                do="keep workspaces on a local disk",
+            ) from error
         self._lock = descriptor
         # A forked child has the descriptor too, and would keep the lock beyond this process.
         os.register_at_fork(after_in_child=self.unlock)

@@ -11,6 +11,7 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import DocumentError
 from headrace.ids import JournalId
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Journals
@@ -18,6 +19,7 @@ from headrace.journal.keyhash import key_hash
 from headrace.journal.names import escape_value
 
 _HALF = np.uint64(32)
+_PARTITION_BYTES_MAX = 2048
 
 
 class Spreader:
@@ -37,9 +39,9 @@ class Spreader:
     ) -> Iterator[tuple[JournalId, pa.RecordBatch]]:
         """The batch in parts, each for one journal, in the order of its documents."""
         parts = list(_partitions(collection, batch))
-        self._look_up(collection, [values for values, _ in parts])
+        known = self._look_up(collection, [values for values, _ in parts])
         for values, part in parts:
-            journals = self._known[collection.id, values]
+            journals = known[values]
             if len(journals) == 1:
                 yield journals[0], part
             elif not collection.key:
@@ -47,14 +49,18 @@ class Spreader:
             else:
                 yield from _by_key(collection, part, journals)
 
-    def _look_up(self, collection: Collection, partitions: list[tuple[str, ...]]) -> None:
-        unknown = [values for values in partitions if (collection.id, values) not in self._known]
-        if not unknown:
-            return
-        found = iter(self.journals.create_journals(collection.name, collection.id, unknown))
-        for values in unknown:
-            ids = [next(found).id for _ in range(collection.journals)]
-            self._known[collection.id, values] = ids
+    def _look_up(
+        self, collection: Collection, partitions: list[tuple[str, ...]]
+    ) -> dict[tuple[str, ...], list[JournalId]]:
+        # Taken together at once: another thread may forget them meanwhile.
+        found = {values: self._known.get((collection.id, values), []) for values in partitions}
+        unknown = [values for values, ids in found.items() if not ids]
+        if unknown:
+            made = iter(self.journals.create_journals(collection.name, collection.id, unknown))
+            for values in unknown:
+                found[values] = [next(made).id for _ in range(collection.journals)]
+                self._known[collection.id, values] = found[values]
+        return found
 
 
 def _partitions(
@@ -70,7 +76,13 @@ def _partitions(
         # Numbered anew, codes stay below the number of documents however many fields follow.
         code = np.unique(code, return_inverse=True)[1]
     for _, part in _split(batch, code):
-        yield tuple(escape_value(part[field][0].as_py()) for field in collection.partition_by), part
+        values = tuple(escape_value(part[field][0].as_py()) for field in collection.partition_by)
+        if sum(map(len, values)) > _PARTITION_BYTES_MAX:
+            raise DocumentError(
+                f"partition values of {sum(map(len, values))} bytes, {values[0][:32]!r}…",
+                do=f"they become part of a journal's name: keep them below {_PARTITION_BYTES_MAX}",
+            )
+        yield values, part
 
 
 def _by_key(

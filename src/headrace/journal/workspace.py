@@ -7,28 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.errors import UsageError
+from headrace.errors import BehindRetentionError, PeerLostError, PublishError, UsageError
 from headrace.ids import Offset
 from headrace.journal.collection import Collection, define
 from headrace.journal.connection import Connection
 from headrace.journal.contract import Frame, JournalInfo, Watch
 from headrace.journal.desk import Desk
-from headrace.journal.names import Selector
+from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.publisher import Participant, Publisher
+from headrace.journal.reading import META_FIELDS, documents
 from headrace.journal.sequencer import Flags
 from headrace.settings import Settings
 
 _INVITATION = re.compile("[0-9a-f]{16}")
-
-META_FIELDS = (
-    pa.field("_journal", pa.string()),
-    pa.field("_producer", pa.uint64()),
-    pa.field("_clock", pa.uint64()),
-)
 
 
 class Workspace:
@@ -109,6 +103,11 @@ class Workspace:
         try:
             outgoing.append(target, documents)
             outgoing.send(outgoing.seal()).result()
+        except PeerLostError as lost:
+            raise PublishError(
+                f"whether the documents were appended is not known: {lost.what}",
+                do="look for them before you append them again; a transaction is never in doubt",
+            ) from lost
         finally:
             self._desk.give_back(writer)
         return outgoing.documents
@@ -135,22 +134,48 @@ class Workspace:
     ) -> Iterator[pa.RecordBatch]:
         """The committed documents up to now: one cut, the same in all journals.
 
-        Journal after journal; `start` gives offsets to begin at, by journal name. With `meta` the
+        Journal after journal; `selector` narrows which, and `start` gives offsets to begin at, by
+        journal name. Without one, what retention removes meanwhile is left out. With `meta` the
         columns `_journal`, `_producer` and `_clock` are added.
         """
-        source = self._desk.newest(collection)
-        chosen = selector or Selector(source.name)
-        for journal in self.journals(chosen):
-            begin = (start or {}).get(journal.name, journal.begin)
-            for frame in self.frames(journal, begin):
-                yield _documents(source, journal, frame, meta=meta)
+        name = collection if isinstance(collection, str) else collection.name
+        journals = self.journals(_narrowed(selector or Selector(), name))
+        # After the cut: it knows every schema that a frame of the cut was written under.
+        source = self._desk.existing(name)
+        offsets = dict(start or {})
+        if unknown := offsets.keys() - {journal.name for journal in journals}:
+            raise UsageError(
+                f"no journal {min(unknown)!r} is read from {name!r}",
+                do="start at journals that `headrace journals list` names",
+            )
+        return (
+            documents(source, journal.name, frame, meta=meta)
+            for journal in journals
+            for frame in self._frames_from(journal, offsets.get(journal.name))
+        )
+
+    def _frames_from(self, journal: JournalInfo, offset: int | None) -> Iterator[Frame]:
+        """Without an offset, from where the journal begins, which may move meanwhile."""
+        if offset is not None:
+            yield from self.frames(journal, offset)
+            return
+        collection = parse_journal_name(journal.name).collection
+        begin: int = journal.begin
+        while begin < journal.head:
+            try:
+                yield from self.frames(journal, begin)
+                return
+            except BehindRetentionError:
+                found = self.journals(Selector(collection))
+            begin = next((each.begin for each in found if each.id == journal.id), journal.head)
 
     def table(self, collection: Collection | str, **options: Any) -> pa.Table:
         """What `read` yields, as one table."""
-        source = self._desk.newest(collection)
+        batches = list(self.read(collection, **options))
+        if batches:
+            return pa.Table.from_batches(batches)
         meta = META_FIELDS if options.get("meta") else ()
-        schema = pa.schema([*source.schema, *meta])
-        return pa.Table.from_batches(self.read(source, **options), schema)
+        return pa.schema([*self._desk.newest(collection).schema, *meta]).empty_table()
 
     def frames(
         self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True
@@ -190,18 +215,11 @@ class Workspace:
         return f"Workspace({self.place!r})"
 
 
-def _documents(
-    collection: Collection, journal: JournalInfo, frame: Frame, *, meta: bool
-) -> pa.RecordBatch:
-    batch = collection.decode(frame.body, frame.schema).slice(frame.skip)
-    if not meta:
-        return batch
-    rows = batch.num_rows
-    clocks = np.arange(frame.clock + frame.skip, frame.clock + frame.documents, dtype=np.uint64)
-    columns = [
-        pa.repeat(journal.name, rows),
-        pa.repeat(pa.scalar(frame.producer, pa.uint64()), rows),
-        pa.array(clocks),
-    ]
-    schema = pa.schema([*collection.schema, *META_FIELDS])
-    return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
+def _narrowed(selector: Selector, collection: str) -> Selector:
+    """The part of it that lies in the collection."""
+    if selector.collection not in ("", collection):
+        raise UsageError(
+            f"a selector of {selector.collection!r} for reading {collection!r}",
+            do="select journals of the collection that is read",
+        )
+    return Selector(collection, selector.include, selector.exclude)

@@ -76,8 +76,12 @@ class Disk(Protocol):
     def names(self) -> list[str]: ...
     def create(self, name: str) -> AppendFile: ...
     def open(self, name: str) -> AppendFile: ...
-    def map(self, name: str) -> memoryview:
-        """The present contents, readable for as long as the view lives, even once unlinked."""
+    def map(self, name: str, room: int = 0) -> memoryview:
+        """The present contents, readable for as long as the view lives, even once unlinked.
+
+        The view may have up to `room` bytes more, which must not be touched before the file has
+        grown over them.
+        """
 
     def unlink(self, name: str) -> None: ...
     def sync(self) -> None:
@@ -137,11 +141,11 @@ class Directory:
     def open(self, name: str) -> AppendFile:
         return _File(os.open(self._root / name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
 
-    def map(self, name: str) -> memoryview:
+    def map(self, name: str, room: int = 0) -> memoryview:
         descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(descriptor).st_size
-            return _Mapping(descriptor, size).view() if size else memoryview(b"")
+            return _Mapping(descriptor, size + room).view() if size else memoryview(b"")
         finally:
             os.close(descriptor)
 

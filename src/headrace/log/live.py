@@ -10,6 +10,11 @@ from headrace.log import format as layout
 from headrace.log import segments
 from headrace.log.disk import Disk
 from headrace.log.segments import Segment
+from headrace.settings import MIB
+
+_ROOM_BYTES = 8 * MIB
+"""A mapping is made with room for this much more: one that is held pins all of it, and a process
+may have some ten thousands."""
 
 
 class LiveSegments:
@@ -45,23 +50,27 @@ class LiveSegments:
                 self._segments[-1] = Segment(self._segments[-1].base, base)
             self._segments.append(Segment(base, base))
 
-    def frame(self, offset: int) -> layout.Frame:
+    def frame(self, offset: int, durable_end: int) -> layout.Frame:
         """The frame at a synced offset."""
-        base = self._base_of(offset)
+        base, end = self._segment_of(offset, durable_end)
+        size = end - base
         data = self._maps.get(base)
-        frame = None if data is None else layout.frame_at(data, base, offset)
-        if frame is None:
-            data = self._maps[base] = self.map(base)
-            frame = layout.frame_at(data, base, offset)
+        if data is None or len(data) < size:
+            data = self._maps[base] = self.map(base, _ROOM_BYTES)
+        frame = layout.frame_at(data[:size], base, offset)
         if frame is None:
             raise segments.damaged(self._disk, base, offset)
         return frame
 
-    def map(self, base: int) -> memoryview:
+    def where(self, offset: int) -> str:
+        base = self._base_of(offset)
+        return f"{self._disk.path(segments.segment_name(base))} at offset {offset}"
+
+    def map(self, base: int, room: int = 0) -> memoryview:
         """The present contents of a segment; refuses a file that is not what its name says."""
         with segments.storage_errors(self._disk):
             try:
-                data = self._disk.map(segments.segment_name(base))
+                data = self._disk.map(segments.segment_name(base), room)
             except FileNotFoundError as error:
                 with self._lock:
                     if base in (segment.base for segment in self._segments):
@@ -93,12 +102,18 @@ class LiveSegments:
                 segments.punch(self._disk, base, offset)
 
     def _base_of(self, offset: int) -> int:
+        return self._segment_of(offset, offset).base
+
+    def _segment_of(self, offset: int, durable_end: int) -> Segment:
+        """The newest one ends where the log does."""
         with self._lock:
             index = bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1
             if index >= 0 and offset >= self._released:
                 segment = self._segments[index]
-                if offset < segment.end or index == len(self._segments) - 1:
-                    return segment.base
+                if index == len(self._segments) - 1:
+                    return Segment(segment.base, durable_end)
+                if offset < segment.end:
+                    return segment
         raise NotFoundError(f"offset {offset} is not in the log", do="it was released or never was")
 
     def _is_boundary(self, base: int, start: int, offset: int, synced_end: int) -> bool:

@@ -48,6 +48,7 @@ class Log:
         self._pending_bytes = 0
         self._syncs = 0
         self._failure: HeadraceError | None = None
+        self._interruption: BaseException | None = None
         self._closing = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -85,14 +86,26 @@ class Log:
             while self._pending_bytes > self._settings.pending_bytes_max and self._usable():
                 self._progress.wait()
             self._check_usable()
-            group = self._group()
-            held = group.bytes
-            offsets = [group.add(*payload) for payload in zip(views, lengths, strict=True)]
-            if done:
-                group.done.append(partial(done, offsets))
-            self._pending_bytes += group.bytes - held
-            self._end = group.end
-            self._work.notify()
+            try:
+                offsets = self._add(views, lengths, done)
+            except BaseException as error:
+                # Ctrl-C, say: half of it may be in a group that must now never be written.
+                self._interruption = error
+                raise
+            finally:
+                self._work.notify()
+        return offsets
+
+    def _add(
+        self, views: list[list[memoryview]], lengths: list[int], done: Done | None
+    ) -> list[int]:
+        group = self._group()
+        held = group.bytes
+        offsets = [group.add(*payload) for payload in zip(views, lengths, strict=True)]
+        if done:
+            group.done.append(partial(done, offsets))
+        self._pending_bytes += group.bytes - held
+        self._end = group.end
         return offsets
 
     def wait(self, offset: int) -> None:
@@ -121,10 +134,14 @@ class Log:
         """
         if offset >= self._durable_end:
             raise NotFoundError(f"offset {offset} is not synced", do="wait for it")
-        frame = self._live.frame(offset)
+        frame = self._live.frame(offset, self._durable_end)
         if frame.kind != layout.DATA:
             raise NotFoundError(f"no payload at offset {offset}", do="see scan()")
         return frame.payload
+
+    def where(self, offset: int) -> str:
+        """The file and the place in it, for messages."""
+        return self._live.where(offset)
 
     def scan(self, offset: int = 0) -> Iterator[tuple[int, memoryview]]:
         """Every synced payload from `offset` on, with its offset; passes over what was given up."""
@@ -182,6 +199,10 @@ class Log:
     def _check_usable(self) -> None:
         if self._failure:
             raise self._failure.with_traceback(None)
+        if self._interruption:
+            raise StorageError(
+                f"{self._disk.path('')}: an append was interrupted", do="open it again"
+            )
         if self._closing:
             raise UsageError("the log is closed", do="open it again")
 
@@ -217,6 +238,8 @@ class Log:
             patience_s = self._settings.idle_seal_s if wants_seal else None
             while not self._groups and not self._closing and self._work.wait(patience_s):
                 pass
+            if self._interruption:
+                raise OSError(f"an append was interrupted ({self._interruption!r})")
             if self._groups:
                 return self._groups.popleft()
             if wants_seal:

@@ -151,7 +151,7 @@ class RecordedDisk:
     def open(self, name: str) -> _RecordedFile:
         return _RecordedFile(self, self._inode(name))
 
-    def map(self, name: str) -> memoryview:
+    def map(self, name: str, room: int = 0) -> memoryview:
         with self._lock:
             return memoryview(bytes(self._inode(name).content))
 

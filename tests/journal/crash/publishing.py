@@ -124,7 +124,8 @@ class Publishing:
                     transaction.rollback()
                     self._tell("no", label, tx)
                 else:
-                    in_flight.append((tx, transaction.commit_nowait(str(tx).encode())))
+                    payload = str(tx).encode() if name else b""
+                    in_flight.append((tx, transaction.commit_nowait(payload)))
             except (PublishError, TransportError, WorkspaceError):
                 # It was not sent, so it never commits.
                 self._tell("no", label, tx)

@@ -25,7 +25,8 @@ from headrace.journal import records
 from headrace.journal.collection import define
 from headrace.journal.committed import committed
 from headrace.journal.contract import Commit, DocsHead, Frame, Lease, Prepared, Write
-from headrace.journal.local.state import NAME_BYTES_MAX, NOBODY, Client, OwnerState
+from headrace.journal.local.state import NOBODY, Client, OwnerState
+from headrace.journal.names import NAME_BYTES_MAX
 from headrace.journal.records import Acks, Docs, JournalsDeleted, Record, Trimmed
 from headrace.journal.sequencer import Flags
 from headrace.testing.journals import Document, documents

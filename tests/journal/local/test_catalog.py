@@ -90,10 +90,11 @@ def test_what_places_documents_cannot_change(options: dict[str, Any], named: str
 def test_retention_can_change() -> None:
     catalog = catalog_with(retention_s=5)
     assert put(catalog, "c", "x long", retention_bytes=10).retention_bytes == 10
-    assert catalog.collection("c").retention_s is None
+    assert catalog.collection("c").retention_s == 5
+    assert put(catalog, "c", "x long", retention_s=0).retention_s is None
 
 
-@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("limit", [-1, 1 << 70, float("nan"), float("inf")])
 @pytest.mark.parametrize("which", ["retention_s", "retention_bytes"])
 def test_a_retention_that_means_nothing_is_refused(which: str, limit: float) -> None:
     with pytest.raises(UsageError, match=which):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,6 +19,8 @@ from headrace.journal.records import (
     JournalsDeleted,
 )
 from headrace.journal.schema import deserialize, merge_evolution, serialize
+
+Limit = TypeVar("Limit", int | None, float | None)
 
 CatalogChange = CollectionPut | CollectionDeleted | JournalsCreated | JournalsDeleted
 
@@ -55,7 +58,12 @@ class Catalog:
         present = self.collections.get(wanted.name)
         if present is None:
             check_collection_name(wanted.name)
-            made = replace(wanted, id=self.last_collection + 1)
+            made = replace(
+                wanted,
+                id=self.last_collection + 1,
+                retention_s=_kept(None, wanted.retention_s),
+                retention_bytes=_kept(None, wanted.retention_bytes),
+            )
             partitions: list[tuple[str, ...]] = [] if made.partition_by else [()]
             return [made, *self._missing_journals(made, partitions)]
         for what in ("key", "partition_by", "journals"):
@@ -68,8 +76,8 @@ class Catalog:
         changed = replace(
             present,
             schemas=_evolved(present, wanted),
-            retention_s=wanted.retention_s,
-            retention_bytes=wanted.retention_bytes,
+            retention_s=_kept(present.retention_s, wanted.retention_s),
+            retention_bytes=_kept(present.retention_bytes, wanted.retention_bytes),
         )
         return [changed] if changed != present else []
 
@@ -138,6 +146,11 @@ def _evolved(present: CollectionPut, wanted: CollectionPut) -> tuple[bytes, ...]
     if merged.equals(newest):
         return present.schemas
     return (*present.schemas, serialize(merged))
+
+
+def _kept(present: Limit, wanted: Limit) -> Limit:
+    """A limit that is not given stays as it is; one of zero is none."""
+    return present if wanted is None else wanted or None
 
 
 def _show(value: object) -> str:

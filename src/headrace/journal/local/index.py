@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundError
+from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundError, OffsetError
 from headrace.ids import JournalId, Offset
 from headrace.journal import records
 from headrace.journal.contract import JournalInfo
@@ -127,6 +127,11 @@ class JournalIndex:
             raise BehindRetentionError(
                 f"{self.name}: offset {offset} was removed by retention; it begins at {self.begin}",
                 do=f"read from {self.begin} and accept the gap, or restore from a copy",
+            )
+        if offset < self.head and offset > self.begin and not self.holds(offset):
+            raise OffsetError(
+                f"{self.name}: offset {offset} lies inside a frame",
+                do="read from an offset that a frame begins or ends at",
             )
         if max(offset, through) > self.head:
             raise AheadOfHeadError(

@@ -34,6 +34,7 @@ class Keeper:
         self._snapshot_bytes = 0
         self._considered: tuple[int, int] | None = None
         """What rewriting was last considered for: it depends on nothing else."""
+        self._keeping = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-keeper", daemon=True)
 
@@ -45,11 +46,16 @@ class Keeper:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._unsnapshotted() > _SNAPSHOT_ON_CLOSE_BYTES:
-            self._owner.save_snapshot()
+        with self._keeping:
+            if self._unsnapshotted() > _SNAPSHOT_ON_CLOSE_BYTES:
+                self.save_snapshot()
 
     def keep(self) -> None:
         """One round of everything."""
+        with self._keeping:
+            self._keep()
+
+    def _keep(self) -> None:
         self._apply_retention()
         if self._unsnapshotted() > max(_SNAPSHOT_EVERY_BYTES, 4 * self._snapshot_bytes):
             self.save_snapshot()
@@ -60,15 +66,20 @@ class Keeper:
             self._considered = present
 
     def save_snapshot(self) -> None:
-        self._snapshot_position = self._owner.log.synced_end
+        position = self._owner.log.synced_end
         self._snapshot_bytes = self._owner.save_snapshot()
+        self._snapshot_position = position
 
     def _run(self) -> None:
+        told = ""
         while not self._stop.wait(self._settings.keeper_interval_s):
             try:
                 self.keep()
-            except HeadraceError:
-                logger.exception("housekeeping failed; trying again")
+                told = ""
+            except (HeadraceError, OSError) as error:
+                if str(error) != told:
+                    logger.error("housekeeping failed, and will be tried again: %s", error)
+                told = str(error)
 
     def _unsnapshotted(self) -> int:
         return self._owner.log.synced_end - self._snapshot_position

@@ -11,11 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import DataError, HeadraceError, NotFoundError, StorageError
+from headrace.errors import (
+    DataError,
+    HeadraceError,
+    NotFoundError,
+    StorageError,
+    WorkspaceError,
+    from_wire,
+    to_wire,
+)
 from headrace.ids import JournalId, Offset
 from headrace.journal import records
 from headrace.journal.committed import committed
@@ -50,6 +59,8 @@ class Owner:
         self._planning = threading.Lock()
         self._view = threading.Lock()
         self._watches: list[LocalWatch] = []
+        self._failure: HeadraceError | None = None
+        self._queueing = False
         try:
             self.snapshots = SnapshotFiles(root / "index")
             self._state, self._index = self._recover()
@@ -68,10 +79,16 @@ class Owner:
                 do="restore the log's newest segment from a backup",
             )
         for at, payload in self.log.scan(position):
-            record, body = records.decode(payload)
+            record, body = self._decode(at, payload)
             state.apply(record, len(body))
             index.apply(record, at, len(body))
         return state, index
+
+    def _decode(self, at: int, payload: memoryview) -> tuple[Record, memoryview]:
+        try:
+            return records.decode(payload)
+        except DataError as error:
+            raise DataError(f"{self.log.where(at)}: {error.what}", do=error.do) from error
 
     def _log_is_whole(self) -> bool:
         segments = self.log.segments()
@@ -82,7 +99,7 @@ class Owner:
 
     def decide(self, decision: Callable[[OwnerState], tuple[list[Record], Reply]]) -> Reply:
         """Take a decision and return its reply once its records are durable and visible."""
-        with self._planning:
+        with self._planning, self._deciding():
             made, reply = decision(self._state)
             done = self._queue(made)
         done.result()
@@ -90,7 +107,7 @@ class Owner:
 
     def write(self, client: Client, write: Write, bodies: Sequence[Any]) -> Future[None]:
         """Refusing any part ends the producer's lease: what follows it in a pipeline fails too."""
-        with self._planning:
+        with self._planning, self._deciding():
             try:
                 made = self._state.write(client, write, [len(body) for body in bodies])
             except HeadraceError:
@@ -103,11 +120,33 @@ class Owner:
         with self._view:
             copies = [records.moved_copy(payload, self._index.holds) for payload in payloads]
         entries = [(record, len(body)) for record, _, body in copies]
-        with self._planning:
+        with self._planning, self._deciding():
             done = self._append(entries, [(head, body) for _, head, body in copies])
         done.result()
 
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Around a decision and the queueing of its records: both are done, or neither.
+
+        A refusal (the decision raises one of ours) has changed nothing. After anything else the
+        state may be ahead of the log, so nothing more is decided: `_failure` is there from the
+        beginning, and taken back when all went well. The lock is the caller's, since Ctrl-C can
+        come in here too.
+        """
+        if self._failure:
+            raise from_wire(*to_wire(self._failure))
+        self._queueing = False
+        self._failure = _INTERRUPTED
+        try:
+            yield
+        except BaseException as error:
+            refused = isinstance(error, HeadraceError) and not self._queueing
+            self._failure = None if refused else _failure(error)
+            raise
+        self._failure = None
+
     def _queue(self, made: Sequence[Record], bodies: Sequence[Any] = ()) -> Future[None]:
+        self._queueing = True
         entries, payloads = [], []
         remaining = iter(bodies)
         for record in made:
@@ -115,6 +154,7 @@ class Owner:
             entries.append((record, len(body)))
             payloads.append((records.encode(record), body))
         if not made and not self.log.pending:
+            self._queueing = False
             nothing: Future[None] = Future()
             nothing.set_result(None)
             return nothing
@@ -124,6 +164,7 @@ class Owner:
         self, entries: Sequence[tuple[Record, int]], payloads: Sequence[Sequence[Any]]
     ) -> Future[None]:
         """Even with nothing to append, done only when everything queued before is synced."""
+        self._queueing = True
         done: Future[None] = Future()
 
         def synced(positions: list[int], error: HeadraceError | None) -> None:
@@ -136,6 +177,7 @@ class Owner:
             done.set_result(None)
 
         self.log.append(payloads, synced)
+        self._queueing = False
         return done
 
     def _show(self, record: Record, position: int, body_bytes: int) -> None:
@@ -184,6 +226,7 @@ class Owner:
         return committed(frames) if only_committed else frames
 
     def _frames(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Frame]:
+        missing: Entry | None = None
         while offset < through:
             with self._view:
                 index = self._index.journal(journal)
@@ -191,19 +234,25 @@ class Owner:
                 entries = index.entries(offset, through, _ENTRIES_AT_ONCE)
             if not entries:
                 return
+            if entries[0] == missing:
+                raise DataError(
+                    f"{index.name}: the log has lost the frame at offset {missing.offset},"
+                    f" which was at {missing.position}",
+                    do="restore the log's missing segment from a backup",
+                )
             try:
                 for entry in entries:
                     yield self._frame(journal, entry)
                     offset = entry.end
             except _SegmentGoneError:
-                continue
+                missing = entry
 
     def _frame(self, journal: JournalId, entry: Entry) -> Frame:
         try:
             payload = self.log.read(entry.position)
         except NotFoundError as error:
             raise _SegmentGoneError from error
-        record, body = records.decode(payload)
+        record, body = self._decode(entry.position, payload)
         if isinstance(record, Docs) and entry.row == DOCS_ROW:
             return Frame(
                 journal,
@@ -246,7 +295,7 @@ class Owner:
 
     def save_snapshot(self) -> int:
         """Hold writers for a moment, so that state and index both stand at the log's end."""
-        with self._planning:
+        with self._planning, self._deciding():
             # Of a log that failed this raises: the state is ahead of the disk.
             position = self.log.drain()
             with self._view:
@@ -269,5 +318,20 @@ class Owner:
             self.log.close()
 
 
+_REOPEN = "open the workspace again; what was acknowledged is there"
+_INTERRUPTED = WorkspaceError(
+    "the owner of the workspace stopped writing after an interruption", do=_REOPEN
+)
+
+
+def _failure(error: BaseException) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    return WorkspaceError(
+        f"the owner of the workspace stopped writing after {type(error).__name__}: {error}",
+        do=_REOPEN,
+    )
+
+
 class _SegmentGoneError(Exception):
-    """The frame was rewritten elsewhere since it was looked up."""
+    """The frame was rewritten elsewhere since it was looked up, or it is lost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -38,7 +38,8 @@ def begin_after_retention(
     """Where the journal begins once limits are applied: whole frames go, oldest first."""
     frames = bisect_left(journal.clocks, oldest_kept)
     if bytes_max is not None:
-        frames = max(frames, bisect_left(journal.offsets, journal.head - bytes_max))
+        # A frame goes only if enough stays without it.
+        frames = max(frames, bisect_right(journal.offsets, journal.head - bytes_max) - 1)
     if frames == 0:
         return journal.begin
     return Offset(journal.offsets[frames]) if frames < len(journal) else journal.head

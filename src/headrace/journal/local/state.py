@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.clock import CLOCK_MAX, ZERO, Clock
-from headrace.errors import FencedError, NotFoundError, ProtocolError, UsageError
+from headrace.errors import FencedError, NotFoundError, ProtocolError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
 from headrace.journal import records
-from headrace.journal.contract import NO_HOLDER, Commit, Lease, Prepared, Write
+from headrace.journal.contract import NO_HOLDER, PAYLOAD_BYTES_MAX, Commit, Lease, Prepared, Write
 from headrace.journal.local.catalog import Catalog, CatalogChange
+from headrace.journal.names import check_publisher_name
 from headrace.journal.records import Acks, Docs, JournalsDeleted, PublisherOpened, Record, Trimmed
 from headrace.journal.sequencer import Flags
 
@@ -29,7 +30,6 @@ Client = int
 
 NOBODY: Client = -1
 COMMITS_REMEMBERED = 64
-NAME_BYTES_MAX = 512
 
 
 @dataclass(slots=True)
@@ -95,11 +95,7 @@ class OwnerState:
         self, client: Client, name: str, fresh: Producer
     ) -> tuple[list[Record], Lease]:
         """`fresh` is a random producer, used where no known one will do."""
-        if len(name.encode()) > NAME_BYTES_MAX:
-            raise UsageError(
-                f"a publisher's name of {len(name)} characters, {name[:32]!r}…",
-                do=f"use at most {NAME_BYTES_MAX} bytes",
-            )
+        check_publisher_name(name)
         if not name:
             return [], self._lease(client, self.idle.popleft() if self.idle else fresh)
         known = self.publishers.get(name) or PublisherState(fresh)
@@ -242,6 +238,11 @@ class OwnerState:
                     do="commit or roll back first",
                 )
             last = Clock(head.clock + head.documents - 1)
+        if write.commit and len(write.commit.payload) > PAYLOAD_BYTES_MAX:
+            raise ProtocolError(
+                f"publisher {who} commits with a payload of {len(write.commit.payload)} bytes",
+                do=f"keep it below {PAYLOAD_BYTES_MAX}",
+            )
         if write.commit and not last < write.commit.clock <= CLOCK_MAX:
             raise ProtocolError(
                 f"publisher {who} acknowledges {write.commit.clock} after writing {last}",

@@ -1,0 +1,176 @@
+"""A transaction of four processes commits or vanishes as one, whoever is killed and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.crash import Child, KillPoint, chosen_seed, eventually
+from tests.journal.crash import oracle
+from tests.journal.crash.company import (
+    COMMIT,
+    COORDINATOR,
+    EVERYBODY,
+    SETTINGS,
+    STEPS,
+    WAIT_S,
+    Company,
+    Kill,
+    Outcome,
+    Step,
+)
+from tests.journal.crash.publishing import open_workspace
+
+DURING_S_MAX = 0.002
+SHARES = (0.01, 0.5, 0.99)
+COMMIT_POINTS = 2 + len(SHARES) + 2
+"""A commit is a write and a sync."""
+
+
+def kills(chance: random.Random, commits: int) -> list[Kill]:
+    """Of everybody at every step, and `commits` times of the coordinator while it commits."""
+    before = [Kill(who, step) for who in EVERYBODY for step in range(len(STEPS) + 1)]
+    during = [
+        Kill(who, number, chance.uniform(0, DURING_S_MAX))
+        for number, (who, _) in enumerate(STEPS[:COMMIT])
+    ]
+    sent = [Kill(COORDINATOR, COMMIT, chance.uniform(0, DURING_S_MAX)) for _ in range(commits)]
+    return before + during + sent
+
+
+def expected(kill: Kill) -> set[Outcome]:
+    last = COMMIT if kill.who == COORDINATOR else STEPS.index(Step(kill.who, "prepare"))
+    if kill.step > last:
+        return {"committed"}
+    if kill.during_s is not None and kill.step == COMMIT:
+        return {"unknown", "committed"}
+    return {"vanished"}
+
+
+class Ledger:
+    """What was told of all transactions of a workspace, to be compared with what is there."""
+
+    def __init__(self) -> None:
+        self._told = oracle.Verdicts()
+        self._visible = 0
+
+    def check(self, root: Path, tx: int, outcome: Outcome) -> bool:
+        """All four or none; whether it was all."""
+        parts = {(who, tx) for who in EVERYBODY}
+        if outcome == "committed":
+            self._told.committed |= parts
+        if outcome == "vanished":
+            self._told.refused |= parts
+        with open_workspace(root, SETTINGS) as workspace:
+            eventually(lambda: not list(oracle.open_spans(workspace)), WAIT_S, "its end")
+            before, self._visible = self._visible, oracle.check(workspace, self._told)
+        assert self._visible - before in (0, len(EVERYBODY)), "a part of it"
+        return self._visible > before
+
+
+def kill_members(root: Path, chosen: Sequence[Kill]) -> None:
+    ledger = Ledger()
+    undecided = []
+    with (
+        Child(
+            "from tests.journal.crash.company import Part\npart = Part(root, 'owner')", root=root
+        ) as owner,
+        Company() as company,
+    ):
+        owner.answer(WAIT_S)
+        company.open(root)
+        assert company.run(0) == "committed"
+        assert ledger.check(root, 0, "committed")
+        for tx, kill in enumerate(chosen, 1):
+            outcome = company.run(tx, kill)
+            assert outcome in expected(kill), kill
+            is_there = ledger.check(root, tx, outcome)
+            if outcome == "unknown":
+                undecided.append(is_there)
+    print(
+        f"{len(chosen)} kills; of {len(undecided)} commits that were not answered"
+        f" {sum(undecided)} were done"
+    )
+
+
+def owner_changes(root: Path, company: Company) -> tuple[int, list[bool]]:
+    """How many changes of its disk precede the steps, and whether those of the steps are writes."""
+    writes: list[bool]
+    with Child(
+        "from tests.journal.crash import company\n"
+        "writes = []; company.count_in(writes); part = company.Part(root, 'owner')",
+        root=root,
+    ) as owner:
+        owner.answer(WAIT_S)
+        company.open(root)
+        before = owner.run("len(writes)")
+        assert company.run(0) == "committed"
+        writes = owner.run("writes")
+        company.leave()
+    return before, writes[before:]
+
+
+def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> None:
+    outcomes = []
+    for number, point in enumerate(chosen):
+        place = root / str(number)
+        with Child(
+            "from tests.journal.crash import company\n"
+            "company.die_at(point); part = company.Part(root, 'owner')",
+            root=place,
+            point=point,
+        ) as owner:
+            owner.answer(WAIT_S)
+            company.open(place)
+            outcome = company.run(1)
+            assert not owner.is_alive, f"{point} was not reached"
+            company.leave()
+        Ledger().check(place, 1, outcome)
+        outcomes.append(outcome)
+    print(f"{len(outcomes)} kills of the owner; {outcomes.count('committed')} committed")
+
+
+def points(before: int, writes: Sequence[bool]) -> list[KillPoint]:
+    found = []
+    for change, is_write in enumerate(writes, before):
+        found += [KillPoint(change, "before"), KillPoint(change, "after")]
+        if is_write:
+            found += [KillPoint(change, "torn", share) for share in SHARES]
+    return found
+
+
+# proves G1, G2, G3
+def test_a_member_is_killed_at_some_step_and_all_four_parts_show_or_none(tmp_path: Path) -> None:
+    chance = random.Random(chosen_seed(default=41))
+    chosen = chance.sample(kills(chance, commits=0), 10) + kills(chance, commits=3)[-3:]
+    kill_members(tmp_path / "workspace", chosen)
+
+
+# proves G1, G2, G3
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_every_member_is_killed_at_every_step(tmp_path: Path) -> None:
+    chance = random.Random(chosen_seed())
+    kill_members(tmp_path / "workspace", kills(chance, commits=40))
+
+
+# proves G1, G2, G3
+def test_the_owner_is_killed_at_some_change_and_all_four_parts_show_or_none(tmp_path: Path) -> None:
+    chance = random.Random(chosen_seed(default=42))
+    with Company() as company:
+        found = points(*owner_changes(tmp_path / "rehearsal", company))
+        while_committing = found[-COMMIT_POINTS:]
+        earlier = chance.sample(found[:-COMMIT_POINTS], 3)
+        kill_owner(tmp_path / "deaths", earlier + while_committing, company)
+
+
+# proves G1, G2, G3
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_the_owner_is_killed_at_every_change_of_its_disk(tmp_path: Path) -> None:
+    with Company() as company:
+        found = points(*owner_changes(tmp_path / "rehearsal", company))
+        kill_owner(tmp_path / "deaths", found, company)

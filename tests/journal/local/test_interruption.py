@@ -1,0 +1,224 @@
+"""Decisions that end between the state and the log: Ctrl-C, a record that cannot be encoded."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from headrace.errors import WorkspaceError
+from headrace.journal import records
+from headrace.journal.collection import define
+from headrace.journal.contract import Lease
+from headrace.journal.names import Selector
+from tests.journal.local.owning import Owned, in_both
+
+Fault = Callable[[pytest.MonkeyPatch, Owned, BaseException], None]
+
+
+def before_queueing(patch: pytest.MonkeyPatch, owned: Owned, error: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    patch.setattr(owned.owner, "_queue", fail)
+
+
+def encoding(number: int) -> Fault:
+    """At the record of that number, counted from 0."""
+
+    def break_it(patch: pytest.MonkeyPatch, _: Owned, error: BaseException) -> None:
+        encode, left = records.encode, iter(range(number))
+
+        def fail(record: records.Record) -> bytes:
+            if next(left, None) is None:
+                raise error
+            return encode(record)
+
+        patch.setattr(records, "encode", fail)
+
+    return break_it
+
+
+def before_appending(patch: pytest.MonkeyPatch, owned: Owned, error: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    patch.setattr(owned.owner.log, "append", fail)
+
+
+def after_appending(patch: pytest.MonkeyPatch, owned: Owned, error: BaseException) -> None:
+    append = owned.owner.log.append
+
+    def fail(*given: Any) -> None:
+        append(*given)
+        raise error
+
+    patch.setattr(owned.owner.log, "append", fail)
+
+
+FAULTS = [before_queueing, encoding(0), encoding(2), before_appending, after_appending]
+NAMES = ["queueing", "first record", "third record", "appending", "appended"]
+ERRORS = [TypeError("a str"), OverflowError("too large"), KeyboardInterrupt()]
+
+
+# proves G1, G2
+@pytest.mark.parametrize("error", ERRORS, ids=[type(each).__name__ for each in ERRORS])
+@pytest.mark.parametrize("fault", FAULTS, ids=NAMES)
+def test_a_decision_that_is_not_queued_whole_ends_the_writing(
+    tmp_path: Path, fault: Fault, error: BaseException
+) -> None:
+    with Owned(tmp_path) as owned:
+        owned.add("kept")
+        lease, other = owned.journals.open_publisher("job"), owned.journals.open_publisher("")
+        owned.write(lease, ["sent"], commit=False).result()
+        with pytest.MonkeyPatch.context() as patch:
+            fault(patch, owned, error)
+            with pytest.raises(type(error)):
+                owned.write(lease, ["last"])
+        assert_ended(owned, other)
+        if fault is not after_appending:
+            assert owned.seen() == in_both("kept")
+    with Owned(tmp_path) as again:
+        whole = ("kept", "sent", "last") if fault is after_appending else ("kept",)
+        assert again.seen() == in_both(*whole)
+        again.add("next")
+        assert again.seen() == in_both(*whole, "next")
+
+
+def assert_ended(owned: Owned, other: Lease) -> None:
+    for use in (
+        lambda: owned.write(other, ["after"]),
+        lambda: owned.journals.put_collection(define("d", "x long")),
+        lambda: owned.journals.open_publisher("job"),
+        lambda: owned.owner.write_moved([]),
+        owned.owner.save_snapshot,
+    ):
+        with pytest.raises(WorkspaceError, match=r"stopped writing after .*; open the workspace"):
+            use()
+    assert owned.owner.snapshots.positions() == []
+
+
+# proves G2
+@pytest.mark.parametrize("fault", FAULTS[:-1], ids=NAMES[:-1])
+def test_a_collection_that_is_not_queued_whole_is_gone_after_opening_again(
+    tmp_path: Path, fault: Fault
+) -> None:
+    with Owned(tmp_path) as owned:
+        other = owned.journals.open_publisher("")
+        with pytest.MonkeyPatch.context() as patch:
+            fault(patch, owned, OverflowError())
+            with suppress(OverflowError):
+                owned.journals.put_collection(define("e", "x long"))
+                owned.journals.put_collection(define("f", "x long"))
+        assert_ended(owned, other)
+    with Owned(tmp_path) as again:
+        journals = {journal.name for journal in again.owner.journals(Selector())}
+        there = {each.name for each in again.owner.collections()}
+        assert journals == {"c/0000", "c/0001"} | {f"{name}/0000" for name in there - {"c"}}
+        assert "f" not in there
+
+
+def test_a_refused_decision_ends_nothing(tmp_path: Path) -> None:
+    with Owned(tmp_path) as owned:
+        with pytest.raises(WorkspaceError, match="refused"):
+            owned.owner.decide(refuse)
+        owned.add("kept")
+        assert owned.seen() == in_both("kept")
+
+
+def refuse(_: object) -> Any:
+    raise WorkspaceError("refused")
+
+
+class Interruption:
+    """Raises KeyboardInterrupt at the n-th line that this thread runs of the files named.
+
+    Not at `with`, which is run again when its block ends, nor at `try`: Python itself looks for no
+    signal there, and an exception would leave locks taken.
+    """
+
+    FILES = (
+        *("journal/local/owner.py", "journal/local/state.py"),
+        *("log/log.py", "log/group.py", "contextlib.py"),
+    )
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.came = False
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.endswith(self.FILES):
+            return None if event == "call" else self._trace
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        self._left -= event == "line" and not source.lstrip().startswith(("with ", "try:"))
+        if self._left == 0 and not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+        return self._trace
+
+
+def commit(owned: Owned, lease: Lease) -> None:
+    owned.write(lease, ["middle", "last"]).result()
+
+
+def take_over(owned: Owned, _: Lease) -> None:
+    owned.journals.open_publisher("job")
+
+
+def roll_back(owned: Owned, lease: Lease) -> None:
+    owned.journals.rollback(lease.producer, lease.holder)
+
+
+# proves G1, G2
+@pytest.mark.parametrize("decision", [commit, take_over, roll_back])
+def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
+    tmp_path: Path, decision: Callable[[Owned, Lease], None]
+) -> None:
+    """Ctrl-C can come between any two lines."""
+    ended = went_on = 0
+    lines = lines_of(tmp_path / "whole", decision)
+    for at in range(1, lines + 1):
+        root = tmp_path / f"{at}"
+        with Owned(root) as owned:
+            owned.add("kept")
+            lease, other = owned.journals.open_publisher("job"), owned.journals.open_publisher("")
+            owned.write(lease, ["first"], commit=False).result()
+            with pytest.raises(KeyboardInterrupt), Interruption(at):
+                decision(owned, lease)
+            try:
+                owned.write(other, ["after"]).result()
+                after, went_on = ["after"], went_on + 1
+            except WorkspaceError:
+                after, ended = [], ended + 1
+        with Owned(root) as again:
+            transaction = ["first", "middle", "last"]
+            expected = [in_both("kept", *after)]
+            if decision is commit:
+                expected.append(in_both("kept", *transaction, *after))
+            assert again.seen() in expected, f"line {at} of {lines}"
+    assert ended > 5
+    assert went_on > 1
+
+
+def lines_of(root: Path, decision: Callable[[Owned, Lease], None]) -> int:
+    """How many lines it runs."""
+    most = 1 << 20
+    with Owned(root) as owned:
+        lease = owned.journals.open_publisher("job")
+        owned.write(lease, ["first"], commit=False).result()
+        counting = Interruption(most)
+        with counting:
+            decision(owned, lease)
+        return most - counting._left

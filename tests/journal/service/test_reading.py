@@ -1,0 +1,143 @@
+"""Reading and watching: one suite at the owner, and through it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import headrace as hr
+from headrace.errors import (
+    AheadOfHeadError,
+    BehindRetentionError,
+    NotFoundError,
+    OffsetError,
+    UsageError,
+)
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Frame, JournalInfo
+from headrace.journal.sequencer import Flags
+from tests.journal.conftest import column, mixture
+
+
+def comparable(frame: Frame) -> tuple[object, ...]:
+    hints = None if frame.hints is None else frame.hints.tolist()
+    return *frame[:8], type(frame.flags), bytes(frame.body), frame.skip, hints
+
+
+def test_frames_are_the_same_at_the_owner_and_through_it_from_any_offset(
+    owner: hr.Workspace, workspace: hr.Workspace
+) -> None:
+    mixture(workspace)
+    listed = workspace.journals()
+    assert listed == owner.journals()
+    for journal in listed:
+        every = list(owner.frames(journal, committed=False))
+        assert {frame.flags for frame in every} == set(Flags)
+        assert [frame.offset for frame in every] == [0, *(frame.end for frame in every[:-1])]
+        starts = [frame.offset for frame in every] + [journal.head]
+        for offset in starts:
+            for committed in (False, True):
+                there = workspace.frames(journal, offset, committed=committed)
+                here = list(map(comparable, owner.frames(journal, offset, committed=committed)))
+                assert list(map(comparable, there)) == here
+                if not committed:
+                    expected = [frame for frame in every if frame.offset >= offset]
+                    assert here == list(map(comparable, expected))
+
+
+def test_a_read_begins_where_it_is_told_and_ends_where_the_journal_was_listed(
+    workspace: hr.Workspace,
+) -> None:
+    workspace.collection("c", "n long")
+    workspace.append("c", [{"n": 1}])
+    [early] = workspace.journals()
+    workspace.append("c", [{"n": 2}])
+    workspace.append("c", [{"n": 3}])
+    assert column(workspace, "c", "n", start={"c/0000": early.head}) == [2, 3]
+    assert [frame.documents for frame in workspace.frames(early)] == [1]
+    [late] = workspace.journals()
+    assert column(workspace, "c", "n", start={"c/0000": late.head}) == []
+    with pytest.raises(UsageError, match="no journal 'other' is read from 'c'"):
+        column(workspace, "c", "n", start={"other": 0})
+
+
+# proves G27
+def test_an_offset_that_cannot_be_read_says_what_can(
+    owner: hr.Workspace, workspace: hr.Workspace
+) -> None:
+    workspace.collection("c", "n long", retention_bytes=1)
+    workspace.append("c", [{"n": 1}])
+    workspace.append("c", [{"n": 2}])
+    owner.maintain()
+    [journal] = workspace.journals()
+    assert 0 < journal.begin < journal.head
+    with pytest.raises(BehindRetentionError, match=r"offset 0 was removed by retention.*read from"):
+        list(workspace.frames(journal, 0))
+    beyond = JournalInfo(journal.id, journal.name, journal.begin, Offset(journal.head + 1), 9)
+    for committed in (True, False):
+        with pytest.raises(AheadOfHeadError, match=f"offset {journal.head + 1} is beyond its head"):
+            list(workspace.frames(beyond, committed=committed))
+    unknown = JournalInfo(JournalId(999), "x/0000", Offset(0), Offset(0), 0)
+    with pytest.raises(NotFoundError, match="journal 999 is gone"):
+        list(workspace.frames(unknown))
+    with pytest.raises(OffsetError, match=f"offset {journal.begin + 1} lies inside a frame"):
+        list(workspace.frames(journal, journal.begin + 1))
+    assert column(workspace, "c", "n") == [2]
+
+
+def test_a_watch_sees_journals_come_and_go_and_heads_move(workspace: hr.Workspace) -> None:
+    workspace.collection("c", "n long, p string", partition_by="p")
+    workspace.collection("d", "n long")
+    workspace.append("c", [{"n": 1, "p": "x"}])
+    watch = workspace.watch(hr.selector("c"))
+    first = watch.next(0)
+    assert first.created == workspace.journals(hr.selector("c"))
+    assert (first.deleted, first.heads) == ([], {})
+    assert not watch.next(0)
+    workspace.append("d", [{"n": 2}])
+    workspace.append("c", [{"n": 3, "p": "x"}, {"n": 4, "p": "y"}])
+    created: list[JournalInfo] = []
+    heads: dict[JournalId, Offset] = {}
+    while len(heads) < 2:
+        seen = watch.next(20)
+        assert seen, "nothing was seen"
+        created += seen.created
+        heads |= seen.heads
+    x, y = workspace.journals(hr.selector("c"))
+    assert [journal.id for journal in created] == [y.id]
+    assert heads == {x.id: x.head, y.id: y.head}
+    workspace.delete_journals([x.name])
+    assert watch.next(20).deleted == [x.id]
+    watch.close()
+
+
+def test_a_watch_of_nothing_begins_empty_and_waits(workspace: hr.Workspace) -> None:
+    watch = workspace.watch(hr.selector("later"))
+    assert not watch.next(0)
+    assert not watch.next(0.01)
+    workspace.collection("later", "n long")
+    assert [journal.name for journal in watch.next(20).created] == ["later/0000"]
+    watch.close()
+
+
+def test_closing_a_watch_ends_the_wait_for_it(workspace: hr.Workspace) -> None:
+    watch = workspace.watch()
+    watch.next(0)
+    ended: list[str] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                watch.next(60)
+        except hr.HeadraceError as error:
+            ended.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    watch.close()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert ended == ["the watch is closed; open another"]
+    with pytest.raises(UsageError, match="the watch is closed"):
+        watch.next(0)
