@@ -166,5 +166,11 @@ class Journals(Protocol):
     ) -> Iterator[Frame]:
         """Frames of [offset, through): all of them, or the committed ones with no ACKs."""
 
+    def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
+        """The frames that begin in [offset, through), as they stand; for a reader of many."""
+
+    def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
+        """The name of each; empty if it is gone."""
+
     def watch(self, selector: Selector) -> Watch: ...
     def close(self) -> None: ...

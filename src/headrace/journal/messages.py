@@ -94,6 +94,11 @@ class Prepare(Call[None], frozen=True, tag=True):
     prepared: Prepared
 
 
+class JournalNames(Call[list[str]], frozen=True, tag=True):
+    answer = list[str]
+    journals: list[JournalId]
+
+
 class WasCommitted(Call[bool], frozen=True, tag=True):
     answer = bool
     producer: Producer
@@ -115,14 +120,23 @@ AnyCall = (
     | Join
     | Prepare
     | WasCommitted
+    | JournalNames
 )
+
+
+class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
+    """The frames that begin in [offset, through), in one answer."""
+
+    journal: JournalId
+    offset: Offset
+    through: Offset
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     """A numbered request; the bodies of a Write travel beside it."""
 
     number: int
-    call: AnyCall | Write
+    call: AnyCall | Write | Fetch
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
@@ -166,14 +180,23 @@ class FrameHead(msgspec.Struct, frozen=True, array_like=True):
     schema: int
     flags: int
     skip: int
-    hints: bytes
-    """The rows of an `Acks` table."""
+    hints: int
+    """Which of the tables that travel along; -1 for none."""
 
 
 class Frames(msgspec.Struct, frozen=True, array_like=True, tag="frames"):
-    """Frames of a read, a body each."""
+    """Frames of a read, a body each. ACKs of one transaction share its table of hints."""
 
     heads: list[FrameHead]
+    hints: list[bytes]
+    """The rows of `Acks` records."""
+
+
+class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
+    """The answer to a Fetch, with the bodies of its frames."""
+
+    number: int
+    frames: Frames
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
@@ -184,7 +207,7 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
     heads: dict[JournalId, Offset]
 
 
-Reply = Answer | Frames | Changed
+Reply = Answer | Frames | Fetched | Changed
 
 requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

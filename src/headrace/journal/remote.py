@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, PeerLostError, TransportError, UsageE
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal import messages
 from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
-from headrace.journal.messages import Answer, Ask, Changed, Frames, replies
+from headrace.journal.messages import Answer, Ask, Changed, Fetched, Frames, replies
 from headrace.journal.names import Selector
 from headrace.journal.records import ACK_ROW, CollectionPut
 from headrace.journal.sequencer import Flags
@@ -102,6 +102,12 @@ class RemoteJournals:
                 assert isinstance(message.control, Frames)
                 yield from _frames(journal, message.control, message.bodies)
 
+    def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
+        return self._ask(messages.Fetch(journal, offset, through), (), journal)
+
+    def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
+        return self._call(messages.JournalNames(list(journals)))
+
     def watch(self, selector: Selector) -> RemoteWatch:
         return RemoteWatch(self._stream(messages.Observe(selector)))
 
@@ -110,7 +116,8 @@ class RemoteJournals:
         with self._lock:
             asked = [future for future, _ in self._asked.values()]
         wait(asked, self._silence_s)
-        with suppress(TransportError):
+        # Whoever asked was told why it broke.
+        with suppress(HeadraceError):
             self._channel.close()
         self._client.close()
         self._listener.join()
@@ -148,20 +155,26 @@ class RemoteJournals:
         lost: HeadraceError = PeerLostError("the owner of the workspace closed it", do="try again")
         try:
             while (message := self._channel.receive()) is not None:
-                assert isinstance(message.control, Answer)
-                self._settle(message.control)
-        except HeadraceError as error:
+                assert isinstance(message.control, Answer | Fetched)
+                self._settle(message.control, message.bodies)
+        except TransportError as error:
             lost = error
+        except HeadraceError as error:
+            # The owner gave the conversation up: what was asked may have been done or not.
+            lost = PeerLostError(error.what, do=error.do)
         with self._lock:
             self._lost = lost
             asked, self._asked = self._asked, {}
         for future, _ in asked.values():
             future.set_exception(lost)
 
-    def _settle(self, answer: Answer) -> None:
+    def _settle(self, answer: Answer | Fetched, bodies: Sequence[Any]) -> None:
+        """`expected` is the type of the answer; of a Fetch, it is the journal."""
         with self._lock:
             future, expected = self._asked.pop(answer.number)
-        if answer.refusal:
+        if isinstance(answer, Fetched):
+            future.set_result(list(_frames(expected, answer.frames, bodies)))
+        elif answer.refusal:
             refusal = answer.refusal
             future.set_exception(from_wire(refusal.kind, refusal.what, refusal.do))
         else:
@@ -195,6 +208,7 @@ class RemoteWatch:
 
 
 def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Iterator[Frame]:
+    tables = [np.frombuffer(rows, ACK_ROW) for rows in control.hints]
     for head, body in zip(control.heads, bodies, strict=True):
         yield Frame(
             journal,
@@ -207,5 +221,5 @@ def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Itera
             Flags(head.flags),
             body,
             head.skip,
-            np.frombuffer(head.hints, ACK_ROW) if head.flags == Flags.ACK else None,
+            tables[head.hints] if head.hints >= 0 else None,
         )

@@ -7,7 +7,7 @@ producer it held is fenced and what it had pending is rolled back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
@@ -29,6 +29,8 @@ _FRAMES_BYTES = 1 * MIB
 _FRAMES_MOST = 1024
 _OBSERVE_S = 60.0
 
+_Answer = Message[Answer | messages.Fetched]
+
 _NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
@@ -43,7 +45,7 @@ class JournalService:
 
     def converse(self, channel: Channel[messages.Request]) -> None:
         journals = LocalJournals(self._owner, next(self._clients))
-        answers: SimpleQueue[Answer | None] = SimpleQueue()
+        answers: SimpleQueue[_Answer | None] = SimpleQueue()
         answering = threading.Thread(
             target=_send_answers, args=(channel, answers), name="headrace-answers", daemon=True
         )
@@ -97,14 +99,18 @@ def _take(
     if not isinstance(ask, Ask):
         raise UsageError(f"{type(ask).__name__} opens a stream", do="send requests only")
     try:
-        if isinstance(ask.call, Write):
+        if isinstance(ask.call, messages.Fetch):
+            frames = journals.fetch(ask.call.journal, ask.call.offset, ask.call.through).result()
+            packed, bodies = _packed(frames)
+            answers.put(Message(messages.Fetched(ask.number, packed), bodies))
+        elif isinstance(ask.call, Write):
             written = journals.write(ask.call, message.bodies)
             written.add_done_callback(lambda done: answers.put(_written(ask.number, done)))
         else:
             value = msgspec.Raw(msgspec.msgpack.encode(_call(journals, ask.call)))
-            answers.put(Answer(ask.number, value))
+            answers.put(Message(Answer(ask.number, value)))
     except HeadraceError as error:
-        answers.put(Answer(ask.number, _NOTHING, Refusal(*to_wire(error))))
+        answers.put(_refused(ask.number, error))
 
 
 def _call(journals: LocalJournals, call: messages.AnyCall) -> Any:
@@ -133,46 +139,68 @@ def _call(journals: LocalJournals, call: messages.AnyCall) -> Any:
             return journals.join(call.transaction)
         case messages.Prepare():
             return journals.prepare(call.prepared)
+        case messages.JournalNames():
+            return journals.journal_names(call.journals)
         case messages.WasCommitted():
             return journals.was_committed(call.producer, call.holder, call.clock)
 
 
-def _written(number: int, done: Future[None]) -> Answer:
+def _written(number: int, done: Future[None]) -> _Answer:
     error = done.exception()
-    return Answer(number, _NOTHING, Refusal(*to_wire(error)) if error else None)
+    return _refused(number, error) if error else Message(Answer(number, _NOTHING))
 
 
-def _send_answers(channel: Channel[Any], answers: SimpleQueue[Answer | None]) -> None:
+def _refused(number: int, error: BaseException) -> _Answer:
+    return Message(Answer(number, _NOTHING, Refusal(*to_wire(error))))
+
+
+def _send_answers(channel: Channel[Any], answers: SimpleQueue[_Answer | None]) -> None:
     """In a thread of its own: a slow client must not hold up the log, which reports to here."""
     while (answer := answers.get()) is not None:
         try:
-            channel.send(answer)
+            channel.send(answer.control, answer.bodies)
         except UsageError as error:
-            refusal = Refusal(*to_wire(UsageError(error.what, do="ask for less at once")))
+            refusal = UsageError(error.what, do="ask for less at once")
             # If it is not too large but the conversation is over, nobody waits for it.
             with suppress(HeadraceError):
-                channel.send(Answer(answer.number, _NOTHING, refusal))
+                channel.send(_refused(answer.control.number, refusal).control)
         except HeadraceError as error:
             channel.fail(error)
             return
 
 
-def _batches(frames: Any) -> Generator[Message[Any], None, None]:
-    heads: list[FrameHead] = []
-    bodies: list[Any] = []
+def _batches(frames: Iterable[Frame]) -> Generator[Message[Any], None, None]:
+    batch: list[Frame] = []
     size = 0
     for frame in frames:
-        heads.append(_head(frame))
-        bodies.append(frame.body)
+        batch.append(frame)
         size += len(frame.body) + (frame.hints.nbytes if frame.hints is not None else 0)
-        if size > _FRAMES_BYTES or len(heads) == _FRAMES_MOST:
-            yield Message(Frames(heads), tuple(bodies))
-            heads, bodies, size = [], [], 0
-    if heads:
-        yield Message(Frames(heads), tuple(bodies))
+        if size > _FRAMES_BYTES or len(batch) == _FRAMES_MOST:
+            yield Message(*_packed(batch))
+            batch, size = [], 0
+    if batch:
+        yield Message(*_packed(batch))
 
 
-def _head(frame: Frame) -> FrameHead:
+def _packed(frames: Sequence[Frame]) -> tuple[Frames, tuple[Any, ...]]:
+    """Frames for the wire, and their bodies."""
+    tables: dict[tuple[int, int], int] = {}
+    hints: list[bytes] = []
+    heads: list[FrameHead] = []
+    for frame in frames:
+        table = -1
+        if frame.hints is not None:
+            # ACKs of one transaction are rows of one record, so their hints lie at one address.
+            where = frame.hints.ctypes.data, frame.hints.nbytes
+            if where not in tables:
+                tables[where] = len(hints)
+                hints.append(frame.hints.tobytes())
+            table = tables[where]
+        heads.append(_head(frame, table))
+    return Frames(heads, hints), tuple(frame.body for frame in frames)
+
+
+def _head(frame: Frame, hints: int) -> FrameHead:
     return FrameHead(
         frame.offset,
         frame.end,
@@ -182,5 +210,5 @@ def _head(frame: Frame) -> FrameHead:
         frame.schema,
         frame.flags,
         frame.skip,
-        b"" if frame.hints is None else frame.hints.tobytes(),
+        hints,
     )

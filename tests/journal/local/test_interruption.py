@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ from headrace.journal import records
 from headrace.journal.collection import define
 from headrace.journal.contract import Lease
 from headrace.journal.names import Selector
+from tests.journal.interruption import Interruption
 from tests.journal.local.owning import Owned, in_both
 
 Fault = Callable[[pytest.MonkeyPatch, Owned, BaseException], None]
@@ -136,37 +134,8 @@ def refuse(_: object) -> Any:
     raise WorkspaceError("refused")
 
 
-class Interruption:
-    """Raises KeyboardInterrupt at the n-th line that this thread runs of the files named.
-
-    Not at `with`, which is run again when its block ends, nor at `try`: Python itself looks for no
-    signal there, and an exception would leave locks taken.
-    """
-
-    FILES = (
-        *("journal/local/owner.py", "journal/local/state.py"),
-        *("log/log.py", "log/group.py", "contextlib.py"),
-    )
-
-    def __init__(self, at: int) -> None:
-        self._left = at
-        self.came = False
-
-    def __enter__(self) -> None:
-        sys.settrace(self._trace)
-
-    def __exit__(self, *exception: object) -> None:
-        sys.settrace(None)
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.endswith(self.FILES):
-            return None if event == "call" else self._trace
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        self._left -= event == "line" and not source.lstrip().startswith(("with ", "try:"))
-        if self._left == 0 and not self.came:
-            self.came = True
-            raise KeyboardInterrupt
-        return self._trace
+OWNER = ("journal/local/owner.py",)
+BELOW = ("journal/local/state.py", "log/log.py", "log/group.py", "contextlib.py")
 
 
 def commit(owned: Owned, lease: Lease) -> None:
@@ -183,23 +152,27 @@ def roll_back(owned: Owned, lease: Lease) -> None:
 
 # proves G1, G2
 @pytest.mark.parametrize("decision", [commit, take_over, roll_back])
+@pytest.mark.parametrize(
+    "files", [OWNER, pytest.param(BELOW, marks=pytest.mark.deep)], ids=["owner", "below"]
+)
 def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
-    tmp_path: Path, decision: Callable[[Owned, Lease], None]
+    tmp_path: Path, decision: Callable[[Owned, Lease], None], files: tuple[str, ...]
 ) -> None:
     """Ctrl-C can come between any two lines."""
     ended = went_on = 0
-    lines = lines_of(tmp_path / "whole", decision)
+    lines = lines_of(tmp_path / "whole", decision, files)
     for at in range(1, lines + 1):
         root = tmp_path / f"{at}"
         with Owned(root) as owned:
             owned.add("kept")
             lease, other = owned.journals.open_publisher("job"), owned.journals.open_publisher("")
             owned.write(lease, ["first"], commit=False).result()
-            with pytest.raises(KeyboardInterrupt), Interruption(at):
+            with pytest.raises(KeyboardInterrupt), Interruption(files, at):
                 decision(owned, lease)
             try:
                 owned.write(other, ["after"]).result()
-                after, went_on = ["after"], went_on + 1
+                owned.write(owned.journals.open_publisher("job"), ["next"]).result()
+                after, went_on = ["after", "next"], went_on + 1
             except WorkspaceError:
                 after, ended = [], ended + 1
         with Owned(root) as again:
@@ -209,16 +182,14 @@ def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
                 expected.append(in_both("kept", *transaction, *after))
             assert again.seen() in expected, f"line {at} of {lines}"
     assert ended > 5
-    assert went_on > 1
+    assert ended + went_on == lines
 
 
-def lines_of(root: Path, decision: Callable[[Owned, Lease], None]) -> int:
+def lines_of(root: Path, decision: Callable[[Owned, Lease], None], files: tuple[str, ...]) -> int:
     """How many lines it runs."""
-    most = 1 << 20
     with Owned(root) as owned:
         lease = owned.journals.open_publisher("job")
         owned.write(lease, ["first"], commit=False).result()
-        counting = Interruption(most)
-        with counting:
+        with Interruption(files) as counted:
             decision(owned, lease)
-        return most - counting._left
+        return counted.lines

@@ -141,3 +141,29 @@ def test_closing_a_watch_ends_the_wait_for_it(workspace: hr.Workspace) -> None:
     assert ended == ["the watch is closed; open another"]
     with pytest.raises(UsageError, match="the watch is closed"):
         watch.next(0)
+
+
+def test_a_fetch_gives_the_frames_that_begin_in_its_range(
+    owner: hr.Workspace, workspace: hr.Workspace
+) -> None:
+    mixture(workspace)
+    journals = workspace._connection.journals()
+    for journal in workspace.journals():
+        every = list(owner.frames(journal, committed=False))
+        for frame in every:
+            for through in (frame.offset + 1, frame.end, frame.end + 1, journal.head):
+                found = journals.fetch(journal.id, frame.offset, Offset(min(through, journal.head)))
+                expected = [f for f in every if frame.offset <= f.offset < through]
+                assert list(map(comparable, found.result())) == list(map(comparable, expected))
+        with pytest.raises(AheadOfHeadError):
+            journals.fetch(journal.id, Offset(0), Offset(journal.head + 1)).result()
+    with pytest.raises(NotFoundError):
+        journals.fetch(JournalId(99), Offset(0), Offset(1)).result()
+
+
+def test_journals_are_named_by_their_ids(workspace: hr.Workspace) -> None:
+    workspace.collection("c", "n long", journals=2)
+    first, second = workspace.journals()
+    workspace.delete_journals([second.name])
+    journals = workspace._connection.journals()
+    assert journals.journal_names([second.id, first.id, JournalId(99)]) == ["", "c/0000", ""]

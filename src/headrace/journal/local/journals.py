@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from headrace.clock import Clock
+from headrace.errors import HeadraceError
 from headrace.ids import Holder, JournalId, Offset, Producer, new_producer
 from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write
 from headrace.journal.local.catalog import CatalogChange
@@ -101,6 +102,17 @@ class LocalJournals:
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
     ) -> Iterator[Frame]:
         return self._owner.read(journal, offset, through, committed)
+
+    def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
+        done: Future[list[Frame]] = Future()
+        try:
+            done.set_result(list(self._owner.read(journal, offset, through, False)))
+        except HeadraceError as error:
+            done.set_exception(error)
+        return done
+
+    def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
+        return self._owner.journal_names(journals)
 
     def watch(self, selector: Selector) -> LocalWatch:
         return self._owner.watch(selector)

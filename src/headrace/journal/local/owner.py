@@ -276,6 +276,11 @@ class Owner:
             journal, entry.offset, entry.end, producer, clock, 0, 0, Flags.ACK, b"", hints=hints
         )
 
+    def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
+        with self._view:
+            known = self._index.journals
+            return [known[id].name if id in known else "" for id in journals]
+
     def watch(self, selector: Selector) -> LocalWatch:
         watch = LocalWatch(self._view, selector)
         with self._view:
