@@ -1,0 +1,169 @@
+"""What a task reads: its bindings, resolved against the collections they name. Pure.
+
+A binding is known by its name. Its tag, its number within the task, is assigned once, written to
+the checkpoint that first uses it, and never means another binding.
+
+Bindings of equal (priority, read delay) form a cohort, the unit in which transactions are shown
+whole. Bindings of equal priority share a lane: within a lane documents are ordered by their
+adjusted clock, which is their clock plus the read delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+import pyarrow as pa
+
+from headrace.clock import CLOCK_MAX, COUNTER_BITS, TICKS_PER_SECOND, ZERO, Clock
+from headrace.errors import UsageError
+from headrace.frontier import BindingTag
+from headrace.journal import schema as schemas
+from headrace.journal.collection import Collection
+from headrace.journal.names import JournalName, Selector, parse_journal_name
+
+READ_DELAY_S_MAX = 366 * 86400.0
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of a task, as its author writes it."""
+
+    collection: str
+    name: str = ""
+    """Must stay the same for as long as the task lives; the collection's if not given."""
+    selector: Selector | None = None
+    key: tuple[str, ...] | None = None
+    """The shuffle key: documents of equal keys go to the same member. None: the collection's.
+
+    Without any, documents are spread evenly.
+    """
+    priority: int = 0
+    """Due documents of a higher one come first."""
+    read_delay_s: float = 0.0
+    """A document is read this long after its clock."""
+    not_before: Clock = ZERO
+    not_after: Clock = CLOCK_MAX
+    """Documents with clocks outside of [not_before, not_after] are left out."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A binding as the members of a Session need it."""
+
+    tag: BindingTag
+    name: str
+    collection: str
+    selector: Selector
+    key: tuple[str, ...]
+    schema: bytes
+    """Of the documents that are read, whatever later versions the collection gets."""
+    partition_by: tuple[str, ...]
+    lane: int
+    """0 is read first."""
+    cohort: int
+    delay: int
+    """In clock units."""
+    not_before: Clock
+    not_after: Clock
+
+
+class Sources:
+    """All sources of a task, by what is asked of them."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self.all = tuple(sources)
+        self.by_tag = {source.tag: source for source in self.all}
+        self._by_collection: dict[str, list[Source]] = {}
+        for source in self.all:
+            self._by_collection.setdefault(source.collection, []).append(source)
+
+    @cached_property
+    def lanes(self) -> int:
+        return 1 + max((source.lane for source in self.all), default=0)
+
+    def of_journal(self, name: JournalName | str) -> list[Source]:
+        """The sources that read the journal, which its name alone decides."""
+        parsed = parse_journal_name(name) if isinstance(name, str) else name
+        found = self._by_collection.get(parsed.collection, [])
+        return [source for source in found if source.selector.matches(parsed)]
+
+
+def resolve(
+    bindings: Sequence[Binding],
+    collections: Mapping[str, Collection],
+    known: Mapping[BindingTag, str],
+) -> Sources:
+    """Check bindings against their collections; names that `known` has keep their tags."""
+    names = [binding.name or binding.collection for binding in bindings]
+    if not bindings:
+        raise UsageError("the task has no bindings", do="name at least one collection")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two bindings are named {name!r}", do="give each its own name")
+    tags = {name: tag for tag, name in known.items()}
+    for name in names:
+        tags.setdefault(name, BindingTag(max(tags.values(), default=-1) + 1))
+    lanes = sorted({binding.priority for binding in bindings}, reverse=True)
+    cohorts = list(dict.fromkeys((b.priority, b.read_delay_s) for b in bindings))
+    return Sources(
+        _source(
+            binding,
+            collections,
+            tags[name],
+            name,
+            lanes.index(binding.priority),
+            cohorts.index((binding.priority, binding.read_delay_s)),
+        )
+        for name, binding in zip(names, bindings, strict=True)
+    )
+
+
+def _source(
+    binding: Binding,
+    collections: Mapping[str, Collection],
+    tag: BindingTag,
+    name: str,
+    lane: int,
+    cohort: int,
+) -> Source:
+    if (collection := collections.get(binding.collection)) is None:
+        raise UsageError(
+            f"binding {name!r}: there is no collection {binding.collection!r}",
+            do="create it, or correct the name",
+        )
+    if not 0 <= binding.read_delay_s <= READ_DELAY_S_MAX:
+        raise UsageError(
+            f"binding {name!r}: a read delay of {binding.read_delay_s} s",
+            do=f"choose 0 to {READ_DELAY_S_MAX:.0f}",
+        )
+    if binding.not_before > binding.not_after:
+        raise UsageError(
+            f"binding {name!r}: its clock window ends before it begins", do="swap the two"
+        )
+    key = collection.key if binding.key is None else binding.key
+    if key:
+        schemas.check_key(collection.schema, key)
+    selector = binding.selector or Selector()
+    if selector.collection not in ("", collection.name):
+        raise UsageError(
+            f"binding {name!r}: its selector is for {selector.collection!r}",
+            do=f"select journals of {collection.name!r}",
+        )
+    return Source(
+        tag,
+        name,
+        collection.name,
+        Selector(collection.name, selector.include, selector.exclude),
+        tuple(key),
+        collection.schema.serialize().to_pybytes(),
+        collection.partition_by,
+        lane,
+        cohort,
+        int(binding.read_delay_s * TICKS_PER_SECOND) << COUNTER_BITS,
+        binding.not_before,
+        binding.not_after,
+    )
+
+
+def document_schema(source: Source) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(source.schema))

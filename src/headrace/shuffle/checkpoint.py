@@ -1,0 +1,76 @@
+"""Checkpoints: a frontier, and what its tags stand for.
+
+A delta is a checkpoint too: it holds the places that moved, and the tags it is the first to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headrace.errors import DataError, UsageError
+from headrace.frontier import BindingTag, Frontier, JournalTag, reduce
+from headrace.ids import JournalId
+
+
+class JournalRef(msgspec.Struct, frozen=True, array_like=True):
+    """One incarnation of a journal."""
+
+    id: JournalId
+    name: str
+
+
+class _Tags(msgspec.Struct, array_like=True):
+    journals: dict[int, JournalRef]
+    bindings: dict[int, str]
+    frontier: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    frontier: Frontier = field(default_factory=Frontier.empty)
+    journals: Mapping[JournalTag, JournalRef] = field(default_factory=dict)
+    bindings: Mapping[BindingTag, str] = field(default_factory=dict)
+
+    def merge(self, delta: Checkpoint) -> Checkpoint:
+        """This checkpoint with what the delta adds; what a restart can do without is left out."""
+        return Checkpoint(
+            reduce(self.frontier, delta.frontier).prune(),
+            _union(self.journals, delta.journals, "journal"),
+            _union(self.bindings, delta.bindings, "binding"),
+        )
+
+    def encode(self) -> bytes:
+        """Bytes that are equal for equal checkpoints."""
+        tags = _Tags(
+            dict(sorted(self.journals.items())),
+            dict(sorted(self.bindings.items())),
+            self.frontier.encode(),
+        )
+        return msgspec.msgpack.encode(tags)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Checkpoint:
+        try:
+            tags = msgspec.msgpack.decode(data, type=_Tags)
+        except msgspec.MsgspecError as error:
+            raise DataError(
+                f"a checkpoint is damaged: {error}", do="restore it, or go back to an older one"
+            ) from error
+        return cls(
+            Frontier.decode(tags.frontier),
+            {JournalTag(tag): ref for tag, ref in tags.journals.items()},
+            {BindingTag(tag): name for tag, name in tags.bindings.items()},
+        )
+
+
+def _union(mine: Mapping, theirs: Mapping, what: str) -> Mapping:  # type: ignore[type-arg]
+    for tag in mine.keys() & theirs.keys():
+        if mine[tag] != theirs[tag]:
+            raise UsageError(
+                f"{what} tag {tag} stands for {mine[tag]} and for {theirs[tag]}",
+                do="merge deltas of one task, each into the checkpoint it was made from",
+            )
+    return {**mine, **theirs} if theirs else mine

@@ -1,0 +1,151 @@
+"""What a program holds: a Session over members, its checkpoints, and the documents of each."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Self
+
+import msgspec
+import pyarrow as pa
+
+from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
+from headrace.errors import UsageError
+from headrace.frontier import BindingTag
+from headrace.journal.workspace import Workspace
+from headrace.settings import MIB, ServiceSettings
+from headrace.shuffle import messages
+from headrace.shuffle.binding import Binding, Source, resolve
+from headrace.shuffle.block import block_schema, decode_block
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.messages import Limits, MemberAt
+from headrace.shuffle.routing import Range, check_tiling, split_evenly
+from headrace.shuffle.session.actor import SessionActor
+from headrace.shuffle.session.handler import open_slices
+from headrace.shuffle.session.state import SessionState
+
+HORIZON = 48 * 3600 * TICKS_PER_SECOND << COUNTER_BITS
+LIMITS = Limits(queue_soft_bytes=2048 * MIB, queue_hard_bytes=4096 * MIB, sync=True)
+
+_documents: msgspec.msgpack.Decoder[messages.Documents] = msgspec.msgpack.Decoder(
+    messages.Documents
+)
+
+
+class NextCheckpoint(NamedTuple):
+    """Numbered from 1 within a Session; `delta` is to be merged into the checkpoint before it."""
+
+    number: int
+    delta: Checkpoint
+
+
+class Shuffle:
+    """Reads the bindings of a task through members, from `last_commit` on.
+
+    After a failure, `read_through` is the delta that was handed out and not committed: the first
+    checkpoint is exactly that one. Any failure ends the Shuffle, and every call raises its cause.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        bindings: Sequence[Binding],
+        members: Sequence[str],
+        *,
+        ranges: Sequence[Range] | None = None,
+        last_commit: Checkpoint | None = None,
+        read_through: Checkpoint | None = None,
+        limits: Limits = LIMITS,
+        service: ServiceSettings | None = None,
+        horizon: int = HORIZON,
+    ) -> None:
+        """`members` are the addresses of the members; without ranges, each owns an equal share."""
+        if not members:
+            raise UsageError("a Session without members", do="name at least one")
+        settings = service or ServiceSettings()
+        tiles = list(ranges or split_evenly(len(members)))
+        if len(tiles) != len(members):
+            raise UsageError(
+                f"{len(tiles)} ranges for {len(members)} members", do="give each member one"
+            )
+        check_tiling(tiles)
+        base = last_commit or Checkpoint()
+        known = {**base.bindings, **(read_through.bindings if read_through else {})}
+        collections = {each.name: each for each in workspace.collections()}
+        self._sources = resolve(bindings, collections, known)
+        self.session = secrets.token_hex(16)
+        at = tuple(MemberAt(*each) for each in zip(members, tiles, strict=True))
+        openings = [
+            messages.OpenSlice(
+                self.session,
+                member,
+                at,
+                self._sources.all,
+                workspace.place,
+                "",
+                limits,
+            )
+            for member in range(len(members))
+        ]
+        self._number = 0
+        with ExitStack() as stack:
+            self._clients, slices = open_slices(openings, settings, stack)
+            state = SessionState(self._sources, tiles, base, read_through, horizon)
+            self._actor = SessionActor(state, slices, workspace.watch())
+            stack.callback(self._actor.close)
+            self._running = stack.pop_all()
+
+    @property
+    def members(self) -> int:
+        return len(self._clients)
+
+    def next_checkpoint(
+        self, timeout_s: float | None = None, *, documents_max: int | None = None
+    ) -> NextCheckpoint | None:
+        """The next one; None if nothing became visible in time.
+
+        `documents_max` is soft: at least one report of a Slice is taken, and no more than needed.
+        """
+        answer = self._actor.poll(documents_max)
+        try:
+            delta = answer.result(timeout_s)
+        except FutureTimeoutError:
+            if answer.cancel():
+                return None
+            delta = answer.result()
+        except CancelledError:
+            return None
+        self._number += 1
+        return NextCheckpoint(self._number, delta)
+
+    def read(
+        self, member: int, checkpoint: NextCheckpoint
+    ) -> Iterator[tuple[Source, pa.RecordBatch]]:
+        """The documents that a checkpoint shows on one member, with `_clock` and `_pair`."""
+        request = messages.ReadCheckpoint(
+            self.session, checkpoint.number, checkpoint.delta.encode()
+        )
+        with self._clients[member].stream(messages.READER, request, _documents) as stream:
+            for message in stream:
+                source = self._sources.by_tag[BindingTag(message.control.binding)]
+                yield source, decode_block(message.bodies[0], block_schema(source))
+
+    def release(self, checkpoint: NextCheckpoint) -> None:
+        """It and those before it will not be read again."""
+        for client in self._clients:
+            request = messages.Release(self.session, checkpoint.number)
+            with client.stream(messages.READER, request, _documents) as stream:
+                for _ in stream:
+                    pass
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()

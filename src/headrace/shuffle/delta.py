@@ -1,0 +1,89 @@
+"""ProgressDelta: what a Slice tells its Session after a Flush, in columns. Pure.
+
+`producers` has, beside what a frontier has, `since`: where the first span began that the delta
+is the first to report committed, or -1 if none did. `commits` and `parts` describe transactions of
+which this Slice alone cannot say that they are complete:
+
+    commits  this Slice read the ACK of `group` in `place`; `first` is the clock of its first
+             document there
+    parts    `group` also has an ACK of `producer` at `clock` at `offset` of `journal`, which is
+             named by its id, since it may not have a tag yet
+
+A group is one transaction within one cohort. All Slices name it alike: by the least (producer,
+clock) of its ACKs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.frontier import JOURNAL_ROW
+
+PROGRESS_ROW = np.dtype(
+    [
+        ("place", np.uint64),
+        ("producer", np.uint64),
+        ("last_commit", np.uint64),
+        ("span", np.int64),
+        ("since", np.int64),
+    ]
+)
+COMMIT_ROW = np.dtype(
+    [
+        ("cohort", np.uint32),
+        ("group_producer", np.uint64),
+        ("group_clock", np.uint64),
+        ("place", np.uint64),
+        ("producer", np.uint64),
+        ("clock", np.uint64),
+        ("first", np.uint64),
+    ]
+)
+PART_ROW = np.dtype(
+    [
+        ("cohort", np.uint32),
+        ("group_producer", np.uint64),
+        ("group_clock", np.uint64),
+        ("journal", np.uint64),
+        ("binding", np.uint32),
+        ("producer", np.uint64),
+        ("clock", np.uint64),
+        ("offset", np.int64),
+    ]
+)
+
+Rows = NDArray[np.void]
+
+
+def _no_rows(dtype: np.dtype[np.void]) -> Rows:
+    return np.zeros(0, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    journals: Rows = field(default_factory=lambda: _no_rows(JOURNAL_ROW))
+    producers: Rows = field(default_factory=lambda: _no_rows(PROGRESS_ROW))
+    commits: Rows = field(default_factory=lambda: _no_rows(COMMIT_ROW))
+    parts: Rows = field(default_factory=lambda: _no_rows(PART_ROW))
+    documents: int = 0
+    """How many became committed, whether or not their transactions are complete."""
+
+    def bodies(self) -> list[bytes]:
+        """For the wire, in the order that `from_bodies` takes them."""
+        return [
+            rows.tobytes() for rows in (self.journals, self.producers, self.commits, self.parts)
+        ]
+
+    @classmethod
+    def from_bodies(cls, bodies: list[memoryview], documents: int) -> Delta:
+        dtypes = (JOURNAL_ROW, PROGRESS_ROW, COMMIT_ROW, PART_ROW)
+        try:
+            tables = [np.frombuffer(b, d) for b, d in zip(bodies, dtypes, strict=True)]
+        except ValueError as error:
+            raise msgspec.ValidationError(f"a progress delta has {error}") from error
+        journals, producers, commits, parts = tables
+        return cls(journals, producers, commits, parts, documents)

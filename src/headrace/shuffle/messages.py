@@ -1,0 +1,167 @@
+"""What the members of a Session say to each other. Bulk travels beside these, as bodies.
+
+Session ──► Slice   OpenSlice, Tags, StartRead, StopRead, Heads, Starving
+Slice   ──► Session Opened, ProgressDelta
+Slice   ──► Queue   OpenQueue, Append, Acks, Bounds, Flush, Starving
+Queue   ──► Slice   Opened, Grant, Flushed
+reader  ──► member  ReadCheckpoint, Release, and Documents back
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.frontier import BindingTag
+from headrace.ids import Offset
+from headrace.shuffle.binding import Source
+from headrace.shuffle.block import BlockHead
+from headrace.shuffle.queue.state import Ended
+from headrace.shuffle.routing import Range
+from headrace.shuffle.slice.read import Start
+
+SLICE = "shuffle-slice"
+QUEUE = "shuffle-queue"
+READER = "shuffle-reader"
+
+
+class MemberAt(msgspec.Struct, frozen=True, array_like=True):
+    """Where a member is, and what it owns."""
+
+    address: str
+    range: Range
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Session may use of each member."""
+
+    queue_soft_bytes: int
+    queue_hard_bytes: int
+    sync: bool
+
+
+class OpenSlice(msgspec.Struct, frozen=True, tag="open-slice"):
+    session: str
+    """Random: whatever is said belongs to one Session and no other."""
+    member: int
+    members: tuple[MemberAt, ...]
+    sources: tuple[Source, ...]
+    workspace: str
+    """What the member opens to read journals."""
+    token: str
+    limits: Limits
+
+
+class Tags(msgspec.Struct, frozen=True, tag="tags"):
+    """Journals by id, each with the bindings that read it."""
+
+    journals: list[tuple[int, tuple[int, ...]]]
+
+
+class StartRead(msgspec.Struct, frozen=True, tag="start-read"):
+    reads: list[Start]
+
+
+class StopRead(msgspec.Struct, frozen=True, tag="stop-read"):
+    places: list[int]
+
+
+class Heads(msgspec.Struct, frozen=True, tag="heads"):
+    """How far journals reach, by place."""
+
+    heads: list[tuple[int, Offset]]
+
+
+class Starving(msgspec.Struct, frozen=True, tag="starving"):
+    """Whether the consumer has nothing visible left."""
+
+    starving: bool
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    session: str
+
+
+class ProgressDelta(msgspec.Struct, frozen=True, tag="progress-delta"):
+    """The tables of a `Delta` are its bodies."""
+
+    documents: int
+
+
+class OpenQueue(msgspec.Struct, frozen=True, array_like=True, tag="open-queue"):
+    session: str
+    member: int
+    """Whose Queue it is; the called one must agree."""
+    slice: int
+    slices: int
+    sources: tuple[Source, ...]
+    limits: Limits
+
+
+class Append(msgspec.Struct, frozen=True, array_like=True, tag="append"):
+    """A block; its documents are the body."""
+
+    head: BlockHead
+
+
+class Acks(msgspec.Struct, frozen=True, array_like=True, tag="acks"):
+    lane: int
+    ends: tuple[Ended, ...]
+
+
+class Bounds(msgspec.Struct, frozen=True, array_like=True, tag="bounds"):
+    """By lane."""
+
+    bounds: tuple[int, ...]
+
+
+class Flush(msgspec.Struct, frozen=True, array_like=True, tag="flush"):
+    number: int
+
+
+class Hunger(msgspec.Struct, frozen=True, array_like=True, tag="hunger"):
+    """`Starving`, passed on."""
+
+    starving: bool
+
+
+class QueueOpened(msgspec.Struct, frozen=True, array_like=True, tag="queue-opened"):
+    session: str
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
+    lane: int
+    bytes: int
+
+
+class Flushed(msgspec.Struct, frozen=True, array_like=True, tag="flushed"):
+    number: int
+
+
+class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
+    """The documents that a checkpoint shows; the same one may be asked for again until the next."""
+
+    session: str
+    number: int
+    checkpoint: bytes
+    """The delta, encoded."""
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Checkpoints up to this number will not be read again."""
+
+    session: str
+    number: int
+
+
+class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
+    """Documents of one binding, with our columns; the record batch is the body."""
+
+    binding: BindingTag
+    rows: int
+
+
+ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving
+FromSlice = Opened | ProgressDelta
+ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Hunger
+FromQueue = QueueOpened | Grant | Flushed
+ToReader = ReadCheckpoint | Release

@@ -1,0 +1,208 @@
+"""Runs one Queue: one thread decides, the log's thread writes, readers read what is durable."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, ProtocolError, StorageError, UsageError
+from headrace.frontier import BindingTag
+from headrace.settings import LogSettings
+from headrace.shuffle import messages
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.block import block_schema, decode_block
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.queue import state
+from headrace.shuffle.queue.state import QueueState
+from headrace.shuffle.queue.store import QueueStore
+from headrace.shuffle.reader import QueueReader, Shown, batches
+from headrace.transport import Channel
+
+
+class _Said(NamedTuple):
+    slice: int
+    control: Any
+    bodies: tuple[Any, ...]
+
+
+class _Synced(NamedTuple):
+    number: int
+    error: HeadraceError | None
+
+
+class _Released(NamedTuple):
+    total_bytes: int
+
+
+class _Failed(NamedTuple):
+    error: HeadraceError
+
+
+class QueueActor:
+    """One member's Queue in one Session."""
+
+    def __init__(
+        self, session: str, root: Path, opening: messages.OpenQueue, settings: LogSettings
+    ) -> None:
+        self.session = session
+        self.slices = opening.slices
+        self._sources = Sources(opening.sources)
+        self._schemas = {source.tag: block_schema(source) for source in self._sources.all}
+        self._state = QueueState(
+            opening.slices,
+            self._sources.lanes,
+            opening.limits.queue_soft_bytes,
+            opening.limits.queue_hard_bytes,
+        )
+        self._store = QueueStore(root, settings)
+        self._channels: dict[int, Channel[Any]] = {}
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._error: HeadraceError | None = None
+        self._reading = threading.Lock()
+        self._reader = QueueReader()
+        self._scanned = 0
+        self._read_bytes = 0
+        self._sizes: deque[tuple[int, int]] = deque()
+        """Where each entry ends, with the bytes of all blocks up to there."""
+        self._shown: dict[int, list[Shown]] = {}
+        self._thread = threading.Thread(target=self._run, name="headrace-queue", daemon=True)
+        self._thread.start()
+
+    # -- Slices ----------------------------------------------------------------------------
+
+    def serve(self, slice: int, channel: Channel[Any]) -> None:
+        """Take in what one Slice says, until it leaves."""
+        if slice in self._channels:
+            raise ProtocolError(f"Slice {slice} opened this Queue twice", do="this is a bug")
+        self._channels[slice] = channel
+        channel.send(messages.QueueOpened(self.session))
+        try:
+            while (message := channel.receive()) is not None:
+                self._inbox.put(_Said(slice, message.control, message.bodies))
+        except HeadraceError as error:
+            self.fail(error)
+            raise
+        finally:
+            if self._error:
+                channel.fail(self._error)
+
+    def fail(self, error: HeadraceError) -> None:
+        """End the Queue: every Slice is told why."""
+        self._inbox.put(_Failed(error))
+
+    def close(self) -> None:
+        self._inbox.put(None)
+        self._thread.join()
+        with self._reading:
+            self._store.close()
+
+    def _run(self) -> None:
+        try:
+            while (said := self._inbox.get()) is not None:
+                for effect in self._take(said):
+                    self._carry_out(effect)
+        except HeadraceError as error:
+            self._give_up(error)
+        except Exception as error:  # noqa: BLE001  told to everybody, as any failure is
+            self._give_up(HeadraceError(f"the Queue failed: {error!r}", do="this is a bug"))
+
+    def _take(self, said: Any) -> list[state.Effect]:
+        match said:
+            case _Said(slice, messages.Append(head), (body,)):
+                return self._state.append(slice, head, memoryview(body))
+            case _Said(slice, messages.Acks(lane, ends)):
+                return self._state.end(slice, lane, ends)
+            case _Said(slice, messages.Bounds(bounds)):
+                return self._state.bound(slice, bounds)
+            case _Said(slice, messages.Flush(number)):
+                return self._state.flush(slice, number)
+            case _Said(_, messages.Hunger(starving)):
+                return self._state.starve(starving)
+            case _Synced(number, error):
+                if error:
+                    raise error
+                return self._state.synced(number)
+            case _Released(total_bytes):
+                return self._state.released(total_bytes)
+            case _Failed(error):
+                raise error
+        raise ProtocolError(f"a Queue was told {said!r}", do="this is a bug")
+
+    def _carry_out(self, effect: state.Effect) -> None:
+        match effect:
+            case state.WriteBlock(_, head, body):
+                self._store.write_block(head, body)
+            case state.WriteEnds(ends):
+                self._store.write_ends(ends)
+            case state.Sync(number):
+                self._store.sync(lambda error: self._inbox.put(_Synced(number, error)))
+            case state.Grant(slice, lane, size):
+                self._channels[slice].send(messages.Grant(lane, size))
+            case state.Flushed(slice, number):
+                self._channels[slice].send(messages.Flushed(number))
+
+    def _give_up(self, error: HeadraceError) -> None:
+        self._error = error
+        for channel in list(self._channels.values()):
+            channel.fail(error)
+
+    # -- readers ---------------------------------------------------------------------------
+
+    def read(
+        self, number: int, checkpoint: Checkpoint
+    ) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
+        """The documents of a checkpoint, with our columns."""
+        return batches(self._plan(number, checkpoint), self._decode)
+
+    def release(self, number: int) -> None:
+        """Checkpoints up to `number` are not read again: give up what only they need."""
+        with self._reading:
+            for read in [n for n in self._shown if n <= number]:
+                del self._shown[read]
+            needed = [shown.position for some in self._shown.values() for shown in some]
+            oldest = self._reader.oldest_open()
+            keep_from = min([self._scanned, *needed, *([] if oldest is None else [oldest])])
+            self._store.release_before(keep_from)
+            while self._sizes and self._sizes[0][0] <= keep_from:
+                self._read_bytes = self._sizes.popleft()[1]
+        self._inbox.put(_Released(self._read_bytes))
+
+    def status(self) -> dict[str, Any]:
+        return {"bytes": self._state.held_bytes, "waits": self._state.reason()}
+
+    def _plan(self, number: int, checkpoint: Checkpoint) -> list[Shown]:
+        with self._reading:
+            if number in self._shown:
+                return self._shown[number]
+            if self._shown and number != max(self._shown) + 1:
+                raise UsageError(
+                    f"checkpoint {number} is read after {max(self._shown)}",
+                    do="read checkpoints one after the other",
+                )
+            end = self._store.synced_end
+            entries = []
+            total = self._sizes[-1][1] if self._sizes else self._read_bytes
+            for size, entry in self._store.entries(self._scanned):
+                if entry.position >= end:
+                    break
+                entries.append(entry)
+                total += size
+                self._sizes.append((entry.position, total))
+            self._scanned = end
+            shown = self._shown[number] = self._reader.advance(entries, checkpoint.frontier)
+            return shown
+
+    def _decode(self, position: int, binding: BindingTag) -> pa.RecordBatch:
+        try:
+            return decode_block(self._store.body(position), self._schemas[binding])
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(
+                f"a block of the Queue cannot be read at {position}: {error}",
+                do="the Session must be opened again",
+            ) from error

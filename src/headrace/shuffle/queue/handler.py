@@ -1,0 +1,101 @@
+"""How a Queue opens: the Slices of a Session meet in one Queue, made for the first of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.errors import NotFoundError, ProtocolError
+from headrace.settings import LogSettings
+from headrace.shuffle import messages
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.queue.actor import QueueActor
+from headrace.transport import Channel, Message
+
+
+class Queues:
+    """The Queues of one member, by Session."""
+
+    def __init__(self, root: Path, settings: LogSettings) -> None:
+        self._root = root
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._queues: dict[str, QueueActor] = {}
+        self._ended: set[str] = set()
+
+    def open(self, opening: messages.OpenQueue) -> QueueActor:
+        with self._lock:
+            if opening.session in self._ended:
+                raise NotFoundError("that Session has ended", do="open another")
+            if (found := self._queues.get(opening.session)) is None:
+                root = self._root / opening.session
+                found = QueueActor(opening.session, root, opening, self._settings)
+                self._queues[opening.session] = found
+            return found
+
+    def of(self, session: str) -> QueueActor:
+        with self._lock:
+            if (found := self._queues.get(session)) is None:
+                raise NotFoundError("that Session has no Queue here", do="open the Session again")
+            return found
+
+    def end(self, session: str) -> None:
+        """Discard a Session's Queue."""
+        with self._lock:
+            self._ended.add(session)
+            found = self._queues.pop(session, None)
+        if found:
+            found.close()
+
+    def close(self) -> None:
+        for session in list(self._queues):
+            self.end(session)
+
+
+class QueueService:
+    requests: msgspec.msgpack.Decoder[messages.ToQueue] = msgspec.msgpack.Decoder(messages.ToQueue)
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Any:
+        raise ProtocolError("a Queue is not a stream", do="converse")
+
+    def converse(self, channel: Channel[Any]) -> None:
+        first = channel.receive()
+        if first is None:
+            return
+        opening = first.control
+        if not isinstance(opening, messages.OpenQueue):
+            raise ProtocolError(
+                f"a Queue was told {type(opening).__name__} before it was opened",
+                do="this is a bug",
+            )
+        self._queues.open(opening).serve(opening.slice, channel)
+
+
+class ReaderService:
+    """Serves the documents of checkpoints."""
+
+    requests: msgspec.msgpack.Decoder[messages.ToReader] = msgspec.msgpack.Decoder(
+        messages.ToReader
+    )
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def converse(self, channel: Channel[Any]) -> None:
+        raise ProtocolError("a reader is a stream", do="ask for a checkpoint")
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
+        queue = self._queues.of(request.session)
+        if isinstance(request, messages.Release):
+            queue.release(request.number)
+            return
+        checkpoint = Checkpoint.decode(request.checkpoint)
+        for binding, batch in queue.read(request.number, checkpoint):
+            yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))

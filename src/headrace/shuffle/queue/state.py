@@ -1,0 +1,252 @@
+"""A member's Queue: what to write next, when to acknowledge, when to let Slices send more.
+
+Every Slice sends blocks, and announces for each lane a bound: it has nothing due below it. A
+bound is never below anything the Slice has sent; without due documents it is infinite. Of the
+blocks that wait, the one of the least (lane, low) is written, once no other Slice can still have
+something before it. So writing follows lanes and clocks across Slices, and no two Slices wait for
+each other: within a lane, if S waits for T's bound, what T sent lies below that bound and does not
+wait for S; and a lane never waits for the lanes after it, since each has its own order and credit.
+
+A Slice may have so many bytes of blocks of a lane here that are not written, and gets them back as
+they are written. Control messages need no credit. At the soft limit of the disk nothing is given
+back, unless the consumer starves, since an ACK may be just ahead; at the hard limit it fails.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.errors import StorageError
+from headrace.frontier import TAG_BITS, TAG_MAX
+from headrace.ids import Producer, format_producer
+from headrace.shuffle.block import BlockHead
+
+INFINITE = (1 << 64) - 1
+"""Above every adjusted clock."""
+
+
+class Ended(NamedTuple):
+    """An ACK: the producer's span in a place was committed, or rolled back.
+
+    Of a rollback, `first` and `last` are the clocks that are retracted.
+    """
+
+    place: int
+    producer: int
+    first: int
+    last: int
+    committed: bool
+    last_commit: int
+    """Of the producer in that place, after it."""
+
+
+class WriteBlock(NamedTuple):
+    slice: int
+    head: BlockHead
+    body: object
+
+
+class WriteEnds(NamedTuple):
+    """Rollbacks: what they retract is never shown. (Commits are shown by checkpoints.)"""
+
+    ends: tuple[Ended, ...]
+
+
+class Sync(NamedTuple):
+    """Tell `synced` with this number once all that was written before is durable."""
+
+    number: int
+
+
+class Grant(NamedTuple):
+    slice: int
+    lane: int
+    bytes: int
+
+
+class Flushed(NamedTuple):
+    slice: int
+    number: int
+
+
+Effect = WriteBlock | WriteEnds | Sync | Grant | Flushed
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    slice: int
+    bounds: list[int]
+    lanes: list[deque[tuple[int, WriteBlock | WriteEnds]]]
+    """What waits, with the number of its arrival."""
+    owed_bytes: list[int]
+    """By lane: credit of blocks that were written, not yet given back."""
+    flushes: deque[tuple[int, int]] = field(default_factory=deque)
+    """Flushes, with the number of their arrival."""
+    arrivals: int = 0
+
+    def put(self, lane: int, item: WriteBlock | WriteEnds) -> None:
+        self.arrivals += 1
+        self.lanes[lane].append((self.arrivals, item))
+
+    def oldest_waiting(self) -> int:
+        return min((lane[0][0] for lane in self.lanes if lane), default=self.arrivals + 1)
+
+
+class QueueState:
+    def __init__(self, slices: int, lanes: int, soft_bytes: int, hard_bytes: int) -> None:
+        self._streams = [
+            _Stream(slice, [0] * lanes, [deque() for _ in range(lanes)], [0] * lanes)
+            for slice in range(slices)
+        ]
+        self._lanes = lanes
+        self._soft_bytes = soft_bytes
+        self._hard_bytes = hard_bytes
+        self._syncs = 0
+        self._flushes: dict[int, list[Flushed]] = {}
+        self._starving = False
+        self._pinned: dict[tuple[int, int], int] = {}
+        self.written_bytes = 0
+        self.released_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is on disk and not released."""
+        return self.written_bytes - self.released_bytes
+
+    def append(self, slice: int, head: BlockHead, body: object) -> list[Effect]:
+        self._streams[slice].put(head.lane, WriteBlock(slice, head, body))
+        return self._advance()
+
+    def end(self, slice: int, lane: int, ends: Sequence[Ended]) -> list[Effect]:
+        self._streams[slice].put(lane, WriteEnds(tuple(ends)))
+        return self._advance()
+
+    def bound(self, slice: int, bounds: Sequence[int]) -> list[Effect]:
+        self._streams[slice].bounds = list(bounds)
+        return self._advance()
+
+    def flush(self, slice: int, number: int) -> list[Effect]:
+        stream = self._streams[slice]
+        stream.arrivals += 1
+        stream.flushes.append((stream.arrivals, number))
+        return self._advance()
+
+    def synced(self, number: int) -> list[Effect]:
+        return list(self._flushes.pop(number))
+
+    def released(self, total_bytes: int) -> list[Effect]:
+        """`total_bytes` of everything ever written here need not be kept."""
+        self.released_bytes = max(self.released_bytes, total_bytes)
+        return self._grants()
+
+    def starve(self, starving: bool) -> list[Effect]:
+        """Whether the consumer has nothing visible left to consume."""
+        self._starving = starving
+        return self._grants()
+
+    def reason(self) -> str:
+        """Why Slices are being held back, or nothing."""
+        if self.held_bytes < self._soft_bytes:
+            return ""
+        return f"queue over {_size(self._soft_bytes)}{self._pinning()}"
+
+    # -- deciding --------------------------------------------------------------------------
+
+    def _advance(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while (found := self._next()) is not None:
+            _, item = found.popleft()
+            if isinstance(item, WriteBlock):
+                effects.append(item)
+                self._wrote(item)
+            else:
+                effects += self._ended(item)
+        for stream in self._streams:
+            oldest = stream.oldest_waiting()
+            while stream.flushes and stream.flushes[0][0] < oldest:
+                _, number = stream.flushes.popleft()
+                self._flushes.setdefault(self._syncs, []).append(Flushed(stream.slice, number))
+        if self._syncs in self._flushes:
+            effects.append(Sync(self._syncs))
+            self._syncs += 1
+        return effects + self._grants()
+
+    def _next(self) -> deque[tuple[int, WriteBlock | WriteEnds]] | None:
+        """Where the item stands that may be written now."""
+        for lane in range(self._lanes):
+            best: tuple[int, _Stream] | None = None
+            for stream in self._streams:
+                if not (waiting := stream.lanes[lane]):
+                    continue
+                _, item = waiting[0]
+                if isinstance(item, WriteEnds):
+                    return waiting
+                if best is None or item.head.low < best[0]:
+                    best = item.head.low, stream
+            if best and not any(
+                stream is not best[1] and _may_precede(stream, lane, best[0])
+                for stream in self._streams
+            ):
+                return best[1].lanes[lane]
+        return None
+
+    def _ended(self, item: WriteEnds) -> list[Effect]:
+        for each in item.ends:
+            self._pinned.pop((each.place, each.producer), None)
+        retracted = tuple(each for each in item.ends if not each.committed)
+        return [WriteEnds(retracted)] if retracted else []
+
+    def _wrote(self, block: WriteBlock) -> None:
+        size = block_bytes(block.head, block.body)
+        self._streams[block.slice].owed_bytes[block.head.lane] += size
+        self.written_bytes += size
+        pairs = block.head.pair_rows()
+        for place, producer, _, _, rows in pairs.tolist():
+            key = place, producer
+            self._pinned[key] = self._pinned.get(key, 0) + size * rows // block.head.rows
+        if self.held_bytes > self._hard_bytes:
+            raise StorageError(
+                f"queue over its limit of {_size(self._hard_bytes)}{self._pinning()}",
+                do="a retry will not help: raise the limit, or make the transaction smaller",
+            )
+
+    def _grants(self) -> list[Effect]:
+        if self.held_bytes >= self._soft_bytes and not self._starving:
+            return []
+        effects: list[Effect] = []
+        for stream in self._streams:
+            for lane, size in enumerate(stream.owed_bytes):
+                if size:
+                    effects.append(Grant(stream.slice, lane, size))
+                    stream.owed_bytes[lane] = 0
+        return effects
+
+    def _pinning(self) -> str:
+        """Who has most of it in an open transaction."""
+        if not self._pinned:
+            return ""
+        (place, producer), size = max(self._pinned.items(), key=lambda item: item[1])
+        return (
+            f", {_size(size)} pinned by producer {format_producer(Producer(producer))}"
+            f" in journal {place >> TAG_BITS}, binding {place & TAG_MAX}"
+        )
+
+
+def block_bytes(head: BlockHead, body: object) -> int:
+    """What a block counts for."""
+    return len(head.pairs) + memoryview(body).nbytes  # type: ignore[arg-type]
+
+
+def _may_precede(stream: _Stream, lane: int, low: int) -> bool:
+    """Whether the Slice may still send something before it, in this lane or an earlier one."""
+    if any(bound < INFINITE for bound in stream.bounds[:lane]):
+        return True
+    # What waits here of the lane is not before it, and nor is what will follow that.
+    return not stream.lanes[lane] and stream.bounds[lane] < low
+
+
+def _size(bytes: int) -> str:
+    return f"{bytes / (1 << 30):.1f} GiB" if bytes >= 1 << 30 else f"{bytes / (1 << 20):.1f} MiB"

@@ -1,0 +1,186 @@
+"""Reads a member's Queue: the documents that became visible between two checkpoints. Pure.
+
+A document is visible once its clock is at or below its producer's last commit in its place, unless
+a rollback retracted it. Slices send nothing that was committed before the Session's first
+checkpoint, so of the state before that nothing is needed.
+
+For each checkpoint the reader passes over the entries that came since the one before, and over
+those it left open. It keeps the positions of entries that are not yet shown completely, and the
+retractions that concern them: memory grows with open transactions, not with documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.frontier import BindingTag, Frontier
+from headrace.shuffle.block import BlockHead
+from headrace.shuffle.queue.state import Ended
+
+Key = tuple[int, int]
+"""A place and a producer."""
+
+
+class BlockEntry(NamedTuple):
+    """A block on disk."""
+
+    position: int
+    head: BlockHead
+
+
+class EndsEntry(NamedTuple):
+    position: int
+    ends: tuple[Ended, ...]
+
+
+Entry = BlockEntry | EndsEntry
+
+
+class Shown(NamedTuple):
+    """What a block shows at one checkpoint: rows of each pair with clocks in (above, upto].
+
+    `whole` if that is every row.
+    """
+
+    position: int
+    head: BlockHead
+    whole: bool
+    above: NDArray[np.uint64]
+    upto: NDArray[np.uint64]
+    retracted: tuple[Ended, ...]
+
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the block that are shown."""
+        if self.whole:
+            return batch
+        clocks = batch.column(batch.num_columns - 2).to_numpy()
+        pairs = batch.column(batch.num_columns - 1).to_numpy()
+        mask = (clocks > self.above[pairs]) & (clocks <= self.upto[pairs])
+        if self.retracted:
+            table = self.head.pair_rows()
+            for end in self.retracted:
+                pair = np.flatnonzero(
+                    (table["place"] == end.place) & (table["producer"] == end.producer)
+                )
+                mask &= ~(np.isin(pairs, pair) & (clocks >= end.first) & (clocks <= end.last))
+        return batch.filter(pa.array(mask))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block that is not yet shown completely."""
+
+    entry: BlockEntry
+    keys: list[Key]
+    upto: NDArray[np.uint64]
+    """For each pair, the greatest clock that was shown."""
+    waiting: set[Key]
+    """Those of which more may be shown."""
+
+
+class QueueReader:
+    def __init__(self) -> None:
+        self._open: dict[int, _Open] = {}
+        self._by_key: dict[Key, set[int]] = {}
+        """The open blocks that each producer has rows in."""
+        self._retracted: dict[Key, list[Ended]] = {}
+
+    def advance(self, entries: Iterable[Entry], checkpoint: Frontier) -> list[Shown]:
+        """What the next checkpoint shows, in the Queue's order.
+
+        `entries` are those that came since the last call; they include at least all that were
+        flushed before the checkpoint was made.
+        """
+        commits: dict[Key, int] = {
+            (place, producer): commit
+            for place, producer, commit, _ in checkpoint.producers.tolist()
+        }
+        touched = {at for key in commits for at in self._by_key.get(key, ())}
+        for entry in entries:
+            if isinstance(entry, BlockEntry):
+                self._add(entry)
+                touched.add(entry.position)
+            else:
+                for end in entry.ends:
+                    key = end.place, end.producer
+                    self._retracted.setdefault(key, []).append(end)
+                    touched |= self._by_key.get(key, set())
+        shown = (self._show(self._open[at], commits) for at in sorted(touched))
+        return [each for each in shown if each is not None]
+
+    def oldest_open(self) -> int | None:
+        """The position of the first block that must be kept for a later checkpoint."""
+        return min(self._open, default=None)
+
+    def _add(self, entry: BlockEntry) -> None:
+        keys: list[Key] = [(place, producer) for place, producer, *_ in _rows(entry.head)]
+        self._open[entry.position] = _Open(entry, keys, np.zeros(len(keys), np.uint64), set(keys))
+        for key in keys:
+            self._by_key.setdefault(key, set()).add(entry.position)
+
+    def _show(self, opened: _Open, commits: Mapping[Key, int]) -> Shown | None:
+        table = opened.entry.head.pair_rows()
+        above = opened.upto
+        upto = np.array(
+            [commits.get(key, 0) if key in opened.waiting else 0 for key in opened.keys], np.uint64
+        )
+        upto = opened.upto = np.maximum(upto, above)
+        retracted = tuple(
+            end
+            for key, first, last in zip(
+                opened.keys, table["first"].tolist(), table["last"].tolist(), strict=True
+            )
+            for end in self._retracted.get(key, ())
+            if end.first <= last and end.last >= first
+        )
+        self._stop_waiting(opened, table, retracted)
+        if not ((upto >= table["first"]) & (upto > above)).any():
+            return None
+        whole = not retracted and (upto >= table["last"]).all() and (above < table["first"]).all()
+        return Shown(*opened.entry, bool(whole), above, upto, retracted)
+
+    def _stop_waiting(
+        self, opened: _Open, table: NDArray[np.void], retracted: Sequence[Ended]
+    ) -> None:
+        """For the pairs of which nothing more can come."""
+        limits = opened.upto.tolist()
+        for at, (place, producer, first, last, _) in enumerate(table.tolist()):
+            key, limit = (place, producer), limits[at]
+            done = limit >= last or any(
+                (end.place, end.producer) == key
+                and end.last >= last
+                and (end.first <= first or end.last_commit <= limit)
+                for end in retracted
+            )
+            if done and key in opened.waiting:
+                opened.waiting.discard(key)
+                blocks = self._by_key[key]
+                blocks.discard(opened.entry.position)
+                if not blocks:
+                    del self._by_key[key]
+                    self._retracted.pop(key, None)
+        if not opened.waiting:
+            self._open.pop(opened.entry.position)
+
+
+def _rows(head: BlockHead) -> list[tuple[int, int, int, int, int]]:
+    rows: list[tuple[int, int, int, int, int]] = head.pair_rows().tolist()
+    return rows
+
+
+Decode = Callable[[int, BindingTag], pa.RecordBatch]
+"""The block at a position."""
+
+
+def batches(shown: Iterable[Shown], decode: Decode) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
+    """The documents themselves, with our columns, block by block."""
+    for each in shown:
+        batch = each.select(decode(each.position, each.head.binding))
+        if batch.num_rows:
+            yield each.head.binding, batch

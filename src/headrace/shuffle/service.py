@@ -1,0 +1,51 @@
+"""A member: one Flight service that hosts Slices and Queues of Sessions."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from headrace.files import make_directory
+from headrace.settings import LogSettings, ServiceSettings
+from headrace.shuffle import messages
+from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
+from headrace.shuffle.slice.handler import SliceService
+from headrace.transport import Server
+
+
+class Member:
+    """Listens from construction on. Its queue files lie in a directory that goes with it."""
+
+    def __init__(
+        self, root: Path, service: ServiceSettings | None = None, log: LogSettings | None = None
+    ) -> None:
+        settings = service or ServiceSettings()
+        make_directory(root)
+        with ExitStack() as stack:
+            directory = Path(tempfile.mkdtemp(prefix="member-", dir=root))
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            queues = Queues(directory, log or LogSettings())
+            stack.callback(queues.close)
+            server = Server(
+                {
+                    messages.SLICE: SliceService(settings, queues.end),
+                    messages.QUEUE: QueueService(queues),
+                    messages.READER: ReaderService(queues),
+                },
+                settings,
+            )
+            stack.callback(server.close)
+            self.address = server.address
+            self._running = stack.pop_all()
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

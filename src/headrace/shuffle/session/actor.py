@@ -1,0 +1,172 @@
+"""Runs one Session: one thread decides; Slices, the watch and the client report to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from headrace.errors import HeadraceError, PeerLostError, ProtocolError, UsageError
+from headrace.journal.contract import Changes, Watch
+from headrace.shuffle import messages
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.delta import Delta
+from headrace.shuffle.session.state import Assignments, SessionState
+from headrace.transport import Channel
+
+_WATCH_S = 60.0
+
+
+class _FromSlice(NamedTuple):
+    member: int
+    control: Any
+    bodies: tuple[Any, ...]
+
+
+class _Poll(NamedTuple):
+    answer: Future[Checkpoint]
+    documents_max: int | None
+
+
+class _Failed(NamedTuple):
+    error: HeadraceError
+
+
+class SessionActor:
+    """Any failure ends it, once and for all: every later poll raises the cause."""
+
+    def __init__(self, state: SessionState, slices: Sequence[Channel[Any]], watch: Watch) -> None:
+        self._state = state
+        self._slices = slices
+        self._watch = watch
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._poll: _Poll | None = None
+        self._starving = False
+        self._closing = False
+        self._error: HeadraceError | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="headrace-session", daemon=True)
+        self._others = [
+            threading.Thread(target=self._listen, args=(at,), name="headrace-session-slice")
+            for at in range(len(slices))
+        ]
+        self._others.append(threading.Thread(target=self._observe, name="headrace-session-watch"))
+        for thread in (self._thread, *self._others):
+            thread.daemon = True
+            thread.start()
+
+    def poll(self, documents_max: int | None) -> Future[Checkpoint]:
+        """The next checkpoint, once there is one; one poll at a time."""
+        answer: Future[Checkpoint] = Future()
+        with self._lock:
+            if self._error is None:
+                self._inbox.put(_Poll(answer, documents_max))
+                return answer
+        answer.set_exception(self._error)
+        return answer
+
+    def close(self) -> None:
+        """Every Slice is told to end; returns when they have heard."""
+        self._closing = True
+        self._inbox.put(None)
+        self._watch.close()
+        self._thread.join()
+
+    # -- what is said ----------------------------------------------------------------------
+
+    def _listen(self, member: int) -> None:
+        error: HeadraceError = PeerLostError(f"member {member} ended its Slice", do="open again")
+        try:
+            while (message := self._slices[member].receive()) is not None:
+                self._inbox.put(_FromSlice(member, message.control, message.bodies))
+        except HeadraceError as raised:
+            error = raised
+        self._inbox.put(_Failed(_of_member(member, error)))
+
+    def _observe(self) -> None:
+        try:
+            while not self._closing:
+                changes = self._watch.next(_WATCH_S)
+                if changes:
+                    self._inbox.put(changes)
+        except HeadraceError as error:
+            self._inbox.put(_Failed(error))
+
+    def _run(self) -> None:
+        error: HeadraceError = UsageError("the Session is closed", do="open another")
+        try:
+            while (said := self._inbox.get()) is not None:
+                self._take(said)
+                self._serve()
+        except HeadraceError as raised:
+            error = raised
+        except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
+            error = HeadraceError(f"the Session failed: {raised!r}", do="this is a bug")
+        self._end(error)
+
+    def _take(self, said: Any) -> None:
+        match said:
+            case _FromSlice(member, messages.ProgressDelta(documents), bodies):
+                tables = [memoryview(body) for body in bodies]
+                self._state.progress(member, Delta.from_bodies(tables, documents))
+            case Changes():
+                self._assign(self._state.journals_changed(said))
+            case _Poll():
+                if self._poll:
+                    raise UsageError("a checkpoint is asked for already", do="wait for it")
+                self._poll = said
+            case _Failed(error):
+                raise error
+            case _:
+                raise ProtocolError(f"a Session was told {said!r}", do="this is a bug")
+
+    def _assign(self, told: Assignments) -> None:
+        for member, channel in enumerate(self._slices):
+            if told.tags:
+                channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
+            if starts := told.start.get(member):
+                channel.send(messages.StartRead(starts))
+            if stops := told.stop.get(member):
+                channel.send(messages.StopRead(stops))
+            if heads := told.heads.get(member):
+                channel.send(messages.Heads(heads))
+
+    def _serve(self) -> None:
+        if self._poll is None:
+            return
+        if self._poll.answer.cancelled():
+            self._poll = None
+            return
+        checkpoint = self._state.next_checkpoint(self._poll.documents_max)
+        if checkpoint is not None:
+            self._poll.answer.set_result(checkpoint)
+            self._poll = None
+        if self._starving != (checkpoint is None):
+            self._starving = checkpoint is None
+            for channel in self._slices:
+                channel.send(messages.Starving(self._starving))
+
+    def _end(self, error: HeadraceError) -> None:
+        with self._lock:
+            self._error = error
+        self._watch.close()
+        for channel in self._slices:
+            if self._closing:
+                channel.leave()
+            else:
+                channel.fail(error)
+        waiting = [self._poll] if self._poll else []
+        while not self._inbox.empty():
+            said = self._inbox.get()
+            if isinstance(said, _Poll):
+                waiting.append(said)
+        for poll in waiting:
+            if poll.answer.set_running_or_notify_cancel():
+                poll.answer.set_exception(error)
+
+
+def _of_member(member: int, error: HeadraceError) -> HeadraceError:
+    """The same error, which says whose it is."""
+    return type(error)(f"member {member}: {error.what}", do=error.do)

@@ -1,0 +1,53 @@
+"""How a Session opens: a Slice on every member, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from headrace.errors import ProtocolError
+from headrace.settings import ServiceSettings
+from headrace.shuffle import messages
+from headrace.transport import Channel, Client
+
+_from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decoder(
+    messages.FromSlice
+)
+
+
+def open_slices(
+    openings: Sequence[messages.OpenSlice], settings: ServiceSettings, stack: ExitStack
+) -> tuple[list[Client], list[Channel[Any]]]:
+    """A conversation with the Slice of every member, each open. The first refusal ends it."""
+    members = openings[0].members
+    clients = [Client(member.address, settings) for member in members]
+    for client in clients:
+        stack.callback(client.close)
+    with ThreadPoolExecutor(len(clients)) as pool:
+        asked = [
+            pool.submit(_open_slice, client, opening)
+            for client, opening in zip(clients, openings, strict=True)
+        ]
+        done, _ = wait(asked, return_when=FIRST_EXCEPTION)
+        for each in done:
+            if error := each.exception():
+                # Those that still wait, perhaps for the one that refused, are freed.
+                for client in clients:
+                    client.close()
+                raise error
+    return clients, [each.result() for each in asked]
+
+
+def _open_slice(client: Client, opening: messages.OpenSlice) -> Channel[Any]:
+    channel = client.converse(messages.SLICE, _from_slice)
+    channel.send(opening)
+    answer = channel.receive()
+    if answer is None or answer.control != messages.Opened(opening.session):
+        raise ProtocolError(
+            f"member {opening.member} answered for another Session", do="open the Session again"
+        )
+    return channel

@@ -1,0 +1,194 @@
+"""Runs one Slice: one thread decides; fetches, Queues and the Session report to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from headrace.clock import Clock, from_unix_ns, to_unix_ns
+from headrace.errors import HeadraceError, NotFoundError, PeerLostError, ProtocolError
+from headrace.ids import JournalId
+from headrace.journal.contract import Frame, Journals
+from headrace.shuffle import messages
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.routing import Range
+from headrace.shuffle.slice import state
+from headrace.shuffle.slice.decoding import Decoder
+from headrace.shuffle.slice.state import Limits, SliceState
+from headrace.transport import Channel
+
+
+class _FromSession(NamedTuple):
+    control: Any
+
+
+class _FromQueue(NamedTuple):
+    member: int
+    control: Any
+
+
+class _Fetched(NamedTuple):
+    fetch: state.Fetch
+    frames: Future[list[Frame]]
+
+
+class _Failed(NamedTuple):
+    error: HeadraceError
+
+
+class SliceActor:
+    def __init__(
+        self,
+        sources: Sources,
+        ranges: Sequence[Range],
+        journals: Journals,
+        session: Channel[Any],
+        queues: Sequence[Channel[Any]],
+        limits: Limits | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._sources = sources
+        self._journals = journals
+        self._session = session
+        self._queues = queues
+        self._now_ns = now_ns
+        decoder = Decoder(sources, journals.collections)
+        self._state = SliceState(sources, ranges, decoder, limits or Limits())
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._listeners = [
+            threading.Thread(
+                target=self._listen, args=(member,), name="headrace-slice-queue", daemon=True
+            )
+            for member in range(len(queues))
+        ]
+
+    def run(self) -> None:
+        """Until the Session leaves. Raises what ends the Slice otherwise."""
+        for listener in self._listeners:
+            listener.start()
+        threading.Thread(target=self._hear, name="headrace-slice-session", daemon=True).start()
+        while True:
+            for said in self._take_in():
+                if said is None:
+                    return
+                self._take(said)
+            self._carry_out(self._state.advance(self._now()))
+
+    # -- what is said ----------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        """What the Session says; its leaving ends the Slice."""
+        try:
+            while (message := self._session.receive()) is not None:
+                self._inbox.put(_FromSession(message.control))
+            self._inbox.put(None)
+        except HeadraceError as error:
+            self._inbox.put(_Failed(error))
+
+    def _listen(self, member: int) -> None:
+        try:
+            while (message := self._queues[member].receive()) is not None:
+                self._inbox.put(_FromQueue(member, message.control))
+            error: HeadraceError = PeerLostError(f"the Queue of member {member} closed", do="retry")
+        except HeadraceError as raised:
+            error = raised
+        self._inbox.put(_Failed(error))
+
+    def _take_in(self) -> list[Any]:
+        """Everything that was said; waits for something, or until there is something to do."""
+        said = []
+        try:
+            said.append(self._inbox.get(timeout=self._patience_s()))
+            while True:
+                said.append(self._inbox.get_nowait())
+        except Empty:
+            return said
+
+    def _patience_s(self) -> float | None:
+        wake_at = self._state.wake_at(self._now())
+        if wake_at is None:
+            return None
+        return max(0.0, (to_unix_ns(Clock(wake_at)) - self._now_ns()) / 1e9)
+
+    def _now(self) -> Clock:
+        return from_unix_ns(self._now_ns())
+
+    def _take(self, said: Any) -> None:
+        match said:
+            case _FromSession(control):
+                self._take_order(control)
+            case _FromQueue(member, messages.Grant(lane, size)):
+                self._state.granted(member, lane, size)
+            case _FromQueue(member, messages.Flushed(number)):
+                self._carry_out(self._state.flushed(member, number))
+            case _Fetched(fetch, frames):
+                self._take_frames(fetch, frames)
+            case _Failed(error):
+                raise error
+            case _:
+                raise ProtocolError(f"a Slice was told {said!r}", do="this is a bug")
+
+    def _take_order(self, order: Any) -> None:
+        match order:
+            case messages.Tags(journals):
+                for id, tags in journals:
+                    self._state.learned(JournalId(id), tags)
+            case messages.StartRead(reads):
+                for start in reads:
+                    self._state.start(start)
+            case messages.StopRead(places):
+                for place in places:
+                    self._state.stop(place)
+            case messages.Heads(heads):
+                for place, head in heads:
+                    self._state.head(place, head)
+            case messages.Starving(starving):
+                for queue in self._queues:
+                    queue.send(messages.Hunger(starving))
+            case _:
+                raise ProtocolError(
+                    f"a Slice was told {type(order).__name__} after its opening",
+                    do="this is a bug",
+                )
+
+    def _take_frames(self, fetch: state.Fetch, fetched: Future[list[Frame]]) -> None:
+        try:
+            frames = fetched.result()
+        except NotFoundError:
+            return  # it was deleted; the Session will say so
+        if unknown := sorted(self._state.unknown_journals(frames)):
+            ids = [JournalId(id) for id in unknown]
+            for id, name in zip(ids, self._journals.journal_names(ids), strict=True):
+                found = self._sources.of_journal(name) if name else []
+                self._state.learned(id, [source.tag for source in found])
+        self._state.fetched(fetch.number, fetch.place, frames, fetch.through)
+
+    # -- what is done ----------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[state.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case state.Fetch():
+                    self._fetch(effect)
+                case state.SendBlock(member, head, body):
+                    self._queues[member].send(messages.Append(head), (body,))
+                case state.SendEnds(member, lane, ends):
+                    self._queues[member].send(messages.Acks(lane, ends))
+                case state.SendBounds(bounds):
+                    self._tell_queues(messages.Bounds(bounds))
+                case state.SendFlush(number):
+                    self._tell_queues(messages.Flush(number))
+                case state.Report(delta):
+                    self._session.send(messages.ProgressDelta(delta.documents), delta.bodies())
+
+    def _fetch(self, fetch: state.Fetch) -> None:
+        frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through)
+        frames.add_done_callback(lambda done: self._inbox.put(_Fetched(fetch, done)))
+
+    def _tell_queues(self, control: object) -> None:
+        for queue in self._queues:
+            queue.send(control)

@@ -1,0 +1,109 @@
+"""How a Slice opens: it reaches every Queue, then tells its Session, then runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from headrace.errors import ProtocolError
+from headrace.journal.connection import Connection
+from headrace.settings import ServiceSettings, Settings
+from headrace.shuffle import messages
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.slice.actor import SliceActor
+from headrace.transport import Channel, Client
+
+_from_queue: msgspec.msgpack.Decoder[messages.FromQueue] = msgspec.msgpack.Decoder(
+    messages.FromQueue
+)
+
+
+class SliceService:
+    """Serves the Sessions that make this process one of their members."""
+
+    requests: msgspec.msgpack.Decoder[messages.ToSlice] = msgspec.msgpack.Decoder(messages.ToSlice)
+
+    def __init__(self, settings: ServiceSettings, ended: Callable[[str], None]) -> None:
+        """`ended` is told the Session's id when its Slice has ended."""
+        self._settings = settings
+        self._ended = ended
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Any:
+        raise ProtocolError("a Slice is not a stream", do="converse")
+
+    def converse(self, channel: Channel[Any]) -> None:
+        first = channel.receive()
+        if first is None:
+            return
+        opening = first.control
+        if not isinstance(opening, messages.OpenSlice):
+            raise ProtocolError(
+                f"a Slice was told {type(opening).__name__} before it was opened",
+                do="this is a bug",
+            )
+        try:
+            with ExitStack() as stack:
+                self._open(opening, channel, stack).run()
+        finally:
+            self._ended(opening.session)
+
+    def _open(
+        self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
+    ) -> SliceActor:
+        service = msgspec.structs.replace(self._settings, token=opening.token)
+        connection = Connection(opening.workspace, Settings(service=service), create=False)
+        stack.callback(connection.close)
+        queues = self._reach(opening, stack)
+        actor = SliceActor(
+            Sources(opening.sources),
+            [member.range for member in opening.members],
+            connection.journals(),
+            session,
+            queues,
+        )
+        session.send(messages.Opened(opening.session))
+        return actor
+
+    def _reach(self, opening: messages.OpenSlice, stack: ExitStack) -> list[Channel[Any]]:
+        """A conversation with every Queue. The first that refuses ends the opening."""
+        pool = stack.enter_context(ThreadPoolExecutor(len(opening.members)))
+        clients = [Client(member.address, self._settings) for member in opening.members]
+        for client in clients:
+            stack.callback(client.close)
+        asked = [
+            pool.submit(_open_queue, client, opening, member)
+            for member, client in enumerate(clients)
+        ]
+        done, _ = wait(asked, return_when=FIRST_EXCEPTION)
+        for each in done:
+            if error := each.exception():
+                # Those that still wait for a Queue are freed.
+                for client in clients:
+                    client.close()
+                raise error
+        return [each.result() for each in asked]
+
+
+def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Channel[Any]:
+    channel = client.converse(messages.QUEUE, _from_queue)
+    channel.send(
+        messages.OpenQueue(
+            opening.session,
+            member,
+            opening.member,
+            len(opening.members),
+            opening.sources,
+            opening.limits,
+        )
+    )
+    answer = channel.receive()
+    if answer is None or answer.control != messages.QueueOpened(opening.session):
+        raise ProtocolError(
+            f"the Queue of member {member} answered for another Session",
+            do="open the Session again",
+        )
+    return channel

@@ -1,0 +1,442 @@
+"""A member's Slice: which journals to read on, what to send to which Queue, what to report.
+
+A read is one journal under one binding. It is
+- pending  while it has no frames here: there are none, or they are being fetched;
+- gated    while its next frame is not due, because of its read delay;
+- queued   while its next frame waits for its turn: lanes in order, then adjusted clocks;
+- active   while its frames are being taken.
+
+Frames are taken in cycles. A cycle takes due frames in order, as many as fit, sequences each, and
+sends what they hold: blocks, then the ACKs that ended spans, then new bounds. After anything that
+commits or rolls back a Flush follows, one at a time; when every Queue has answered it, what was
+taken before it is reported.
+
+While a backlog's next part is being fetched, frames above what was taken of it wait, so that the
+order holds; but only for `patience`, so that a journal that stalls holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock
+from headrace.errors import ProtocolError
+from headrace.ids import JournalId, Offset, format_producer
+from headrace.journal.contract import Frame
+from headrace.journal.sequencer import Flags, Outcome, sequence
+from headrace.shuffle.binding import Source, Sources
+from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
+from headrace.shuffle.delta import Delta
+from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
+from headrace.shuffle.routing import Range, Router
+from headrace.shuffle.slice.progress import Progress
+from headrace.shuffle.slice.read import Phase, Producing, Read, Start, frame_bytes
+
+Decode = Callable[[Frame, Source], pa.RecordBatch]
+"""The documents of a frame under the schema of a source."""
+
+
+class Limits(NamedTuple):
+    """How much a Slice takes on at once."""
+
+    credit_bytes: int = 4 << 20
+    """Sent to one Queue and not yet written there."""
+    fetch_bytes: int = 1 << 20
+    """Asked for at once of one journal."""
+    ahead_bytes: int = 32 << 20
+    """Of one lane: fetched and not yet taken."""
+    block_documents: int = 16_384
+    cycle_documents: int = 65_536
+    cycle_bytes: int = 4 << 20
+    patience: int = TICKS_PER_SECOND << COUNTER_BITS
+    """In clock units."""
+
+
+class Fetch(NamedTuple):
+    """The frames that begin in [offset, through); told to `fetched` with its number."""
+
+    number: int
+    place: int
+    journal: JournalId
+    offset: Offset
+    through: Offset
+
+
+class SendBlock(NamedTuple):
+    member: int
+    head: BlockHead
+    body: object
+
+
+class SendEnds(NamedTuple):
+    member: int
+    lane: int
+    ends: tuple[Ended, ...]
+
+
+class SendBounds(NamedTuple):
+    """To every Queue."""
+
+    bounds: tuple[int, ...]
+
+
+class SendFlush(NamedTuple):
+    """To every Queue."""
+
+    number: int
+
+
+class Report(NamedTuple):
+    delta: Delta
+
+
+Effect = Fetch | SendBlock | SendEnds | SendBounds | SendFlush | Report
+
+
+class SliceState:
+    def __init__(
+        self, sources: Sources, ranges: Sequence[Range], decode: Decode, limits: Limits
+    ) -> None:
+        router = Router(ranges)
+        self._sources = sources
+        self._limits = limits
+        self._decode = decode
+        self._makers = {source.tag: BlockMaker(source, router) for source in sources.all}
+        self.reads: dict[int, Read] = {}
+        self._wanting: dict[int, Read] = {}
+        self._queued: list[list[tuple[int, int, Read]]] = [[] for _ in range(sources.lanes)]
+        self._gated: list[tuple[int, int, Read]] = []
+        self._fetching: dict[int, Read] = {}
+        self._fetches_made = 0
+        self._ahead_bytes = [0] * sources.lanes
+        self._members = len(ranges)
+        self._outstanding = [[0] * len(ranges) for _ in range(sources.lanes)]
+        self._sent_low = [0] * sources.lanes
+        self._announced: tuple[int, ...] = ()
+        self._progress = Progress(sources)
+        self._flushes = 0
+        self._unanswered: set[int] = set()
+        self._flushing: Delta | None = None
+
+    # -- what happens ----------------------------------------------------------------------
+
+    def start(self, start: Start) -> None:
+        read = Read(start, self._sources.by_tag[start.binding])  # type: ignore[index]
+        self.reads[start.place] = read
+        self._progress.started(read.place, read.journal)
+        self._want(read)
+
+    def stop(self, place: int) -> None:
+        if read := self.reads.pop(place, None):
+            read.stopped = True
+            self._drop_frames(read)
+            self._progress.stopped(place)
+
+    def head(self, place: int, head: Offset) -> None:
+        """The journal has grown."""
+        if (read := self.reads.get(place)) and head > read.head:
+            read.head = head
+            self._want(read)
+
+    def fetched(self, number: int, place: int, frames: Sequence[Frame], through: Offset) -> None:
+        """What a Fetch asked for; there may be nothing in it."""
+        read = self.reads.get(place)
+        if read is None or read.fetch != number:
+            return  # it is not wanted any more
+        self._end_fetch(read)
+        read.offset = max([through, *(frame.end for frame in frames[-1:])])
+        read.behind = read.offset < read.head
+        size = sum(frame_bytes(frame) for frame in frames)
+        read.frames.extend(frames)
+        read.frames_bytes += size
+        self._ahead_bytes[read.source.lane] += size
+        if read.phase is Phase.PENDING and read.frames:
+            self._queue(read)
+        self._want(read)
+
+    def granted(self, member: int, lane: int, size: int) -> None:
+        self._outstanding[lane][member] -= size
+
+    def flushed(self, member: int, number: int) -> list[Effect]:
+        if number != self._flushes or member not in self._unanswered:
+            raise ProtocolError(
+                f"member {member} answered Flush {number}, not asked for", do="this is a bug"
+            )
+        self._unanswered.discard(member)
+        if self._unanswered or self._flushing is None:
+            return []
+        report = Report(self._flushing)
+        self._flushing = None
+        return [report, *self._flush()]
+
+    def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
+        """Hinted journals of which it must be `learned` what reads them, before `fetched`."""
+        return self._progress.unknown_journals(frames)
+
+    def learned(self, journal: JournalId, tags: Iterable[int]) -> None:
+        """These bindings read the journal; none if it is no source of the task."""
+        self._progress.learned(journal, tags)
+
+    def advance(self, now: Clock) -> list[Effect]:
+        """Do what can be done. Call it after anything happened, and at `wake_at`."""
+        effects: list[Effect] = []
+        self._open_gates(now)
+        while (cycle := self._cycle(now)) is not None:
+            effects += cycle
+        effects += self._bounds(now)
+        effects += self._flush()
+        effects += self._fetches(now)
+        return effects
+
+    def wake_at(self, now: Clock) -> int | None:
+        """When `advance` has something to do though nothing happens."""
+        times = [due for due, _, _ in self._gated[:1]]
+        times += [
+            until for read in self._fetching.values() if (until := self._patient_until(read)) > now
+        ]
+        return min(times, default=None)
+
+    # -- fetching --------------------------------------------------------------------------
+
+    def _want(self, read: Read) -> None:
+        if (
+            read.offset < read.head
+            and not read.fetch
+            and read.phase is not Phase.GATED
+            and read.frames_bytes < self._limits.fetch_bytes
+            and not read.stopped
+        ):
+            self._wanting[read.place] = read
+
+    def _fetches(self, now: Clock) -> list[Effect]:
+        effects: list[Effect] = []
+        wanting, self._wanting = self._wanting, {}
+        for place, read in wanting.items():
+            if read.stopped or read.fetch or read.phase is Phase.GATED:
+                continue
+            if read.frames and self._ahead_bytes[read.source.lane] > self._limits.ahead_bytes:
+                self._wanting[place] = read
+                continue
+            self._fetches_made += 1
+            read.fetch, read.fetching_since = self._fetches_made, now
+            self._fetching[place] = read
+            through = Offset(min(read.head, read.offset + self._limits.fetch_bytes))
+            effects.append(Fetch(read.fetch, place, read.journal, read.offset, through))
+        return effects
+
+    def _end_fetch(self, read: Read) -> None:
+        read.fetch = 0
+        self._fetching.pop(read.place, None)
+
+    def _drop_frames(self, read: Read) -> None:
+        """Also what is still being fetched."""
+        self._end_fetch(read)
+        self._ahead_bytes[read.source.lane] -= read.frames_bytes
+        read.frames.clear()
+        read.frames_bytes = 0
+
+    # -- order -----------------------------------------------------------------------------
+
+    def _queue(self, read: Read) -> None:
+        read.phase = Phase.QUEUED
+        heappush(self._queued[read.source.lane], (read.adjusted, read.place, read))
+
+    def _gate(self, read: Read) -> None:
+        """Its frames are dropped and fetched again when due: nothing waits for room they take."""
+        read.phase = Phase.GATED
+        heappush(self._gated, (read.adjusted, read.place, read))
+        self._drop_frames(read)
+        read.offset = read.taken
+
+    def _open_gates(self, now: Clock) -> None:
+        while self._gated and self._gated[0][0] <= now:
+            _, _, read = heappop(self._gated)
+            read.phase = Phase.PENDING
+            self._want(read)
+
+    def _floors(self, now: Clock) -> list[int]:
+        """For each lane, above which adjusted clock frames wait for a fetch."""
+        floors = [INFINITE] * self._sources.lanes
+        for read in self._fetching.values():
+            if self._patient_until(read) > now:
+                lane = read.source.lane
+                floors[lane] = min(floors[lane], read.last)
+        return floors
+
+    def _patient_until(self, read: Read) -> int:
+        """Others wait for what is being fetched, if it is the first or continues a backlog."""
+        return read.fetching_since + self._limits.patience if read.behind else 0
+
+    def _next(self, now: Clock, floors: Sequence[int]) -> Read | None:
+        """The read whose frame comes next, taken off its heap."""
+        for lane, queued in enumerate(self._queued):
+            while queued:
+                adjusted, _, read = queued[0]
+                if read.stopped:
+                    heappop(queued)
+                elif adjusted > now and read.source.delay:
+                    heappop(queued)
+                    self._gate(read)
+                elif adjusted > floors[lane] or not self._has_credit(lane):
+                    return None
+                else:
+                    heappop(queued)
+                    return read
+            if floors[lane] < INFINITE:
+                return None
+        return None
+
+    def _bounds(self, now: Clock) -> list[Effect]:
+        bounds = self._floors(now)
+        for lane, queued in enumerate(self._queued):
+            if queued:
+                bounds[lane] = min(bounds[lane], queued[0][0])
+        announced = tuple(
+            max(bound, sent) for bound, sent in zip(bounds, self._sent_low, strict=True)
+        )
+        if announced == self._announced:
+            return []
+        self._announced = announced
+        return [SendBounds(announced)]
+
+    # -- taking ----------------------------------------------------------------------------
+
+    def _has_credit(self, lane: int) -> bool:
+        return all(size < self._limits.credit_bytes for size in self._outstanding[lane])
+
+    def _cycle(self, now: Clock) -> list[Effect] | None:
+        """What taking some frames comes to; None if there are none to take."""
+        floors = self._floors(now)
+        pieces: dict[int, list[Piece]] = {}
+        ends: list[tuple[Producing, Ended]] = []
+        documents = size = frames = 0
+        while documents < self._limits.cycle_documents and size < self._limits.cycle_bytes:
+            if (read := self._next(now, floors)) is None:
+                break
+            read.phase = Phase.ACTIVE
+            frame = read.frames.popleft()
+            taken_bytes = frame_bytes(frame)
+            read.frames_bytes -= taken_bytes
+            self._ahead_bytes[read.source.lane] -= taken_bytes
+            read.last = max(read.last, frame.clock + read.source.delay)
+            self._take(read, frame, pieces, ends)
+            read.taken = frame.end
+            self._progress.touched(read.place, frame.end)
+            frames += 1
+            documents += frame.documents
+            size += taken_bytes
+            if read.frames:
+                self._queue(read)
+            else:
+                read.phase = Phase.PENDING
+            self._want(read)
+        return self._blocks(pieces) + self._ends(ends) if frames else None
+
+    def _take(
+        self,
+        read: Read,
+        frame: Frame,
+        pieces: dict[int, list[Piece]],
+        ends: list[tuple[Producing, Ended]],
+    ) -> None:
+        producing = read.producing(frame.producer)
+        before = producing.sequence
+        try:
+            step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
+        except ProtocolError as error:
+            producer = format_producer(frame.producer)
+            raise ProtocolError(
+                f"{read.name}, producer {producer}: {error.what}", do=error.do
+            ) from error
+        producing.sequence = step.after
+        if step.outcome is Outcome.DUPLICATE:
+            return
+        if frame.flags is not Flags.ACK:
+            if step.outcome is not Outcome.EXTEND:
+                producing.first = Clock(frame.clock + step.skip)
+            documents = frame.documents - step.skip
+            producing.pending += documents
+            batch = self._decode(frame, read.source)
+            batch = batch.slice(step.skip) if step.skip else batch
+            clock = Clock(frame.clock + step.skip)
+            pieces.setdefault(read.source.tag, []).append(
+                Piece(read.place, frame.producer, clock, batch)
+            )
+        self._progress.stepped(read.place, frame.producer, step.after, frame.end)
+        if step.outcome in (Outcome.COMMIT, Outcome.EMPTY, Outcome.ROLLBACK):
+            committed = step.outcome is not Outcome.ROLLBACK
+            last = Clock(max(step.after.last_continue, step.after.last_commit if committed else 0))
+            ended = Ended(
+                read.place,
+                frame.producer,
+                producing.first,
+                last,
+                committed,
+                step.after.last_commit,
+            )
+            ends.append((producing, ended))
+            if committed:
+                begin = frame.offset if before.begin is None else before.begin
+                self._progress.committed(read.source, ended, begin, producing.pending, frame)
+            else:
+                self._progress.rolled_back()
+            producing.pending = 0
+
+    def _blocks(self, pieces: dict[int, list[Piece]]) -> list[Effect]:
+        made: list[tuple[int, Routed]] = []
+        for tag, some in pieces.items():
+            low = 0
+            for part in self._parts(some):
+                blocks = self._makers[tag].make(part)  # type: ignore[index]
+                # The blocks of a binding keep their order, whatever their clocks.
+                low = max([low, *(block.head.low for block in blocks)])
+                made += [(low, block) for block in blocks]
+        made.sort(key=lambda each: (each[1].head.lane, each[0]))
+        effects: list[Effect] = []
+        for _, (member, head, body) in made:
+            for place, producer, *_ in head.pair_rows().tolist():
+                self.reads[place].producers[producer].extent |= 1 << member
+            self._outstanding[head.lane][member] += block_bytes(head, body)
+            self._sent_low[head.lane] = max(self._sent_low[head.lane], head.low)
+            effects.append(SendBlock(member, head, body))
+        return effects
+
+    def _parts(self, pieces: list[Piece]) -> Iterable[list[Piece]]:
+        """Pieces in runs of about a block each."""
+        part: list[Piece] = []
+        documents = 0
+        for piece in pieces:
+            if part and documents + piece.batch.num_rows > self._limits.block_documents:
+                yield part
+                part, documents = [], 0
+            part.append(piece)
+            documents += piece.batch.num_rows
+        if part:
+            yield part
+
+    def _ends(self, ends: list[tuple[Producing, Ended]]) -> list[Effect]:
+        """To the Queues that got any of the producer's documents, and no others."""
+        told: dict[tuple[int, int], list[Ended]] = {}
+        for producing, ended in ends:
+            lane = self.reads[ended.place].source.lane
+            for member in range(self._members):
+                if producing.extent >> member & 1:
+                    told.setdefault((member, lane), []).append(ended)
+        for producing, _ in ends:
+            if producing.sequence.begin is None:
+                producing.extent = 0
+        return [SendEnds(*where, tuple(some)) for where, some in told.items()]
+
+    # -- flushing --------------------------------------------------------------------------
+
+    def _flush(self) -> list[Effect]:
+        if self._flushing is not None or not self._progress.worth_a_flush:
+            return []
+        self._flushes += 1
+        self._flushing = self._progress.report(self.reads)
+        self._unanswered = set(range(self._members))
+        return [SendFlush(self._flushes)]

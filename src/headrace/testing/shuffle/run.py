@@ -1,0 +1,233 @@
+"""One Session, its members and everything under way between them, in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.frontier import BindingTag
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Frame
+from headrace.shuffle.binding import Source, Sources
+from headrace.shuffle.block import BlockHead, block_schema, decode_block
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.queue import state as queue
+from headrace.shuffle.queue.state import QueueState, WriteEnds
+from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry, QueueReader, batches
+from headrace.shuffle.routing import Range, Router
+from headrace.shuffle.session.state import SessionState
+from headrace.shuffle.slice import state as slices
+from headrace.shuffle.slice.state import Limits, SliceState
+from headrace.testing.shuffle.world import World
+
+HORIZON = 1 << 60
+
+
+@dataclass
+class Member:
+    slice: SliceState
+    queue: QueueState
+    reader: QueueReader = field(default_factory=QueueReader)
+    log: list[tuple[BlockHead, Any] | WriteEnds] = field(default_factory=list)
+    written: int = 0
+    """How many of the entries in the log are synced."""
+    scanned: int = 0
+
+
+class Run:
+    """One Session from its opening to its end."""
+
+    def __init__(
+        self,
+        world: World,
+        sources: Sources,
+        rng: Random,
+        say: Callable[[str], None],
+        ranges: list[Range],
+        last_commit: Checkpoint,
+        read_through: Checkpoint | None,
+    ) -> None:
+        self.world = world
+        self.sources = sources
+        self.rng = rng
+        self.say = say
+        self.ranges = ranges
+        self.router = Router(ranges)
+        count = len(ranges)
+        limits = Limits(
+            credit_bytes=self.rng.choice([1, 4000, 1 << 20]),
+            fetch_bytes=self.rng.choice([1, 30, 1 << 20]),
+            ahead_bytes=self.rng.choice([1, 100, 1 << 20]),
+            block_documents=self.rng.choice([1, 3, 100]),
+            cycle_documents=self.rng.choice([1, 4, 100]),
+            patience=self.rng.choice([0, 50]),
+        )
+        self.session = SessionState(sources, ranges, last_commit, read_through, HORIZON)
+        self.members = [
+            Member(
+                SliceState(sources, ranges, _decode, limits),
+                QueueState(count, sources.lanes, 1 << 40, 1 << 41),
+            )
+            for _ in ranges
+        ]
+        self.known: dict[JournalId, Offset] = {}
+        self.pipes: dict[tuple[str, int, int], deque[Callable[[], None]]] = defaultdict(deque)
+        """Messages under way, by kind, sender and receiver; each pipe keeps its order."""
+
+    # -- the machinery ---------------------------------------------------------------------
+
+    def send(self, kind: str, sender: int, receiver: int, deliver: Callable[[], None]) -> None:
+        self.pipes[kind, sender, receiver].append(deliver)
+
+    def deliver(self) -> bool:
+        """One message of one pipe."""
+        full = [key for key, pipe in self.pipes.items() if pipe]
+        if not full:
+            return False
+        key = self.rng.choice(full)
+        self.say(f"  deliver {key}")
+        self.pipes[key].popleft()()
+        return True
+
+    def watch(self) -> bool:
+        changes = self.world.changes_since(self.known)
+        if not changes:
+            return False
+        told = self.session.journals_changed(changes)
+        for member in range(len(self.members)):
+            self.send("session", -1, member, lambda m=member: self.assigned(m, told))  # type: ignore[misc]
+        return True
+
+    def assigned(self, member: int, told: Any) -> None:
+        state = self.members[member].slice
+        for id, tags in told.tags:
+            state.learned(id, tags)
+        for start in told.start.get(member, []):
+            state.start(start)
+        for place, head in told.heads.get(member, []):
+            state.head(place, head)
+        self.advance(member)
+
+    def advance(self, member: int) -> None:
+        self.slice_effects(member, self.members[member].slice.advance(self.world.now))
+
+    def slice_effects(self, member: int, effects: list[slices.Effect]) -> None:
+        everybody = range(len(self.members))
+        for effect in effects:
+            match effect:
+                case slices.Fetch():
+                    self.send("fetch", member, member, lambda e=effect: self.fetch(member, e))  # type: ignore[misc]
+                case slices.SendBlock(to, head, body):
+                    self.enqueue(member, to, lambda q, h=head, b=body: q.append(member, h, b))  # type: ignore[misc]
+                case slices.SendEnds(to, lane, ends):
+                    self.enqueue(member, to, lambda q, n=lane, e=ends: q.end(member, n, e))  # type: ignore[misc]
+                case slices.SendBounds(bounds):
+                    for to in everybody:
+                        self.enqueue(member, to, lambda q, b=bounds: q.bound(member, b))  # type: ignore[misc]
+                case slices.SendFlush(number):
+                    for to in everybody:
+                        self.enqueue(member, to, lambda q, n=number: q.flush(member, n))  # type: ignore[misc]
+                case slices.Report(delta):
+                    self.send(
+                        "report",
+                        member,
+                        -1,
+                        lambda d=delta: self.session.progress(member, d),  # type: ignore[misc]
+                    )
+
+    def enqueue(
+        self, sender: int, receiver: int, event: Callable[[QueueState], list[queue.Effect]]
+    ) -> None:
+        def deliver() -> None:
+            self.queue_effects(receiver, event(self.members[receiver].queue))
+
+        self.send("queue", sender, receiver, deliver)
+
+    def queue_effects(self, member: int, effects: list[queue.Effect]) -> None:
+        target = self.members[member]
+        for effect in effects:
+            match effect:
+                case queue.WriteBlock(_, head, body):
+                    target.log.append((head, body))
+                case queue.WriteEnds():
+                    target.log.append(effect)
+                case queue.Sync(number):
+                    end = len(target.log)
+                    self.send(
+                        "sync",
+                        member,
+                        member,
+                        lambda n=number, e=end: self.synced(member, n, e),  # type: ignore[misc]
+                    )
+                case queue.Grant(to, lane, size):
+                    self.send(
+                        "grant",
+                        member,
+                        to,
+                        lambda t=to, n=lane, s=size: self.granted(member, t, n, s),  # type: ignore[misc]
+                    )
+                case queue.Flushed(to, number):
+                    self.send(
+                        "grant",
+                        member,
+                        to,
+                        lambda t=to, n=number: self.flushed(member, t, n),  # type: ignore[misc]
+                    )
+
+    def synced(self, member: int, number: int, end: int) -> None:
+        target = self.members[member]
+        target.written = max(target.written, end)
+        self.queue_effects(member, target.queue.synced(number))
+
+    def granted(self, member: int, to: int, lane: int, size: int) -> None:
+        self.members[to].slice.granted(member, lane, size)
+        self.advance(to)
+
+    def flushed(self, member: int, to: int, number: int) -> None:
+        self.slice_effects(to, self.members[to].slice.flushed(member, number))
+        self.advance(to)
+
+    def fetch(self, member: int, fetch: slices.Fetch) -> None:
+        state = self.members[member].slice
+        frames = self.world.journals[fetch.journal].between(fetch.offset, fetch.through)
+        for id in state.unknown_journals(frames):
+            name = self.world.journals[JournalId(id)].name
+            state.learned(JournalId(id), [s.tag for s in self.sources.of_journal(name)])
+        state.fetched(fetch.number, fetch.place, frames, fetch.through)
+        self.advance(member)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(self, checkpoint: Checkpoint) -> list[list[tuple[BindingTag, int]]]:
+        """The documents that each member shows for a checkpoint."""
+        return [self.read_member(member, checkpoint) for member in self.members]
+
+    def read_member(self, member: Member, checkpoint: Checkpoint) -> list[tuple[BindingTag, int]]:
+        entries: list[Entry] = []
+        for position in range(member.scanned, member.written):
+            item = member.log[position]
+            if isinstance(item, WriteEnds):
+                entries.append(EndsEntry(position, item.ends))
+            else:
+                entries.append(BlockEntry(position, item[0]))
+        member.scanned = member.written
+        shown = member.reader.advance(entries, checkpoint.frontier)
+
+        def decode(position: int, binding: BindingTag) -> pa.RecordBatch:
+            _, body = member.log[position]  # type: ignore[misc]
+            return decode_block(body, block_schema(self.sources.by_tag[binding]))
+
+        return [
+            (binding, number)
+            for binding, batch in batches(shown, decode)
+            for number in batch.column(0).to_pylist()
+        ]
+
+
+def _decode(frame: Frame, source: Source) -> pa.RecordBatch:
+    return frame.body
