@@ -13,9 +13,12 @@ from headrace.settings import KIB, MIB
 SYNC_EVERY_BYTES = 8 * MIB
 
 
-def sequential_write_rate(directory: Path, total_bytes: int, chunk_bytes: int) -> float:
-    """Bytes per second of plain sequential writes with one fdatasync per 8 MiB."""
-    path = directory / "yardstick"
+def sequential_write_rate(path: Path, total_bytes: int, chunk_bytes: int) -> float:
+    """Bytes per second of plain sequential writes with one fdatasync per 8 MiB.
+
+    The file stays: the next one must not find the blocks and the memory of this one free, which
+    what it is compared with would not find either.
+    """
     chunk = os.urandom(chunk_bytes)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
@@ -31,7 +34,6 @@ def sequential_write_rate(directory: Path, total_bytes: int, chunk_bytes: int) -
         return total_bytes / (time.perf_counter() - begin)
     finally:
         os.close(descriptor)
-        path.unlink()
 
 
 def empty_files_s(directory: Path, count: int) -> float:

@@ -17,6 +17,7 @@ from headrace.settings import KIB, MIB
 SCHEMA = "id long, account string, cents long, note string"
 _ROUNDS = 5
 _IN_FLIGHT = 64
+_FRAMES = 16
 
 
 def documents(count: int, note_bytes: int, seed: int = 0) -> pa.RecordBatch:
@@ -39,7 +40,7 @@ def documents(count: int, note_bytes: int, seed: int = 0) -> pa.RecordBatch:
 def publish(
     workspace: headrace.Workspace, name: str, batch: pa.RecordBatch, transactions: int
 ) -> float:
-    """Seconds for that many transactions of one frame each, all synced at the end."""
+    """Seconds for that many transactions of one batch each, all synced at the end."""
     collection = workspace.collection(name, SCHEMA, key="account")
     publisher = workspace.publisher(f"bench {name}")
     in_flight: deque[headrace.PendingCommit] = deque()
@@ -58,33 +59,50 @@ def publish(
 
 
 def bench_journal(directory: Path, mib: int = 256) -> dict[str, float]:
-    """Rates of synced publishing and of committed reading; medians of the rounds."""
+    """Rates of synced publishing and of committed reading; medians of the rounds.
+
+    `ratio_to_disk` is of 64 KiB frames in transactions of 1 MiB; `small_ratio_to_disk` of the
+    same frames, each a transaction of its own.
+    """
     frame = documents(64 * KIB // 100, 68)
+    transaction = pa.concat_batches([frame] * _FRAMES)
     frame_bytes = len(frame.serialize())
-    frames = mib * MIB // frame_bytes
+    total_bytes = mib * MIB // (frame_bytes * _FRAMES) * frame_bytes * _FRAMES
     thousand = documents(1000, 68)
-    ratios, disk_rates, publish_rates, document_rates, read_rates = [], [], [], [], []
-    with headrace.open(directory / "workspace") as workspace:
+    rates: dict[str, list[float]] = {}
+
+    def note(name: str, rate: float) -> float:
+        rates.setdefault(name, []).append(rate)
+        return rate
+
+    settings = headrace.Settings(
+        journal=headrace.JournalSettings(frame_bytes_target=transaction.nbytes // _FRAMES)
+    )
+    with headrace.open(directory / "workspace", settings=settings) as workspace:
         for round in range(_ROUNDS):
-            disk = sequential_write_rate(directory, frames * frame_bytes, 64 * KIB)
-            seconds = publish(workspace, f"bench/frames-{round}", frame, frames)
-            rate = frames * frame_bytes / seconds
-            disk_rates.append(disk)
-            publish_rates.append(rate)
-            ratios.append(rate / disk)
-            name = f"bench/documents-{round}"
+            yardstick = directory / f"yardstick-{round}"
+            disk = note("disk", sequential_write_rate(yardstick, total_bytes, 64 * KIB))
+            whole = f"bench/whole-{round}"
+            seconds = publish(workspace, whole, transaction, total_bytes // (frame_bytes * _FRAMES))
+            note("ratio", note("publish", total_bytes / seconds) / disk)
+            seconds = publish(workspace, f"bench/small-{round}", frame, total_bytes // frame_bytes)
+            note("small_ratio", total_bytes / seconds / disk)
             count = mib * 10
-            document_rates.append(count * 1000 / publish(workspace, name, thousand, count))
+            name = f"bench/documents-{round}"
+            note("documents", count * 1000 / publish(workspace, name, thousand, count))
             begin = time.perf_counter()
             read = sum(batch.num_rows for batch in workspace.read(name))
-            read_rates.append(read / (time.perf_counter() - begin))
+            note("read", read / (time.perf_counter() - begin))
             assert read == count * 1000
+        [journal] = workspace.journals(headrace.selector(whole))
+        frames = list(workspace.frames(journal))
     return {
-        "ratio_to_disk": median(ratios),
-        "docs_per_s": median(document_rates),
-        "read_docs_per_s": median(read_rates),
-        "disk_mib_per_s": median(disk_rates) / MIB,
-        "publish_mib_per_s": median(publish_rates) / MIB,
+        "ratio_to_disk": median(rates["ratio"]),
+        "small_ratio_to_disk": median(rates["small_ratio"]),
+        "docs_per_s": median(rates["documents"]),
+        "read_docs_per_s": median(rates["read"]),
+        "disk_mib_per_s": median(rates["disk"]) / MIB,
+        "publish_mib_per_s": median(rates["publish"]) / MIB,
         "document_bytes": len(thousand.serialize()) / 1000,
-        "frame_kib": frame_bytes / KIB,
+        "frame_kib": sum(len(frame.body) for frame in frames) / len(frames) / KIB,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,26 @@ RowName = Callable[[int], str]
 """Names a row in errors: "document 3", "line 4"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """The columns, the key and the size of a collection's documents."""
 
     schema: pa.Schema
     key: Sequence[str]
     document_bytes_max: int
+
+    @cached_property
+    def is_flat(self) -> bool:
+        return not any(pt.is_nested(field.type) for field in self.schema)
+
+    @cached_property
+    def required(self) -> list[int]:
+        """The columns that have no nulls."""
+        return [
+            at
+            for at, field in enumerate(self.schema)
+            if not field.nullable or field.name in self.key
+        ]
 
 
 def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordBatch:
@@ -58,12 +72,9 @@ def fits_as_it_is(data: pa.RecordBatch | pa.Table, shape: Shape) -> bool:
     """The usual batch on a hot path: flat, of the very schema, with nulls only where allowed."""
     return (
         isinstance(data, pa.RecordBatch)
+        and shape.is_flat
         and data.schema.equals(shape.schema)
-        and not any(
-            pt.is_nested(field.type)
-            or (column.null_count and (not field.nullable or field.name in shape.key))
-            for field, column in zip(shape.schema, data.columns, strict=True)
-        )
+        and not any(data.column(at).null_count for at in shape.required)
     )
 
 

@@ -18,7 +18,6 @@ from headrace.ids import JournalId
 from headrace.journal import documents
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Commit, DocsHead, Journals, Lease, Write
-from headrace.journal.fit import Shape
 from headrace.journal.sequencer import Flags
 from headrace.journal.spread import Spreader
 from headrace.settings import JournalSettings
@@ -46,7 +45,7 @@ class Writer:
 
 def to_batch(collection: Collection, given: Documents, document_bytes_max: int) -> pa.RecordBatch:
     """Checked documents of exactly the collection's schema."""
-    shape = Shape(collection.schema, collection.key, document_bytes_max)
+    shape = collection.shape(document_bytes_max)
     match given:
         case pa.RecordBatch() | pa.Table():
             return documents.from_arrow(given, shape)
@@ -94,7 +93,7 @@ class Outgoing:
         self._torn = True
         for journal, part in parts:
             self._buffered.setdefault((journal, collection.version), []).append(part)
-        self._buffered_bytes += batch.nbytes
+        self._buffered_bytes += _bytes_at_most(batch, self._settings.frame_bytes_target)
         self.documents += batch.num_rows
         if self._buffered_bytes > self._settings.transaction_buffer_bytes:
             self.send(self._seal())
@@ -161,10 +160,17 @@ class Outgoing:
             yield message
 
 
+def _bytes_at_most(batch: pa.RecordBatch, small: int) -> int:
+    """How many bytes it takes; of a small one only a bound, which is told much faster."""
+    bound: int = batch.get_total_buffer_size()
+    return bound if bound <= small else int(batch.nbytes)
+
+
 def _frames(batch: pa.RecordBatch, target_bytes: int) -> Iterator[pa.RecordBatch]:
     """The batch in frames of about the target size; a single document is never split."""
     rows = batch.num_rows
-    parts = min(rows, max(-(-batch.nbytes // target_bytes), -(-rows // _FRAME_DOCUMENTS_MAX)))
+    size = _bytes_at_most(batch, target_bytes)
+    parts = min(rows, max(-(-size // target_bytes), -(-rows // _FRAME_DOCUMENTS_MAX)))
     if parts <= 1:
         if rows:
             yield batch

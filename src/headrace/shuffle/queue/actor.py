@@ -21,7 +21,7 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue import state
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
-from headrace.shuffle.reader import QueueReader, Shown, batches
+from headrace.shuffle.reader import QueueReader, Shown
 from headrace.transport import Channel
 
 
@@ -154,11 +154,16 @@ class QueueActor:
 
     # -- readers ---------------------------------------------------------------------------
 
-    def read(
-        self, number: int, checkpoint: Checkpoint
-    ) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
-        """The documents of a checkpoint, with our columns."""
-        return batches(self._plan(number, checkpoint), self._decode)
+    def read(self, number: int, checkpoint: Checkpoint) -> Iterator[tuple[BindingTag, int, Any]]:
+        """The documents of a checkpoint, with our columns: binding, rows, record batch as bytes."""
+        for shown in self._plan(number, checkpoint):
+            binding = shown.head.binding
+            if shown.whole:
+                yield binding, shown.head.rows, self._store.body(shown.position)
+                continue
+            batch = shown.select(self._decode(shown.position, binding))
+            if batch.num_rows:
+                yield binding, batch.num_rows, batch.serialize()
 
     def release(self, number: int) -> None:
         """Checkpoints up to `number` are not read again: give up what only they need."""

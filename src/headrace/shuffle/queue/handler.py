@@ -97,5 +97,5 @@ class ReaderService:
             queue.release(request.number)
             return
         checkpoint = Checkpoint.decode(request.checkpoint)
-        for binding, batch in queue.read(request.number, checkpoint):
-            yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
+        for binding, rows, body in queue.read(request.number, checkpoint):
+            yield Message(messages.Documents(binding, rows), (body,))
