@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from headrace.errors import DataError, SchemaError, UsageError
 from headrace.journal import schema as schemas
-from headrace.journal.fit import Shape
 from headrace.journal.names import check_collection_name
 from headrace.journal.records import CollectionPut
 
@@ -87,13 +86,6 @@ class Collection:
         self.key = definition.key
         self.partition_by = definition.partition_by
         self.journals = definition.journals
-        self._shape: Shape | None = None
-
-    def shape(self, document_bytes_max: int) -> Shape:
-        """What its documents must fit."""
-        if self._shape is None or self._shape.document_bytes_max != document_bytes_max:
-            self._shape = Shape(self.schema, self.key, document_bytes_max)
-        return self._shape
 
     @property
     def version(self) -> int:

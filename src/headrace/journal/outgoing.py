@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from headrace.ids import JournalId
 from headrace.journal import documents
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Commit, DocsHead, Journals, Lease, Write
+from headrace.journal.fit import Shape
 from headrace.journal.sequencer import Flags
 from headrace.journal.spread import Spreader
 from headrace.settings import JournalSettings
@@ -45,7 +47,7 @@ class Writer:
 
 def to_batch(collection: Collection, given: Documents, document_bytes_max: int) -> pa.RecordBatch:
     """Checked documents of exactly the collection's schema."""
-    shape = collection.shape(document_bytes_max)
+    shape = _shape(collection, document_bytes_max)
     match given:
         case pa.RecordBatch() | pa.Table():
             return documents.from_arrow(given, shape)
@@ -59,6 +61,11 @@ def to_batch(collection: Collection, given: Documents, document_bytes_max: int) 
         f"documents for {collection.name} as {type(given).__name__}",
         do="give a RecordBatch, a Table, a list of dicts, or NDJSON as bytes or text",
     )
+
+
+@lru_cache(maxsize=256)
+def _shape(collection: Collection, document_bytes_max: int) -> Shape:
+    return Shape(collection.schema, collection.key, document_bytes_max)
 
 
 class Sealed(NamedTuple):
