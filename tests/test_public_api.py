@@ -15,6 +15,13 @@ from headrace.errors import HeadraceError
 WIDTH = 96
 
 API = """\
+class Binding(*, collection: str, name: str = '', selector: headrace.journal.names.Selector |
+        None = None, key: tuple[str, ...] | None = None, priority: int = 0, read_delay_s: float
+        = 0.0, not_before: headrace.clock.Clock = 0, not_after: headrace.clock.Clock =
+        18446744073709551615)
+class Checkpoint
+    merge(self, delta: Checkpoint) -> Checkpoint
+    encode(self) -> bytes
 class Collection
     version: int
     decode(self, body: Any, version: int) -> pa.RecordBatch
@@ -23,7 +30,11 @@ class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target:
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
         float = 5.0)
 class LogSettings(*, segment_bytes: int = 67108864, group_bytes_max: int = 8388608,
-        pending_bytes_max: int = 67108864, idle_seal_s: float = 0.05)
+        pending_bytes_max: int = 67108864, sync: bool = True, idle_seal_s: float = 0.05)
+class Member
+    close(self) -> None
+    __enter__(self) -> Self
+class NextCheckpoint
 class Participant
     append(self, collection: Collection | str, documents: Documents) -> int
     prepare(self) -> str
@@ -44,12 +55,28 @@ class ServiceSettings(*, host: str = '127.0.0.1', port: int = 0, token: str = ''
         tls_certificate: str = '', tls_key: str = '', tls_root: str = '', heartbeat_s: float =
         1.0, silence_s: float = 10.0)
 class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes=67108864,
-        group_bytes_max=8388608, pending_bytes_max=67108864, idle_seal_s=0.05), journal:
-        headrace.settings.JournalSettings = JournalSettings(document_bytes_max=16777216,
-        frame_bytes_target=1048576, transaction_buffer_bytes=4194304, rewrite_below=0.5,
-        keeper_interval_s=5.0), service: headrace.settings.ServiceSettings =
-        ServiceSettings(host='127.0.0.1', port=0, token='', tls_certificate='', tls_key='',
-        tls_root='', heartbeat_s=1.0, silence_s=10.0))
+        group_bytes_max=8388608, pending_bytes_max=67108864, sync=True, idle_seal_s=0.05),
+        journal: headrace.settings.JournalSettings =
+        JournalSettings(document_bytes_max=16777216, frame_bytes_target=1048576,
+        transaction_buffer_bytes=4194304, rewrite_below=0.5, keeper_interval_s=5.0), shuffle:
+        headrace.settings.ShuffleSettings = ShuffleSettings(queue_soft_bytes=2147483648,
+        queue_hard_bytes=4294967296, sync=True, credit_bytes=4194304, fetch_bytes=1048576,
+        ahead_bytes=33554432, patience_s=1.0, horizon_s=172800.0), service:
+        headrace.settings.ServiceSettings = ServiceSettings(host='127.0.0.1', port=0, token='',
+        tls_certificate='', tls_key='', tls_root='', heartbeat_s=1.0, silence_s=10.0))
+class Shuffle
+    members: int
+    next_checkpoint(self, timeout_s: float | None = None, *, documents_max: int | None = None)
+        -> NextCheckpoint | None
+    read(self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False) ->
+        Iterator[tuple[Source, pa.RecordBatch]]
+    release(self, checkpoint: NextCheckpoint) -> None
+    status(self) -> SessionStatus
+    close(self) -> None
+    __enter__(self) -> Self
+class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: int = 4294967296,
+        sync: bool = True, credit_bytes: int = 4194304, fetch_bytes: int = 1048576, ahead_bytes:
+        int = 33554432, patience_s: float = 1.0, horizon_s: float = 172800.0)
 class Transaction
     append(self, collection: Collection | str, documents: Documents) -> int
     invite(self) -> str

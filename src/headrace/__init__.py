@@ -12,21 +12,34 @@ from headrace.journal.collection import Collection
 from headrace.journal.names import Selector, selector
 from headrace.journal.publisher import Participant, PendingCommit, Publisher, Transaction
 from headrace.journal.workspace import Workspace
-from headrace.settings import JournalSettings, LogSettings, ServiceSettings, Settings
+from headrace.settings import (
+    JournalSettings,
+    LogSettings,
+    ServiceSettings,
+    Settings,
+    ShuffleSettings,
+)
+from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Binding",
+    "Checkpoint",
     "Collection",
     "HeadraceError",
     "JournalSettings",
     "LogSettings",
+    "Member",
+    "NextCheckpoint",
     "Participant",
     "PendingCommit",
     "Publisher",
     "Selector",
     "ServiceSettings",
     "Settings",
+    "Shuffle",
+    "ShuffleSettings",
     "Transaction",
     "Workspace",
     "errors",

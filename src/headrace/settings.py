@@ -17,6 +17,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One write and one sync cover at most about this much."""
     pending_bytes_max: int = 64 * MIB
     """Appenders wait while this much is not yet synced."""
+    sync: bool = True
+    """Without, what was appended survives the process but not a power failure."""
     idle_seal_s: float = 0.05
     """After this long without an append a seal is written: see `log`."""
 
@@ -34,6 +36,27 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A segment whose live share is smaller is rewritten."""
     keeper_interval_s: float = 5.0
     """How often retention, rewriting and index snapshots are considered."""
+
+
+class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions: what each member may use."""
+
+    queue_soft_bytes: int = 2048 * MIB
+    """At this much on disk a Queue takes no more, as long as there is something to consume."""
+    queue_hard_bytes: int = 4096 * MIB
+    """At this much the Session fails: an open transaction does not fit."""
+    sync: bool = True
+    """Whether Flushed means synced. Without, a member that loses power loses the Session."""
+    credit_bytes: int = 4 * MIB
+    """Of one lane: sent by a Slice to a Queue and not yet written there."""
+    fetch_bytes: int = 1 * MIB
+    """Asked for at once of one journal."""
+    ahead_bytes: int = 32 * MIB
+    """Of one lane: fetched by a Slice and not yet taken."""
+    patience_s: float = 1.0
+    """How long documents wait for a journal that may have earlier ones but does not answer."""
+    horizon_s: float = 48 * 3600.0
+    """A hint is given up when the documents read since are this much later."""
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,4 +83,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     log: LogSettings = LogSettings()
     journal: JournalSettings = JournalSettings()
+    shuffle: ShuffleSettings = ShuffleSettings()
     service: ServiceSettings = ServiceSettings()

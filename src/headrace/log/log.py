@@ -253,7 +253,8 @@ class Log:
             self._begin_segment(group.offset - layout.SEGMENT_HEADER.size)
         assert self._file is not None
         self._file.write([layout.group_frame(group.offset, self._synced_end), *group.buffers])
-        self._file.sync()
+        if self._settings.sync:
+            self._file.sync()
 
     def _begin_segment(self, base: int) -> None:
         """The new file and its name are on the disk before any group is written to it."""

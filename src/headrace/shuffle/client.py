@@ -16,19 +16,17 @@ from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.errors import UsageError
 from headrace.frontier import BindingTag
 from headrace.journal.workspace import Workspace
-from headrace.settings import MIB, ServiceSettings
+from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Binding, Source, resolve
 from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.messages import Limits, MemberAt
+from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
 from headrace.shuffle.session.actor import SessionActor
 from headrace.shuffle.session.handler import open_slices
 from headrace.shuffle.session.state import SessionState
-
-HORIZON = 48 * 3600 * TICKS_PER_SECOND << COUNTER_BITS
-LIMITS = Limits(queue_soft_bytes=2048 * MIB, queue_hard_bytes=4096 * MIB, sync=True)
+from headrace.shuffle.session.status import SessionStatus
 
 _documents: msgspec.msgpack.Decoder[messages.Documents] = msgspec.msgpack.Decoder(
     messages.Documents
@@ -58,14 +56,14 @@ class Shuffle:
         ranges: Sequence[Range] | None = None,
         last_commit: Checkpoint | None = None,
         read_through: Checkpoint | None = None,
-        limits: Limits = LIMITS,
+        settings: ShuffleSettings | None = None,
         service: ServiceSettings | None = None,
-        horizon: int = HORIZON,
     ) -> None:
         """`members` are the addresses of the members; without ranges, each owns an equal share."""
         if not members:
             raise UsageError("a Session without members", do="name at least one")
-        settings = service or ServiceSettings()
+        service = service or ServiceSettings()
+        settings = settings or ShuffleSettings()
         tiles = list(ranges or split_evenly(len(members)))
         if len(tiles) != len(members):
             raise UsageError(
@@ -86,13 +84,14 @@ class Shuffle:
                 self._sources.all,
                 workspace.place,
                 "",
-                limits,
+                settings,
             )
             for member in range(len(members))
         ]
         self._number = 0
         with ExitStack() as stack:
-            self._clients, slices = open_slices(openings, settings, stack)
+            self._clients, slices = open_slices(openings, service, stack)
+            horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
             state = SessionState(self._sources, tiles, base, read_through, horizon)
             self._actor = SessionActor(state, slices, workspace.watch())
             stack.callback(self._actor.close)
@@ -122,11 +121,14 @@ class Shuffle:
         return NextCheckpoint(self._number, delta)
 
     def read(
-        self, member: int, checkpoint: NextCheckpoint
+        self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False
     ) -> Iterator[tuple[Source, pa.RecordBatch]]:
-        """The documents that a checkpoint shows on one member, with `_clock` and `_pair`."""
+        """The documents that a checkpoint shows on one member, with `_clock` and `_pair`.
+
+        `ordered`: by priority, then clock plus read delay, across all bindings.
+        """
         request = messages.ReadCheckpoint(
-            self.session, checkpoint.number, checkpoint.delta.encode()
+            self.session, checkpoint.number, checkpoint.delta.encode(), ordered
         )
         with self._clients[member].stream(messages.READER, request, _documents) as stream:
             for message in stream:
@@ -140,6 +142,9 @@ class Shuffle:
             with client.stream(messages.READER, request, _documents) as stream:
                 for _ in stream:
                     pass
+
+    def status(self) -> SessionStatus:
+        return self._actor.status().result()
 
     def close(self) -> None:
         self._running.close()

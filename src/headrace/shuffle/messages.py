@@ -1,10 +1,12 @@
-"""What the members of a Session say to each other. Bulk travels beside these, as bodies.
+"""What the members of a Session say to each other. Bulk travels beside it, as bodies.
 
-Session ──► Slice   OpenSlice, Tags, StartRead, StopRead, Heads, Starving
-Slice   ──► Session Opened, ProgressDelta
-Slice   ──► Queue   OpenQueue, Append, Acks, Bounds, Flush, Starving
-Queue   ──► Slice   Opened, Grant, Flushed
-reader  ──► member  ReadCheckpoint, Release, and Documents back
+| from → to       | messages                                                                  |
+|-----------------|---------------------------------------------------------------------------|
+| Session → Slice | OpenSlice, Tags, StartRead, StopRead, Heads, Starving, AskStatus           |
+| Slice → Session | Opened, ProgressDelta, SliceStatus                                         |
+| Slice → Queue   | OpenQueue, Append, Acks, Bounds, Flush, Hunger                             |
+| Queue → Slice   | QueueOpened, Grant, Flushed                                                |
+| reader → member | ReadCheckpoint, Release; Documents come back                               |
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import msgspec
 
 from headrace.frontier import BindingTag
 from headrace.ids import Offset
+from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended
@@ -31,14 +34,6 @@ class MemberAt(msgspec.Struct, frozen=True, array_like=True):
     range: Range
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Session may use of each member."""
-
-    queue_soft_bytes: int
-    queue_hard_bytes: int
-    sync: bool
-
-
 class OpenSlice(msgspec.Struct, frozen=True, tag="open-slice"):
     session: str
     """Random: whatever is said belongs to one Session and no other."""
@@ -48,7 +43,7 @@ class OpenSlice(msgspec.Struct, frozen=True, tag="open-slice"):
     workspace: str
     """What the member opens to read journals."""
     token: str
-    limits: Limits
+    settings: ShuffleSettings
 
 
 class Tags(msgspec.Struct, frozen=True, tag="tags"):
@@ -77,6 +72,32 @@ class Starving(msgspec.Struct, frozen=True, tag="starving"):
     starving: bool
 
 
+class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
+    number: int
+
+
+class Lagging(msgspec.Struct, frozen=True, array_like=True):
+    """A journal that is not read to its head."""
+
+    place: int
+    phase: str
+    taken: Offset
+    head: Offset
+
+
+class SliceStatus(msgspec.Struct, frozen=True, tag="slice-status"):
+    """How a member stands."""
+
+    number: int
+    reads: dict[str, int]
+    """How many are pending, gated, queued and active."""
+    lagging: list[Lagging]
+    """Those that lag most."""
+    queue_bytes: int
+    waits: str
+    """Why its Queue holds Slices back, or nothing."""
+
+
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
     session: str
 
@@ -94,7 +115,7 @@ class OpenQueue(msgspec.Struct, frozen=True, array_like=True, tag="open-queue"):
     slice: int
     slices: int
     sources: tuple[Source, ...]
-    limits: Limits
+    settings: ShuffleSettings
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag="append"):
@@ -144,6 +165,8 @@ class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
     number: int
     checkpoint: bytes
     """The delta, encoded."""
+    ordered: bool = False
+    """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
@@ -160,8 +183,8 @@ class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
     rows: int
 
 
-ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving
-FromSlice = Opened | ProgressDelta
+ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
+FromSlice = Opened | ProgressDelta | SliceStatus
 ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Hunger
 FromQueue = QueueOpened | Grant | Flushed
 ToReader = ReadCheckpoint | Release

@@ -31,7 +31,7 @@ class Member:
             stack.callback(queues.close)
             server = Server(
                 {
-                    messages.SLICE: SliceService(settings, queues.end),
+                    messages.SLICE: SliceService(settings, queues),
                     messages.QUEUE: QueueService(queues),
                     messages.READER: ReaderService(queues),
                 },

@@ -9,6 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, ProtocolError, StorageError, UsageError
@@ -18,6 +19,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.order import in_order
 from headrace.shuffle.queue import state
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
@@ -57,10 +59,11 @@ class QueueActor:
         self._state = QueueState(
             opening.slices,
             self._sources.lanes,
-            opening.limits.queue_soft_bytes,
-            opening.limits.queue_hard_bytes,
+            opening.settings.queue_soft_bytes,
+            opening.settings.queue_hard_bytes,
         )
-        self._store = QueueStore(root, settings)
+        sync = opening.settings.sync
+        self._store = QueueStore(root, msgspec.structs.replace(settings, sync=sync))
         self._channels: dict[int, Channel[Any]] = {}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._error: HeadraceError | None = None
@@ -154,14 +157,21 @@ class QueueActor:
 
     # -- readers ---------------------------------------------------------------------------
 
-    def read(self, number: int, checkpoint: Checkpoint) -> Iterator[tuple[BindingTag, int, Any]]:
+    def read(
+        self, number: int, checkpoint: Checkpoint, *, ordered: bool = False
+    ) -> Iterator[tuple[BindingTag, int, Any]]:
         """The documents of a checkpoint, with our columns: binding, rows, record batch as bytes."""
+        if ordered:
+            delays = {source.tag: source.delay for source in self._sources.all}
+            for binding, batch in in_order(self._plan(number, checkpoint), self._load, delays):
+                yield binding, batch.num_rows, batch.serialize()
+            return
         for shown in self._plan(number, checkpoint):
             binding = shown.head.binding
             if shown.whole:
                 yield binding, shown.head.rows, self._store.body(shown.position)
                 continue
-            batch = shown.select(self._decode(shown.position, binding))
+            batch = self._load(shown)
             if batch.num_rows:
                 yield binding, batch.num_rows, batch.serialize()
 
@@ -178,8 +188,9 @@ class QueueActor:
                 self._read_bytes = self._sizes.popleft()[1]
         self._inbox.put(_Released(self._read_bytes))
 
-    def status(self) -> dict[str, Any]:
-        return {"bytes": self._state.held_bytes, "waits": self._state.reason()}
+    def status(self) -> tuple[int, str]:
+        """How many bytes it holds, and why it holds Slices back, if it does."""
+        return self._state.held_bytes, self._state.reason()
 
     def _plan(self, number: int, checkpoint: Checkpoint) -> list[Shown]:
         with self._reading:
@@ -203,9 +214,10 @@ class QueueActor:
             shown = self._shown[number] = self._reader.advance(entries, checkpoint.frontier)
             return shown
 
-    def _decode(self, position: int, binding: BindingTag) -> pa.RecordBatch:
+    def _load(self, shown: Shown) -> pa.RecordBatch:
+        position, schema = shown.position, self._schemas[shown.head.binding]
         try:
-            return decode_block(self._store.body(position), self._schemas[binding])
+            return shown.select(decode_block(self._store.body(position), schema))
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
                 f"a block of the Queue cannot be read at {position}: {error}",

@@ -97,5 +97,5 @@ class ReaderService:
             queue.release(request.number)
             return
         checkpoint = Checkpoint.decode(request.checkpoint)
-        for binding, rows, body in queue.read(request.number, checkpoint):
+        for binding, rows, body in queue.read(request.number, checkpoint, ordered=request.ordered):
             yield Message(messages.Documents(binding, rows), (body,))

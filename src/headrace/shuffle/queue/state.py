@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.errors import StorageError
-from headrace.frontier import TAG_BITS, TAG_MAX
 from headrace.ids import Producer, format_producer
 from headrace.shuffle.block import BlockHead
 
@@ -231,7 +230,7 @@ class QueueState:
         (place, producer), size = max(self._pinned.items(), key=lambda item: item[1])
         return (
             f", {_size(size)} pinned by producer {format_producer(Producer(producer))}"
-            f" in journal {place >> TAG_BITS}, binding {place & TAG_MAX}"
+            f" in place {place}"
         )
 
 

@@ -14,6 +14,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.session.state import Assignments, SessionState
+from headrace.shuffle.session.status import SessionStatus, session_status
 from headrace.transport import Channel
 
 _WATCH_S = 60.0
@@ -30,6 +31,10 @@ class _Poll(NamedTuple):
     documents_max: int | None
 
 
+class _Ask(NamedTuple):
+    answer: Future[SessionStatus]
+
+
 class _Failed(NamedTuple):
     error: HeadraceError
 
@@ -43,6 +48,8 @@ class SessionActor:
         self._watch = watch
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._poll: _Poll | None = None
+        self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
+        self._asks = 0
         self._starving = False
         self._closing = False
         self._error: HeadraceError | None = None
@@ -63,6 +70,16 @@ class SessionActor:
         with self._lock:
             if self._error is None:
                 self._inbox.put(_Poll(answer, documents_max))
+                return answer
+        answer.set_exception(self._error)
+        return answer
+
+    def status(self) -> Future[SessionStatus]:
+        """How all members stand."""
+        answer: Future[SessionStatus] = Future()
+        with self._lock:
+            if self._error is None:
+                self._inbox.put(_Ask(answer))
                 return answer
         answer.set_exception(self._error)
         return answer
@@ -101,7 +118,7 @@ class SessionActor:
                 self._take(said)
                 self._serve()
         except HeadraceError as raised:
-            error = raised
+            error = type(raised)(self._state.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
             error = HeadraceError(f"the Session failed: {raised!r}", do="this is a bug")
         self._end(error)
@@ -111,6 +128,13 @@ class SessionActor:
             case _FromSlice(member, messages.ProgressDelta(documents), bodies):
                 tables = [memoryview(body) for body in bodies]
                 self._state.progress(member, Delta.from_bodies(tables, documents))
+            case _FromSlice(member, messages.SliceStatus() as status):
+                self._take_status(member, status)
+            case _Ask():
+                self._asks += 1
+                self._asked[self._asks] = said, {}
+                for channel in self._slices:
+                    channel.send(messages.AskStatus(self._asks))
             case Changes():
                 self._assign(self._state.journals_changed(said))
             case _Poll():
@@ -121,6 +145,15 @@ class SessionActor:
                 raise error
             case _:
                 raise ProtocolError(f"a Session was told {said!r}", do="this is a bug")
+
+    def _take_status(self, member: int, status: messages.SliceStatus) -> None:
+        ask, answers = self._asked[status.number]
+        answers[member] = status
+        if len(answers) == len(self._slices):
+            del self._asked[status.number]
+            members = [answers[at] for at in range(len(answers))]
+            if ask.answer.set_running_or_notify_cancel():
+                ask.answer.set_result(session_status(self._state, members))
 
     def _assign(self, told: Assignments) -> None:
         for member, channel in enumerate(self._slices):
@@ -157,14 +190,15 @@ class SessionActor:
                 channel.leave()
             else:
                 channel.fail(error)
-        waiting = [self._poll] if self._poll else []
+        waiting: list[_Poll | _Ask] = [ask for ask, _ in self._asked.values()]
+        waiting += [self._poll] if self._poll else []
         while not self._inbox.empty():
             said = self._inbox.get()
-            if isinstance(said, _Poll):
+            if isinstance(said, _Poll | _Ask):
                 waiting.append(said)
-        for poll in waiting:
-            if poll.answer.set_running_or_notify_cancel():
-                poll.answer.set_exception(error)
+        for each in waiting:
+            if each.answer.set_running_or_notify_cancel():
+                each.answer.set_exception(error)
 
 
 def _of_member(member: int, error: HeadraceError) -> HeadraceError:

@@ -15,8 +15,9 @@ it again.
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +43,8 @@ from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range, assign
 from headrace.shuffle.session.groups import Groups
 from headrace.shuffle.slice.read import Start
+
+_PLACE = re.compile(r"\bplace (\d+)\b")
 
 Key = tuple[int, int]
 """A place and a producer."""
@@ -166,6 +169,15 @@ class SessionState:
         ref = self._refs.get(JournalTag(at >> TAG_BITS))
         return ref.name if ref else f"journal {at >> TAG_BITS}"
 
+    def named(self, text: str) -> str:
+        """`text` with the names of the places it mentions."""
+        return _PLACE.sub(lambda found: self.place_name(int(found[1])), text)
+
+    def place_name(self, at: int) -> str:
+        source = self._sources.by_tag.get(BindingTag(at & TAG_MAX))
+        binding = source.name if source else f"{at & TAG_MAX}"
+        return f"journal {self.journal_name(at)} of binding {binding!r}"
+
     # -- progress --------------------------------------------------------------------------
 
     def progress(self, member: int, delta: Delta) -> None:
@@ -224,7 +236,7 @@ class SessionState:
                 # Only what moved is said, so that a replay waits for nothing else.
                 moved = row[0] if before is None or row[0] > before[0] else ZERO
                 producers.append((*key, moved, row[1]))
-            if row[0] < self._raw[key][0]:
+            if row[0] < self._raw[key][0] or self._is_behind(key[0]):
                 withheld.add(key)
         # What is withheld is looked at again, whether or not its place has moved.
         self._touched = withheld
@@ -248,11 +260,27 @@ class SessionState:
         commit = raw if cap is None else max(before, min(raw, cap))
         if commit == raw:
             self._held_since.pop(key, None)
+            if span < 0 and self._is_behind(at):
+                # The last checkpoint had read on from here, and this Session has yet to.
+                span = -span
         else:
-            # Everything up to the span that was published last is either shown or rolled back.
-            span = max(self._held_since.get(key, 0), abs(before_span))
+            span = max(self._held_since.get(key, 0), self._settled(key))
         # A restart reads again what was published, and is behind it for a while.
         return commit, span if _rank(span) > _rank(before_span) else before_span
+
+    def _is_behind(self, at: int) -> bool:
+        """Whether the place is still being read again."""
+        return self._through.get(at, 0) < self._published_through.get(at, 0)
+
+    def _settled(self, key: Key) -> int:
+        """Everything of the producer below this offset is shown or rolled back.
+
+        A restart must never read from further back than the last checkpoint did: producers that
+        had settled there are pruned from it.
+        """
+        at = key[0]
+        span = self._published.get(key, (ZERO, -1))[1]
+        return span if span >= 0 else self._published_through.get(at, 0)
 
     def _delta(
         self, journals: list[tuple[int, int]], producers: list[tuple[int, int, int, int]]
@@ -305,7 +333,16 @@ class SessionState:
 
     # -- status ----------------------------------------------------------------------------
 
-    def waiting_for(self) -> Iterable[tuple[Producer, str]]:
+    def open_spans(self) -> Iterator[tuple[int, Producer]]:
+        """Places and producers with a transaction that has no ACK yet."""
+        for (at, producer), (_, span) in self._raw.items():
+            if span >= 0:
+                yield at, Producer(producer)
+
+    def places(self) -> int:
+        return len(self._readers)
+
+    def waiting_for(self) -> Iterator[tuple[Producer, str]]:
         """Producers whose transactions are pending, each with a journal that it waits for."""
         names = {id: info.name for id, info in self._infos.items()}
         for producer, journal in self._groups.waiting(self._is_read):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from headrace.clock import Clock, from_unix_ns, to_unix_ns
+from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock, from_unix_ns, to_unix_ns
 from headrace.errors import HeadraceError, NotFoundError, PeerLostError, ProtocolError
 from headrace.ids import JournalId
 from headrace.journal.contract import Frame, Journals
+from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.routing import Range
@@ -20,6 +22,8 @@ from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
 from headrace.shuffle.slice.state import Limits, SliceState
 from headrace.transport import Channel
+
+_LAGGING_SHOWN = 100
 
 
 class _FromSession(NamedTuple):
@@ -48,16 +52,24 @@ class SliceActor:
         journals: Journals,
         session: Channel[Any],
         queues: Sequence[Channel[Any]],
-        limits: Limits | None = None,
+        queue_status: Callable[[], tuple[int, str]],
+        settings: ShuffleSettings,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._sources = sources
         self._journals = journals
         self._session = session
         self._queues = queues
+        self._queue_status = queue_status
         self._now_ns = now_ns
         decoder = Decoder(sources, journals.collections)
-        self._state = SliceState(sources, ranges, decoder, limits or Limits())
+        limits = Limits(
+            credit_bytes=settings.credit_bytes,
+            fetch_bytes=settings.fetch_bytes,
+            ahead_bytes=settings.ahead_bytes,
+            patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
+        )
+        self._state = SliceState(sources, ranges, decoder, limits)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._listeners = [
             threading.Thread(
@@ -147,8 +159,9 @@ class SliceActor:
                 for place, head in heads:
                     self._state.head(place, head)
             case messages.Starving(starving):
-                for queue in self._queues:
-                    queue.send(messages.Hunger(starving))
+                self._tell_queues(messages.Hunger(starving))
+            case messages.AskStatus(number):
+                self._session.send(self._status(number))
             case _:
                 raise ProtocolError(
                     f"a Slice was told {type(order).__name__} after its opening",
@@ -188,6 +201,22 @@ class SliceActor:
     def _fetch(self, fetch: state.Fetch) -> None:
         frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through)
         frames.add_done_callback(lambda done: self._inbox.put(_Fetched(fetch, done)))
+
+    def _status(self, number: int) -> messages.SliceStatus:
+        reads = self._state.reads.values()
+        lagging = sorted(
+            (read for read in reads if read.taken < read.head),
+            key=lambda read: read.taken - read.head,
+        )
+        return messages.SliceStatus(
+            number,
+            dict(Counter(read.phase.value for read in reads)),
+            [
+                messages.Lagging(read.place, read.phase.value, read.taken, read.head)
+                for read in lagging[:_LAGGING_SHOWN]
+            ],
+            *self._queue_status(),
+        )
 
     def _tell_queues(self, control: object) -> None:
         for queue in self._queues:

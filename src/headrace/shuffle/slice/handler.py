@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
@@ -14,6 +13,7 @@ from headrace.journal.connection import Connection
 from headrace.settings import ServiceSettings, Settings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.queue.handler import Queues
 from headrace.shuffle.slice.actor import SliceActor
 from headrace.transport import Channel, Client
 
@@ -27,10 +27,9 @@ class SliceService:
 
     requests: msgspec.msgpack.Decoder[messages.ToSlice] = msgspec.msgpack.Decoder(messages.ToSlice)
 
-    def __init__(self, settings: ServiceSettings, ended: Callable[[str], None]) -> None:
-        """`ended` is told the Session's id when its Slice has ended."""
+    def __init__(self, settings: ServiceSettings, queues: Queues) -> None:
         self._settings = settings
-        self._ended = ended
+        self._queues = queues
 
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
         raise ProtocolError("a Slice is not a stream", do="converse")
@@ -49,7 +48,7 @@ class SliceService:
             with ExitStack() as stack:
                 self._open(opening, channel, stack).run()
         finally:
-            self._ended(opening.session)
+            self._queues.end(opening.session)
 
     def _open(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
@@ -64,6 +63,8 @@ class SliceService:
             connection.journals(),
             session,
             queues,
+            self._queues.of(opening.session).status,
+            opening.settings,
         )
         session.send(messages.Opened(opening.session))
         return actor
@@ -97,7 +98,7 @@ def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Cha
             opening.member,
             len(opening.members),
             opening.sources,
-            opening.limits,
+            opening.settings,
         )
     )
     answer = channel.receive()
