@@ -115,6 +115,7 @@ def owner_changes(root: Path, company: Company) -> tuple[int, list[bool]]:
 
 def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> None:
     outcomes = []
+    unreached = 0
     for number, point in enumerate(chosen):
         place = root / str(number)
         with Child(
@@ -126,11 +127,16 @@ def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> Non
             owner.answer(WAIT_S)
             company.open(place)
             outcome = company.run(1)
-            assert not owner.is_alive, f"{point} was not reached"
+            if owner.is_alive:
+                # More of what it wrote shared a sync this time, so it had fewer changes to make.
+                assert outcome == "committed"
+                unreached += 1
             company.leave()
         Ledger().check(place, 1, outcome)
         outcomes.append(outcome)
-    print(f"{len(outcomes)} kills of the owner; {outcomes.count('committed')} committed")
+    assert unreached <= len(chosen) / 5
+    kills = len(outcomes) - unreached
+    print(f"{kills} kills of the owner; {outcomes.count('committed')} committed")
 
 
 def points(before: int, writes: Sequence[bool]) -> list[KillPoint]:
