@@ -40,6 +40,9 @@ check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
 bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench journal
 	@$(BIN)/headrace bench catalog
+	@$(BIN)/headrace bench shuffle
+	@$(BIN)/headrace bench scale
+	@$(BIN)/headrace bench recovery
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -32,6 +32,7 @@ class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target:
 class LogSettings(*, segment_bytes: int = 67108864, group_bytes_max: int = 8388608,
         pending_bytes_max: int = 67108864, sync: bool = True, idle_seal_s: float = 0.05)
 class Member
+    streams: int
     close(self) -> None
     __enter__(self) -> Self
 class NextCheckpoint
@@ -68,6 +69,7 @@ class Shuffle
     members: int
     next_checkpoint(self, timeout_s: float | None = None, *, documents_max: int | None = None)
         -> NextCheckpoint | None
+    drain(self) -> Iterator[NextCheckpoint]
     read(self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False) ->
         Iterator[tuple[Source, pa.RecordBatch]]
     release(self, checkpoint: NextCheckpoint) -> None
@@ -102,6 +104,8 @@ class Workspace
     table(self, collection: Collection | str, **options: Any) -> pa.Table
     frames(self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True) ->
         Iterator[Frame]
+    directory: Path | None
+    token: str
     address: str | None
     maintain(self) -> None
     close(self) -> None

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench import catalog, disk
+from headrace.bench import catalog, disk, scale, shuffle
+from headrace.bench.bytewax_peer import bytewax_docs_per_s
+from headrace.bench.journal import documents
 from tests.cli.conftest import Ok
 
 
@@ -32,6 +34,55 @@ def test_bench_journal_shows_people_a_figure_a_line(ok: Ok, here: Path) -> None:
     values = {name: float(value.replace(",", "")) for name, value in lines[1:]}
     assert {"ratio_to_disk", "docs_per_s", "disk_mib_per_s"} <= values.keys()
     assert all(value > 0 for value in values.values())
+    assert list(here.iterdir()) == []
+
+
+def test_bench_shuffle_measures_its_yardstick_in_the_same_run(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "_ROUNDS", 1)
+    monkeypatch.setattr(shuffle, "_MANY_MEMBERS", 3)
+    monkeypatch.setattr(shuffle, "bytewax_docs_per_s", lambda *_: None)
+    found = json.loads(ok("bench", "shuffle", "--mib", "1", "--json"))
+    measured = {"docs_per_s", "ratio_to_disk", "cpu_s", "peak_mib", "docs_1kib_per_s", "txn_per_s"}
+    variants = {"docs_per_s_unsynced", "docs_per_s_8_members", "disk_mib_per_s", "document_bytes"}
+    assert measured | variants <= found.keys()
+    assert all(found[key] > 0 for key in measured | variants)
+    assert found["documents"] == 8000
+    assert found["docs_per_s"] * found["document_bytes"] < found["disk_mib_per_s"] * 2**20
+    assert list(here.iterdir()) == []
+
+
+def test_bench_shuffle_has_a_peer_to_compare_with_if_it_is_installed(here: Path) -> None:
+    pytest.importorskip("bytewax.dataflow", exc_type=ImportError)
+    rate = bytewax_docs_per_s(here, documents(2000, 68))
+    assert rate
+    assert 100 < rate < 10_000_000
+    ended = [path.name for path in (here / "bytewax").glob("end-*")]
+    assert sorted(ended) == ["end-0", "end-1"]
+
+
+def test_bench_scale_counts_its_streams_and_moves_what_it_says(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "_IDLE_S", 0.1)
+    monkeypatch.setattr(scale, "_TRANSACTIONS", 5)
+    found = json.loads(ok("bench", "scale", "--journals", "300", "--members", "3", "--json"))
+    assert (found["journals"], found["members"]) == (300, 3)
+    assert found["streams"] == 3 + 3 * 3
+    measured = {"open_s", "visible_p50_ms", "visible_p99_ms", "member_mib", "disk_sync_p50_ms"}
+    assert all(found[key] > 0 for key in measured)
+    assert 0 < found["delta_bytes_1"] < found["delta_bytes_1000"]
+    assert "idle_cpu" in found
+    assert list(here.iterdir()) == []
+
+
+def test_bench_recovery_repeats_the_checkpoint_of_the_killed_session(ok: Ok, here: Path) -> None:
+    # proves G10
+    found = json.loads(ok("bench", "recovery", "--documents", "5000", "--json"))
+    assert found["documents_ahead"] == 5000
+    assert found["queued_mib"] > 0.4
+    assert 0 < found["open_s"] < found["first_checkpoint_s"] <= found["all_visible_s"]
     assert list(here.iterdir()) == []
 
 

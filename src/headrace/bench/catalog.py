@@ -13,6 +13,7 @@ import numpy as np
 
 import headrace
 from headrace.bench.disk import empty_files_s, small_syncs
+from headrace.bench.processes import cpu_s
 
 _NOTICED = 400
 _IDLE_S = 5.0
@@ -51,9 +52,10 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
                     notices_ms.append((float(watcher.stdout.readline()) - asked) * 1e3)
                     syncs_ms.append(sync_s() * 1e3)
                     time.sleep(_GAP_S)
-            cpu, wall = _cpu_s(watcher.pid), time.monotonic()
+            processes = [os.getpid(), watcher.pid]
+            cpu, wall = cpu_s(processes), time.monotonic()
             time.sleep(_IDLE_S)
-            idle_cpu = (_cpu_s(watcher.pid) - cpu) / (time.monotonic() - wall)
+            idle_cpu = (cpu_s(processes) - cpu) / (time.monotonic() - wall)
     begin = time.perf_counter()
     with headrace.open(directory / "workspace") as workspace:
         reopen_s = time.perf_counter() - begin
@@ -70,12 +72,6 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
         "watch_open_s": watch_open_s,
         "reopen_s": reopen_s,
     }
-
-
-def _cpu_s(pid: int) -> float:
-    """CPU seconds used by this process and another one."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
 def _watch(place: str) -> None:

@@ -12,6 +12,9 @@ import typer
 
 from headrace.bench.catalog import bench_catalog
 from headrace.bench.journal import bench_journal
+from headrace.bench.recovery import bench_recovery
+from headrace.bench.scale import bench_scale
+from headrace.bench.shuffle import bench_shuffle
 from headrace.cli.output import JsonOption, as_example, print_json, print_table
 from headrace.errors import StorageError
 
@@ -42,6 +45,39 @@ def catalog(
 ) -> None:
     """Making, listing and watching very many journals, against plain files and syncs."""
     _run("catalog", lambda scratch: bench_catalog(scratch, journals), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench shuffle --mib 64 --json"))
+def shuffle(
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="How much to read in each round.")] = 256,
+    json: JsonOption = False,
+) -> None:
+    """Documents through member processes until they are read, against the disk and Bytewax."""
+    _run("shuffle", lambda scratch: bench_shuffle(scratch, mib), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench scale --journals 10000 --members 4"))
+def scale(
+    directory: DirectoryOption = Path("."),
+    journals: Annotated[int, typer.Option(min=1, help="How many journals to read.")] = 100_000,
+    members: Annotated[int, typer.Option(min=1, help="How many processes read them.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Very many journals through many member processes."""
+    _run("scale", lambda at: bench_scale(at, journals, members), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench recovery --documents 100000"))
+def recovery(
+    directory: DirectoryOption = Path("."),
+    documents: Annotated[
+        int, typer.Option(min=1000, help="How many are read ahead when it is killed.")
+    ] = 1_000_000,
+    json: JsonOption = False,
+) -> None:
+    """A Session is killed with much read ahead: how soon the next one goes on."""
+    _run("recovery", lambda at: bench_recovery(at, documents), directory, as_json=json)
 
 
 def _run(

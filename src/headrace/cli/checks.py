@@ -18,9 +18,10 @@ from typing import Literal
 
 import msgspec
 
-from headrace.cli.opening import check_is_workspace, is_address, open_workspace
+from headrace.cli.opening import check_is_workspace, open_workspace
 from headrace.cli.units import counted, format_size
 from headrace.errors import HeadraceError
+from headrace.journal.places import is_address
 from headrace.journal.site import FORMAT, Site
 from headrace.log import Directory
 from headrace.settings import MIB

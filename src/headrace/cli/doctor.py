@@ -19,9 +19,9 @@ from headrace.cli.opening import (
     PlaceOption,
     TlsRootOption,
     TokenOption,
-    is_address,
 )
 from headrace.cli.output import JsonOption, as_example, print_json, print_table
+from headrace.journal.places import is_address
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

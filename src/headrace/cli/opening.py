@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,34 +11,17 @@ from typing import Annotated, Any
 import typer
 
 import headrace as hr
-from headrace.errors import WorkspaceError
+from headrace.errors import UsageError, WorkspaceError
+from headrace.journal.places import check_place, is_address
 
 DEFAULT_PLACE = "./headrace-data"
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_ADDRESS = re.compile(r"grpc(?:\+tls)?://(?:\[[^]/]+]|[^][/:@]+):([0-9]+)")
-_PORT_MAX = 65535
 
-
-def is_address(place: str) -> bool:
-    return place.startswith(("grpc://", "grpc+tls://"))
-
-
-def check_place(place: str) -> str:
-    """Itself. What looks like an address of another kind is no directory that anybody wants."""
-    if not is_address(place):
-        if _SCHEME.match(place):
-            raise typer.BadParameter(
-                f"{place!r} is no place for a workspace:"
-                " name a directory, grpc://host:port or grpc+tls://host:port"
-            )
-        return place
-    address = _ADDRESS.fullmatch(place)
-    if address is None or len(address[1]) > 5 or not 0 < int(address[1]) <= _PORT_MAX:
-        raise typer.BadParameter(
-            f"{place!r} does not say a host and a port: write it like grpc://localhost:7070"
-        )
-    return place
+def _checked(place: str) -> str:
+    try:
+        return check_place(place)
+    except UsageError as error:
+        raise typer.BadParameter(f"{error.what}: {error.do}") from None
 
 
 PlaceOption = Annotated[
@@ -50,7 +32,7 @@ PlaceOption = Annotated[
         envvar="HEADRACE_WORKSPACE",
         show_envvar=False,
         metavar="PLACE",
-        callback=check_place,
+        callback=_checked,
         help="Its directory, or the address of its owner.",
     ),
 ]

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace as hr
-from headrace.cli import bench, collections, demo, doctor, journals, publish, read, serve
+from headrace.cli import bench, collections, demo, doctor, journals, publish, read, serve, shuffle
 from headrace.cli.output import as_example, print_error
 
 _BROKEN_PIPE = 141
@@ -102,6 +102,7 @@ app.add_typer(journals.app, name="journals")
 publish.register(app)
 read.register(app)
 serve.register(app)
+app.add_typer(shuffle.app, name="shuffle")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")

@@ -1,8 +1,9 @@
-"""`headrace read`: the committed documents of a collection."""
+"""`headrace read`: the committed documents of collections."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -13,6 +14,13 @@ from headrace.cli.opening import on_workspace
 from headrace.cli.output import JsonOption, as_example
 from headrace.cli.rendering import Format, limited, write_json, write_ndjson, write_table
 from headrace.cli.selecting import OFFSET_MAX, WhereOption, check_partition_fields, select
+from headrace.cli.sharded import (
+    MemberOption,
+    MemberTokenOption,
+    ShardsOption,
+    Through,
+    sharded_batches,
+)
 from headrace.cli.stopping import until_stopped
 from headrace.cli.values import rows
 from headrace.errors import NotFoundError, UsageError
@@ -25,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 def read(
     ws: hr.Workspace,
-    collection: Annotated[str, typer.Argument(metavar="COLLECTION", help="Its name.")],
+    collections: Annotated[list[str], typer.Argument(metavar="COLLECTION", help="One or more.")],
     where: WhereOption = None,
     from_offset: Annotated[
         list[str] | None,
@@ -40,36 +48,56 @@ def read(
     ] = None,
     json: JsonOption = False,
     meta: Annotated[
-        bool, typer.Option("--meta", help="Add _journal, _producer and _clock.")
+        bool,
+        typer.Option("--meta", help="Add _journal, _producer, _clock; or _collection, _shard."),
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as transactions commit; Ctrl-C ends it.")
     ] = False,
+    shards: ShardsOption = None,
+    member: MemberOption = None,
+    member_token: MemberTokenOption = "",
 ) -> None:
     """Print committed documents.
 
-    Those of one moment: of every transaction all is printed, or nothing.
+    Those of one moment: of every transaction all is printed, or nothing. Several collections, or
+    one with --shards or --member, are read through a shuffle.
     """
-    if json and format:
+    form = _form(collections, format, json=json, follow=follow)
+    selectors = {name: select(name, where) for name in collections}
+    for name, selector in selectors.items():
+        check_partition_fields(ws.collection(name), selector)
+    with until_stopped() if follow else nullcontext():
+        if len(collections) > 1 or shards or member:
+            if from_offset:
+                raise UsageError("a shuffle begins at the beginning", do="leave out --from-offset")
+            through = Through(shards, member or (), member_token)
+            batches = sharded_batches(ws, selectors, through, follow=follow, meta=meta)
+        else:
+            start = _offsets(ws, name, from_offset or ())
+            batches = (
+                Follower(ws, name, selector, start).batches(meta=meta)
+                if follow
+                else ws.read(name, selector=selector, start=start, meta=meta)
+            )
+        if form is Format.table:
+            write_table(batches, limit)
+        else:
+            write = write_json if json else write_ndjson
+            write(map(rows, limited(batches, limit)))
+
+
+def _form(collections: list[str], given: Format | None, *, json: bool, follow: bool) -> Format:
+    if json and given:
         raise typer.BadParameter("it goes without --format", param_hint="--json")
-    selector = select(collection, where)
-    check_partition_fields(ws.collection(collection), selector)
-    start = _offsets(ws, collection, from_offset or ())
-    if follow:
-        if json or format is Format.table:
-            what = "one JSON value" if json else "a table"
-            raise UsageError(f"--follow cannot print {what}", do="use --format ndjson")
-        with until_stopped():
-            follower = Follower(ws, collection, selector, start)
-            write_ndjson(map(rows, limited(follower.batches(meta=meta), limit)))
-        return
-    batches = ws.read(collection, selector=selector, start=start, meta=meta)
-    if json:
-        write_json(map(rows, limited(batches, limit)))
-    elif format is Format.table or (format is None and sys.stdout.isatty()):
-        write_table(batches, limit)
-    else:
-        write_ndjson(map(rows, limited(batches, limit)))
+    if follow and (json or given is Format.table):
+        what = "one JSON value" if json else "a table"
+        raise UsageError(f"--follow cannot print {what}", do="use --format ndjson")
+    several = len(collections) > 1
+    if several and given is Format.table:
+        raise UsageError("several collections do not fit one table", do="use --format ndjson")
+    fits_a_table = not (json or follow or several)
+    return given or (Format.table if fits_a_table and sys.stdout.isatty() else Format.ndjson)
 
 
 def _offsets(ws: hr.Workspace, collection: str, given: list[str] | tuple[()]) -> dict[str, int]:

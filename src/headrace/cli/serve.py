@@ -11,10 +11,11 @@ from typing import Annotated
 import typer
 
 import headrace as hr
-from headrace.cli.opening import DEFAULT_PLACE, PlaceOption, is_address
+from headrace.cli.opening import DEFAULT_PLACE, PlaceOption
 from headrace.cli.output import JsonOption, as_example, print_fields, print_json, print_line
 from headrace.cli.stopping import until_stopped
 from headrace.errors import UsageError
+from headrace.journal.places import is_address
 from headrace.journal.site import Site
 
 

@@ -31,6 +31,7 @@ from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.keeper import Keeper
 from headrace.journal.local.owner import Owner
 from headrace.journal.messages import JOURNALS, journals_of
+from headrace.journal.places import check_place, is_address
 from headrace.journal.remote import RemoteJournals
 from headrace.journal.service import JournalService
 from headrace.journal.site import REMEDIES, OwnerAddress, Site
@@ -83,12 +84,17 @@ class Connection:
         self._ownership: Ownership | None = None
         self._site: Site | None = None
         self._address = ""
-        if isinstance(place, str) and place.startswith(("grpc://", "grpc+tls://")):
+        if isinstance(place, str) and is_address(check_place(place)):
             self._address = place
         else:
             self._site = Site(Path(place).absolute())
             self._site.prepare(create=create)
         self._journals: Journals = self._attach()
+
+    @property
+    def directory(self) -> Path | None:
+        """Of the workspace; None if it is known by an address."""
+        return self._site.root if self._site else None
 
     @property
     def ownership(self) -> Ownership | None:

@@ -33,6 +33,7 @@ class Workspace:
     ) -> None:
         self.place = str(place)
         settings = settings or Settings()
+        self._token = settings.service.token
         self._connection = Connection(place, settings, create=create)
         self._desk = Desk(self.place, self._connection, settings.journal)
 
@@ -189,6 +190,16 @@ class Workspace:
         return self._connection.journals().read(journal.id, begin, journal.head, committed)
 
     # -- the rest --------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path | None:
+        """Where it is, unless it is known by the address of its owner."""
+        return self._connection.directory
+
+    @property
+    def token(self) -> str:
+        """What its owner asks of callers who know it by address."""
+        return self._token
 
     @property
     def address(self) -> str | None:

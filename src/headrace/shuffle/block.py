@@ -78,53 +78,48 @@ class BlockMaker:
         self._windowed = source.not_before > 0 or source.not_after < (1 << 64) - 1
 
     def make(self, pieces: Sequence[Piece]) -> list[Routed]:
-        counts = [piece.batch.num_rows for piece in pieces]
-        batch = (
-            pa.concat_batches([piece.batch for piece in pieces])
-            if len(pieces) > 1
-            else pieces[0].batch
-        )
+        batches = [piece.batch for piece in pieces]
+        batch = pa.concat_batches(batches) if len(pieces) > 1 else batches[0]
+        counts = [each.num_rows for each in batches]
         clocks = np.concatenate(
             [
                 np.arange(p.clock, p.clock + n, dtype=np.uint64)
                 for p, n in zip(pieces, counts, strict=True)
             ]
         )
-        names: dict[tuple[int, int], int] = {}
-        numbers = [names.setdefault((p.place, p.producer), len(names)) for p in pieces]
-        pairs = np.repeat(np.array(numbers, np.uint32), counts)
+        piece_of = np.repeat(np.arange(len(pieces), dtype=np.uint32), counts)
         if self._windowed:
             inside = (clocks >= self._source.not_before) & (clocks <= self._source.not_after)
             if not inside.all():
                 batch = batch.filter(pa.array(inside))
-                clocks, pairs = clocks[inside], pairs[inside]
-        keys = np.array(list(names), np.uint64).reshape(-1, 2)
+                clocks, piece_of = clocks[inside], piece_of[inside]
         members = self._router.route(batch, self._source.key, clocks)
-        return [
-            self._block(member, batch, clocks, pairs, keys, rows)
-            for member, rows in _rows_by_member(members)
-        ]
+        made = []
+        for member, rows in _rows_by_member(members):
+            if rows is None:
+                made.append(self._block(member, pieces, batch, clocks, piece_of))
+            else:
+                part = batch.take(pa.array(rows))
+                made.append(self._block(member, pieces, part, clocks[rows], piece_of[rows]))
+        return made
 
     def _block(
         self,
         member: int,
+        pieces: Sequence[Piece],
         batch: pa.RecordBatch,
         clocks: NDArray[np.uint64],
-        pairs: NDArray[np.uint32],
-        keys: NDArray[np.uint64],
-        rows: NDArray[np.intp] | None,
+        piece_of: NDArray[np.uint32],
     ) -> Routed:
-        if rows is not None:
-            batch, clocks, pairs = batch.take(pa.array(rows)), clocks[rows], pairs[rows]
-        table, pairs = _pair_table(keys, clocks, pairs)
+        table, pairs = _pair_table(pieces, clocks, piece_of)
         block = pa.RecordBatch.from_arrays(
             [*batch.columns, pa.array(clocks), pa.array(pairs)], schema=self._schema
         )
         head = BlockHead(
             self._source.tag,
             self._source.lane,
-            int(clocks.min()) + self._source.delay,
-            int(clocks.max()) + self._source.delay,
+            int(table["first"].min()) + self._source.delay,
+            int(table["last"].max()) + self._source.delay,
             len(clocks),
             table.tobytes(),
         )
@@ -141,34 +136,35 @@ def decode_block(body: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 def _rows_by_member(members: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp] | None]]:
     """Each member with its rows, in their order; None for all of them."""
-    if not len(members):
+    found = np.flatnonzero(np.bincount(members)).tolist()
+    if len(found) == 1:
+        yield found[0], None
         return
-    first = int(members[0])
-    if (members == first).all():
-        yield first, None
-        return
-    order = np.argsort(members, kind="stable")
-    found, starts = np.unique(members[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+    for member in found:
+        yield member, np.flatnonzero(members == member)
 
 
 def _pair_table(
-    keys: NDArray[np.uint64], clocks: NDArray[np.uint64], pairs: NDArray[np.uint32]
+    pieces: Sequence[Piece], clocks: NDArray[np.uint64], piece_of: NDArray[np.uint32]
 ) -> tuple[Pairs, NDArray[np.uint32]]:
-    """The pairs that occur, and each row's number among them."""
-    counts = np.bincount(pairs, minlength=len(keys))
-    present = np.flatnonzero(counts)
-    table = np.zeros(len(present), PAIR_ROW)
-    table["place"], table["producer"] = keys[present, 0], keys[present, 1]
-    table["rows"] = counts[present]
-    if len(present) < len(keys):
-        renumbered = np.zeros(len(keys), np.uint32)
-        renumbered[present] = np.arange(len(present), dtype=np.uint32)
-        pairs = renumbered[pairs]
-    table["first"] = np.iinfo(np.uint64).max
-    np.minimum.at(table["first"], pairs, clocks)
-    np.maximum.at(table["last"], pairs, clocks)
-    return table, pairs
+    """The pairs that occur, and each row's number among them.
+
+    The rows of a piece follow each other with ascending clocks, so its ends say everything of it.
+    """
+    ends = np.searchsorted(piece_of, np.arange(len(pieces) + 1))
+    counts = np.diff(ends)
+    found: dict[tuple[int, int], list[int]] = {}
+    numbers = np.zeros(len(pieces), np.uint32)
+    for at in np.flatnonzero(counts).tolist():
+        first, last = int(clocks[ends[at]]), int(clocks[ends[at + 1] - 1])
+        key = pieces[at].place, pieces[at].producer
+        # Number, first, last, rows.
+        pair = found.setdefault(key, [len(found), first, last, 0])
+        pair[1], pair[2] = min(pair[1], first), max(pair[2], last)
+        pair[3] += int(counts[at])
+        numbers[at] = pair[0]
+    table = np.array([(*key, *pair[1:]) for key, pair in found.items()], PAIR_ROW)
+    return table, np.repeat(numbers, counts)
 
 
 def without_ours(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

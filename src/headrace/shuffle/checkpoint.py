@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+import xxhash
 
 from headrace.errors import DataError, UsageError
 from headrace.frontier import BindingTag, Frontier, JournalTag, reduce
 from headrace.ids import JournalId
+
+_DIGEST_BYTES = 8
 
 
 class JournalRef(msgspec.Struct, frozen=True, array_like=True):
@@ -49,21 +52,27 @@ class Checkpoint:
             dict(sorted(self.bindings.items())),
             self.frontier.encode(),
         )
-        return msgspec.msgpack.encode(tags)
+        payload = msgspec.msgpack.encode(tags)
+        return bytes(xxhash.xxh3_64_digest(payload)) + payload
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
+        payload = memoryview(data)[_DIGEST_BYTES:]
+        if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:
+            raise _damaged(f"the checksum of its {len(data)} bytes is wrong")
         try:
-            tags = msgspec.msgpack.decode(data, type=_Tags)
+            tags = msgspec.msgpack.decode(payload, type=_Tags)
         except msgspec.MsgspecError as error:
-            raise DataError(
-                f"a checkpoint is damaged: {error}", do="restore it, or go back to an older one"
-            ) from error
+            raise _damaged(str(error)) from error
         return cls(
             Frontier.decode(tags.frontier),
             {JournalTag(tag): ref for tag, ref in tags.journals.items()},
             {BindingTag(tag): name for tag, name in tags.bindings.items()},
         )
+
+
+def _damaged(why: str) -> DataError:
+    return DataError(f"a checkpoint is damaged: {why}", do="restore it, or go back to an older one")
 
 
 def _union(mine: Mapping, theirs: Mapping, what: str) -> Mapping:  # type: ignore[type-arg]

@@ -6,21 +6,24 @@ import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
 import msgspec
 import pyarrow as pa
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
-from headrace.errors import UsageError
+from headrace.errors import NotFoundError, TransportError, UsageError
 from headrace.frontier import BindingTag
+from headrace.journal.contract import JournalInfo
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
+from headrace.shuffle.announcing import Announcement
 from headrace.shuffle.binding import Binding, Source, resolve
 from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.cut import CutWatch
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
 from headrace.shuffle.session.actor import SessionActor
@@ -31,6 +34,9 @@ from headrace.shuffle.session.status import SessionStatus
 _documents: msgspec.msgpack.Decoder[messages.Documents] = msgspec.msgpack.Decoder(
     messages.Documents
 )
+
+_LOOK_AGAIN_S = 0.02
+"""How long a checkpoint of a cut is waited for before the members are asked again."""
 
 
 class NextCheckpoint(NamedTuple):
@@ -56,20 +62,20 @@ class Shuffle:
         ranges: Sequence[Range] | None = None,
         last_commit: Checkpoint | None = None,
         read_through: Checkpoint | None = None,
+        cut: Sequence[JournalInfo] | None = None,
         settings: ShuffleSettings | None = None,
         service: ServiceSettings | None = None,
     ) -> None:
-        """`members` are the addresses of the members; without ranges, each owns an equal share."""
+        """`members` are the addresses of the members; without ranges, each owns an equal share.
+
+        With a `cut`, which `Workspace.journals` gives, it reads those journals up to their heads
+        there, and nothing that came later: see `drain`.
+        """
         if not members:
             raise UsageError("a Session without members", do="name at least one")
         service = service or ServiceSettings()
         settings = settings or ShuffleSettings()
-        tiles = list(ranges or split_evenly(len(members)))
-        if len(tiles) != len(members):
-            raise UsageError(
-                f"{len(tiles)} ranges for {len(members)} members", do="give each member one"
-            )
-        check_tiling(tiles)
+        tiles = _tiles(len(members), ranges)
         base = last_commit or Checkpoint()
         known = {**base.bindings, **(read_through.bindings if read_through else {})}
         collections = {each.name: each for each in workspace.collections()}
@@ -82,19 +88,23 @@ class Shuffle:
                 member,
                 at,
                 self._sources.all,
-                workspace.place,
-                "",
+                str(workspace.directory or workspace.place),
+                workspace.token,
                 settings,
             )
             for member in range(len(members))
         ]
         self._number = 0
+        self._silence_s = service.silence_s
+        self._places_in_cut = None if cut is None else self._places(cut)
         with ExitStack() as stack:
             self._clients, slices = open_slices(openings, service, stack)
             horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
             state = SessionState(self._sources, tiles, base, read_through, horizon)
-            self._actor = SessionActor(state, slices, workspace.watch())
+            watch = workspace.watch() if cut is None else CutWatch(cut)
+            self._actor = SessionActor(state, slices, watch)
             stack.callback(self._actor.close)
+            self._announce(workspace, members, stack)
             self._running = stack.pop_all()
 
     @property
@@ -117,8 +127,27 @@ class Shuffle:
             delta = answer.result()
         except CancelledError:
             return None
-        self._number += 1
-        return NextCheckpoint(self._number, delta)
+        return self._numbered(delta)
+
+    def drain(self) -> Iterator[NextCheckpoint]:
+        """The checkpoints that are left of a cut: together they show what was committed there."""
+        if self._places_in_cut is None:
+            raise UsageError("this Shuffle has no end", do="open it with a cut")
+        while True:
+            answer = self._actor.poll(None)
+            while not answer.done():
+                # Asked after the poll: what a Slice reported before it answers was seen by that.
+                status = self.status()
+                if (
+                    status.settled
+                    and status.places == self._places_in_cut
+                    and not answer.done()
+                    and answer.cancel()
+                ):
+                    return
+                with suppress(FutureTimeoutError):
+                    answer.result(_LOOK_AGAIN_S)
+            yield self._numbered(answer.result())
 
     def read(
         self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False
@@ -130,18 +159,42 @@ class Shuffle:
         request = messages.ReadCheckpoint(
             self.session, checkpoint.number, checkpoint.delta.encode(), ordered
         )
-        with self._clients[member].stream(messages.READER, request, _documents) as stream:
+        with self._asking(member, request) as stream:
             for message in stream:
                 source = self._sources.by_tag[BindingTag(message.control.binding)]
                 yield source, decode_block(message.bodies[0], block_schema(source))
 
     def release(self, checkpoint: NextCheckpoint) -> None:
         """It and those before it will not be read again."""
-        for client in self._clients:
-            request = messages.Release(self.session, checkpoint.number)
-            with client.stream(messages.READER, request, _documents) as stream:
+        request = messages.Release(self.session, checkpoint.number)
+        for member in range(len(self._clients)):
+            with self._asking(member, request) as stream:
                 for _ in stream:
                     pass
+
+    def _numbered(self, delta: Checkpoint) -> NextCheckpoint:
+        self._number += 1
+        return NextCheckpoint(self._number, delta)
+
+    def _announce(self, workspace: Workspace, members: Sequence[str], stack: ExitStack) -> None:
+        if workspace.directory:
+            names = [source.name for source in self._sources.all]
+            announced = Announcement(
+                workspace.directory, self.session, names, list(members), self.status
+            )
+            stack.callback(announced.close)
+
+    def _places(self, cut: Sequence[JournalInfo]) -> int:
+        return sum(len(self._sources.of_journal(journal.name)) for journal in cut)
+
+    @contextmanager
+    def _asking(self, member: int, request: messages.ToReader) -> Iterator[Any]:
+        """A member that lost its Queue or is lost itself tells less than what ended the Session."""
+        try:
+            with self._clients[member].stream(messages.READER, request, _documents) as stream:
+                yield stream
+        except (NotFoundError, TransportError) as error:
+            raise (self._actor.cause(self._silence_s) or error) from error
 
     def status(self) -> SessionStatus:
         return self._actor.status().result()
@@ -154,3 +207,11 @@ class Shuffle:
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+def _tiles(members: int, ranges: Sequence[Range] | None) -> list[Range]:
+    tiles = list(ranges or split_evenly(members))
+    if len(tiles) != members:
+        raise UsageError(f"{len(tiles)} ranges for {members} members", do="give each member one")
+    check_tiling(tiles)
+    return tiles

@@ -96,6 +96,10 @@ class SliceStatus(msgspec.Struct, frozen=True, tag="slice-status"):
     queue_bytes: int
     waits: str
     """Why its Queue holds Slices back, or nothing."""
+    open: list[tuple[int, int]]
+    """Places and producers with a transaction that has no ACK yet, some of them."""
+    settled: bool
+    """Everything it knows of is taken and reported."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):

@@ -87,8 +87,8 @@ class _Open:
 class QueueReader:
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
-        self._by_key: dict[Key, set[int]] = {}
-        """The open blocks that each producer has rows in."""
+        self._by_key: dict[Key, dict[int, int]] = {}
+        """The open blocks that each producer has rows in, with its least clock there: ascending."""
         self._retracted: dict[Key, list[Ended]] = {}
 
     def advance(self, entries: Iterable[Entry], checkpoint: Frontier) -> list[Shown]:
@@ -110,19 +110,27 @@ class QueueReader:
                 for end in entry.ends:
                     key = end.place, end.producer
                     self._retracted.setdefault(key, []).append(end)
-                    touched |= self._by_key.get(key, set())
+                    touched |= self._by_key.get(key, {}).keys()
         shown = (self._show(self._open[at], commits) for at in sorted(touched))
         return [each for each in shown if each is not None]
+
+    def open_blocks(self) -> list[int]:
+        """The positions of the blocks that must be kept for a later checkpoint."""
+        return list(self._open)
 
     def oldest_open(self) -> int | None:
         """The position of the first block that must be kept for a later checkpoint."""
         return min(self._open, default=None)
 
     def _add(self, entry: BlockEntry) -> None:
-        keys: list[Key] = [(place, producer) for place, producer, *_ in _rows(entry.head)]
-        self._open[entry.position] = _Open(entry, keys, np.zeros(len(keys), np.uint64), set(keys))
-        for key in keys:
-            self._by_key.setdefault(key, set()).add(entry.position)
+        firsts: dict[Key, int] = {
+            (place, producer): first for place, producer, first, *_ in _rows(entry.head)
+        }
+        self._open[entry.position] = _Open(
+            entry, list(firsts), np.zeros(len(firsts), np.uint64), set(firsts)
+        )
+        for key, first in firsts.items():
+            self._by_key.setdefault(key, {})[entry.position] = first
 
     def _show(self, opened: _Open, commits: Mapping[Key, int]) -> Shown | None:
         table = opened.entry.head.pair_rows()
@@ -160,13 +168,20 @@ class QueueReader:
             )
             if done and key in opened.waiting:
                 opened.waiting.discard(key)
-                blocks = self._by_key[key]
-                blocks.discard(opened.entry.position)
-                if not blocks:
-                    del self._by_key[key]
-                    self._retracted.pop(key, None)
+                self._let_go(key, opened.entry.position)
         if not opened.waiting:
             self._open.pop(opened.entry.position)
+
+    def _let_go(self, key: Key, position: int) -> None:
+        """Of a block, and of the retractions that concern none but it."""
+        blocks = self._by_key[key]
+        del blocks[position]
+        if not blocks:
+            del self._by_key[key]
+            self._retracted.pop(key, None)
+        elif retracted := self._retracted.get(key):
+            oldest = next(iter(blocks.values()))
+            self._retracted[key] = [end for end in retracted if end.last >= oldest]
 
 
 def _rows(head: BlockHead) -> list[tuple[int, int, int, int, int]]:

@@ -54,7 +54,7 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
 
 def split_evenly(members: int) -> list[Range]:
     """Equal ranges of key hashes, each with every r-clock."""
-    cuts = [at * SPACE // members for at in range(members + 1)]
+    cuts = [-(-at * SPACE // members) for at in range(members + 1)]
     return [Range(cuts[at], cuts[at + 1] - 1) for at in range(members)]
 
 
@@ -91,6 +91,7 @@ class Router:
     def __init__(self, ranges: Sequence[Range]) -> None:
         check_tiling(ranges)
         self.ranges = tuple(ranges)
+        self._evenly = list(ranges) == split_evenly(len(ranges))
         self._by_key_alone = all(r.rclock_begin == 0 and r.rclock_end == _LAST for r in ranges)
         self._order = np.argsort([r.key_begin for r in ranges])
         self._begins = np.array([ranges[at].key_begin for at in self._order], np.uint32)
@@ -101,6 +102,10 @@ class Router:
         if len(self.ranges) == 1:
             return np.zeros(batch.num_rows, np.intp)
         hashes = (key_hash(batch, key) >> _HALF).astype(np.uint32) if key else r_clock(clocks)
+        if self._evenly:
+            return ((hashes.astype(np.uint64) * np.uint64(len(self.ranges))) >> _HALF).astype(
+                np.intp
+            )
         if self._by_key_alone:
             return self._order[np.searchsorted(self._begins, hashes, side="right") - 1]
         return self._route_by_both(hashes, r_clock(clocks))

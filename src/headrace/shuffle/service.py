@@ -39,7 +39,13 @@ class Member:
             )
             stack.callback(server.close)
             self.address = server.address
+            self._server = server
             self._running = stack.pop_all()
+
+    @property
+    def streams(self) -> int:
+        """How many it serves now: of each Session one for its Slice, and one from every Slice."""
+        return self._server.conversations
 
     def close(self) -> None:
         self._running.close()

@@ -91,8 +91,13 @@ class Client:
             settings=self._settings,
         )
         with self._changed:
+            is_closed = self._closed
+            if not is_closed:
+                self._channels.add(channel)
+        if is_closed:
+            # It was closed meanwhile, and did not know of this call, which the server has by now.
+            _cancel(reader, writer)
             self._check_open()
-            self._channels.add(channel)
         self._watchdog.watch(channel)
         threading.Thread(
             target=self._run, args=(channel, reader, writer), name=f"read {peer}", daemon=True
@@ -107,15 +112,19 @@ class Client:
     def _run(self, channel: Channel[Any], reader: Any, writer: Any) -> None:
         try:
             channel.run()
-            reader.cancel()
-            # Flight prints a warning when a writer is collected that was not closed.
-            with suppress(*FLIGHT_ERRORS):
-                writer.close()
+            _cancel(reader, writer)
         finally:
             self._watchdog.forget(channel)
             with self._changed:
                 self._channels.discard(channel)
                 self._changed.notify_all()
+
+
+def _cancel(reader: Any, writer: Any) -> None:
+    reader.cancel()
+    # Flight prints a warning when a writer is collected that was not closed.
+    with suppress(*FLIGHT_ERRORS):
+        writer.close()
 
 
 class Stream(Generic[C]):

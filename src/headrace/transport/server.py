@@ -64,6 +64,7 @@ class Server:
         self._settings = settings
         self._changed = threading.Condition()
         self._channels: dict[Channel[Any], str] = {}
+        self._conversing: set[Channel[Any]] = set()
         self._threads: set[threading.Thread] = set()
         self._closing = False
         options = server_options(settings)
@@ -81,6 +82,11 @@ class Server:
             ) from error
         self.address = f"{scheme}://{host}:{self._flight.port}"
         atexit.register(self.close)
+
+    @property
+    def conversations(self) -> int:
+        """How many are held now, not counting streams of answers to one request."""
+        return len(self._conversing)
 
     def close(self, grace_s: float = 1.0) -> None:
         """Ends every conversation with an error, and returns within `grace_s` and a moment.
@@ -146,6 +152,8 @@ class Server:
             if self._closing:
                 raise refuse(self._closing_error())
             self._channels[channel] = peer
+            if opening.request is None:
+                self._conversing.add(channel)
             self._threads.add(serving)
         self._watchdog.watch(channel)
         serving.start()
@@ -155,6 +163,7 @@ class Server:
             self._watchdog.forget(channel)
             with self._changed:
                 del self._channels[channel]
+                self._conversing.discard(channel)
                 self._changed.notify_all()
 
     def _open(self, command: bytes | None) -> tuple[Opening, Service]:

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, ProtocolError, StorageError, UsageError
+from headrace.errors import (
+    HeadraceError,
+    PeerLostError,
+    ProtocolError,
+    StorageError,
+    UsageError,
+)
 from headrace.frontier import BindingTag
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
@@ -25,6 +31,9 @@ from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
 from headrace.shuffle.reader import QueueReader, Shown
 from headrace.transport import Channel
+
+_MOVE_SHARE = 8
+"""Open blocks are not moved for less than this share of the soft limit."""
 
 
 class _Said(NamedTuple):
@@ -40,6 +49,10 @@ class _Synced(NamedTuple):
 
 class _Released(NamedTuple):
     total_bytes: int
+
+
+class _Moved(NamedTuple):
+    bytes: int
 
 
 class _Failed(NamedTuple):
@@ -70,10 +83,16 @@ class QueueActor:
         self._reading = threading.Lock()
         self._reader = QueueReader()
         self._scanned = 0
+        self._last_read = 0
         self._read_bytes = 0
         self._sizes: deque[tuple[int, int]] = deque()
-        """Where each entry ends, with the bytes of all blocks up to there."""
+        """Where each entry begins, with the bytes of all blocks up to its end."""
         self._shown: dict[int, list[Shown]] = {}
+        self._lowest: dict[int, int] = {}
+        """Of each checkpoint that is shown, where its first block is."""
+        self._open_bytes: dict[int, int] = {}
+        """What blocks that were scanned count for, of the open ones at least."""
+        self._soft_bytes = opening.settings.queue_soft_bytes
         self._thread = threading.Thread(target=self._run, name="headrace-queue", daemon=True)
         self._thread.start()
 
@@ -102,6 +121,7 @@ class QueueActor:
     def close(self) -> None:
         self._inbox.put(None)
         self._thread.join()
+        self._give_up(PeerLostError("the Session has ended", do="open another"))
         with self._reading:
             self._store.close()
 
@@ -133,6 +153,8 @@ class QueueActor:
                 return self._state.synced(number)
             case _Released(total_bytes):
                 return self._state.released(total_bytes)
+            case _Moved(size):
+                return self._state.moved(size)
             case _Failed(error):
                 raise error
         raise ProtocolError(f"a Queue was told {said!r}", do="this is a bug")
@@ -151,9 +173,9 @@ class QueueActor:
                 self._channels[slice].send(messages.Flushed(number))
 
     def _give_up(self, error: HeadraceError) -> None:
-        self._error = error
+        self._error = self._error or error
         for channel in list(self._channels.values()):
-            channel.fail(error)
+            channel.fail(self._error)
 
     # -- readers ---------------------------------------------------------------------------
 
@@ -161,6 +183,15 @@ class QueueActor:
         self, number: int, checkpoint: Checkpoint, *, ordered: bool = False
     ) -> Iterator[tuple[BindingTag, int, Any]]:
         """The documents of a checkpoint, with our columns: binding, rows, record batch as bytes."""
+        try:
+            yield from self._read(number, checkpoint, ordered)
+        except HeadraceError as error:
+            # Its file goes with the Session, also while somebody reads it.
+            raise (self._error or error) from error
+
+    def _read(
+        self, number: int, checkpoint: Checkpoint, ordered: bool
+    ) -> Iterator[tuple[BindingTag, int, Any]]:
         if ordered:
             delays = {source.tag: source.delay for source in self._sources.all}
             for binding, batch in in_order(self._plan(number, checkpoint), self._load, delays):
@@ -178,15 +209,31 @@ class QueueActor:
     def release(self, number: int) -> None:
         """Checkpoints up to `number` are not read again: give up what only they need."""
         with self._reading:
+            if number > self._last_read:
+                raise UsageError(
+                    f"checkpoint {number} is released, and {self._last_read} was read last",
+                    do="read it first",
+                )
             for read in [n for n in self._shown if n <= number]:
-                del self._shown[read]
-            needed = [shown.position for some in self._shown.values() for shown in some]
-            oldest = self._reader.oldest_open()
-            keep_from = min([self._scanned, *needed, *([] if oldest is None else [oldest])])
+                del self._shown[read], self._lowest[read]
+            open_blocks = self._reader.open_blocks()
+            shown = {each.position for some in self._shown.values() for each in some}
+            self._store.settle({*open_blocks, *shown})
+            places = [self._store.place(at) for at in open_blocks]
+            keep_from = min([self._scanned, *self._lowest.values(), *places])
             self._store.release_before(keep_from)
-            while self._sizes and self._sizes[0][0] <= keep_from:
+            while self._sizes and self._sizes[0][0] < keep_from:
                 self._read_bytes = self._sizes.popleft()[1]
-        self._inbox.put(_Released(self._read_bytes))
+            self._inbox.put(_Released(self._read_bytes))
+            self._make_room(open_blocks)
+
+    def _make_room(self, open_blocks: list[int]) -> None:
+        """Move what is open away from the front, once it keeps more than its own size there."""
+        self._open_bytes = {at: self._open_bytes[at] for at in open_blocks}
+        size = sum(self._open_bytes.values())
+        kept = self._sizes[-1][1] - self._read_bytes if self._sizes else 0
+        if not self._shown and kept - size > max(size, self._soft_bytes // _MOVE_SHARE):
+            self._inbox.put(_Moved(self._store.move(open_blocks)))
 
     def status(self) -> tuple[int, str]:
         """How many bytes it holds, and why it holds Slices back, if it does."""
@@ -196,22 +243,28 @@ class QueueActor:
         with self._reading:
             if number in self._shown:
                 return self._shown[number]
-            if self._shown and number != max(self._shown) + 1:
+            if number != self._last_read + 1:
                 raise UsageError(
-                    f"checkpoint {number} is read after {max(self._shown)}",
-                    do="read checkpoints one after the other",
+                    f"checkpoint {number} is read after {self._last_read}",
+                    do="read every checkpoint on every member, one after the other",
                 )
             end = self._store.synced_end
             entries = []
             total = self._sizes[-1][1] if self._sizes else self._read_bytes
-            for size, entry in self._store.entries(self._scanned):
-                if entry.position >= end:
+            for at, size, entry in self._store.entries(self._scanned):
+                if at >= end:
                     break
-                entries.append(entry)
                 total += size
-                self._sizes.append((entry.position, total))
+                self._sizes.append((at, total))
+                if entry:
+                    entries.append(entry)
+                    self._open_bytes[at] = size
             self._scanned = end
             shown = self._shown[number] = self._reader.advance(entries, checkpoint.frontier)
+            self._lowest[number] = min(
+                (self._store.place(at.position) for at in shown), default=end
+            )
+            self._last_read = number
             return shown
 
     def _load(self, shown: Shown) -> pa.RecordBatch:

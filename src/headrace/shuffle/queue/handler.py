@@ -75,7 +75,11 @@ class QueueService:
                 f"a Queue was told {type(opening).__name__} before it was opened",
                 do="this is a bug",
             )
-        self._queues.open(opening).serve(opening.slice, channel)
+        try:
+            self._queues.open(opening).serve(opening.slice, channel)
+        finally:
+            # A Session has all of its Slices or none; the one of this member may never come.
+            self._queues.end(opening.session)
 
 
 class ReaderService:

@@ -141,6 +141,11 @@ class QueueState:
         self.released_bytes = max(self.released_bytes, total_bytes)
         return self._grants()
 
+    def moved(self, size: int) -> list[Effect]:
+        """So many bytes of blocks were written once more; the first time is released soon."""
+        self.written_bytes += size
+        return []
+
     def starve(self, starving: bool) -> list[Effect]:
         """Whether the consumer has nothing visible left to consume."""
         self._starving = starving

@@ -1,5 +1,8 @@
 """The file of a Queue: blocks and rollbacks, in the order they are to be read in.
 
+Space is given back from the front. So that a block which stays open for long does not keep all
+that came after it, it can be moved to the end; it is still known by the position it had at first.
+
 Each is one payload of a `log`: a kind, the length of the head, the head, and for a block its
 documents. They are aligned, so that a reader maps them without copying.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from headrace.shuffle.queue.state import Ended, block_bytes
 from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry
 
 _HEAD = struct.Struct("<II")
-_BLOCK, _ENDS = 1, 2
+_BLOCK, _ENDS, _MOVED = 1, 2, 3
 _ALIGNED = 8
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -37,6 +40,10 @@ class QueueStore:
         self._root = root
         self._log = Log(Directory(root), settings)
         self._released = 0
+        self._moved: dict[int, int] = {}
+        """Where blocks are now, by the position they are known by."""
+        self._moving: dict[int, int] = {}
+        """Where they will be, once that is durable."""
 
     def write_block(self, head: BlockHead, body: Any) -> None:
         self._log.append([(_framed(_BLOCK, _encode(head)), body)])
@@ -52,19 +59,45 @@ class QueueStore:
     def synced_end(self) -> int:
         return self._log.synced_end
 
-    def entries(self, position: int) -> Iterator[tuple[int, Entry]]:
-        """What is durable from a position on; each with what it counts for."""
+    def entries(self, position: int) -> Iterator[tuple[int, int, Entry | None]]:
+        """What is durable from a position on: where, what it counts for, and what it is.
+
+        None of a block that was moved here.
+        """
         for at, payload in self._log.scan(position):
             kind, head, body = _parts(payload)
-            if kind == _BLOCK:
-                block = _block_head.decode(head)
-                yield block_bytes(block, body), BlockEntry(at, block)
-            else:
-                yield 0, EndsEntry(at, _ends.decode(head))
+            if kind == _ENDS:
+                yield at, 0, EndsEntry(at, _ends.decode(head))
+                continue
+            block = _block_head.decode(head)
+            yield at, block_bytes(block, body), BlockEntry(at, block) if kind == _BLOCK else None
 
     def body(self, position: int) -> memoryview:
-        """The documents of the block at a position."""
-        return _parts(self._log.read(position))[2]
+        """The documents of the block that is known by a position."""
+        return _parts(self._log.read(self.place(position)))[2]
+
+    def place(self, position: int) -> int:
+        """Where the block is now; what lies below is not needed for it."""
+        return self._moved.get(position, position)
+
+    def move(self, positions: Iterable[int]) -> int:
+        """Write blocks again at the end, unless that is under way; returns what they count for."""
+        if self._moving:
+            return 0
+        size = 0
+        for position in positions:
+            _, head, body = _parts(self._log.read(self.place(position)))
+            size += block_bytes(_block_head.decode(head), body)
+            parts = (_framed(_MOVED, bytes(head)), body)
+            self._moving[position] = self._log.append([parts])[0]
+        return size
+
+    def settle(self, needed: Container[int]) -> None:
+        """Blocks that were moved are read from where they are now; others are forgotten."""
+        if self._moving and max(self._moving.values()) < self.synced_end:
+            self._moved |= self._moving
+            self._moving = {}
+        self._moved = {at: now for at, now in self._moved.items() if at in needed}
 
     def release_before(self, position: int) -> None:
         if position > self._released:

@@ -48,11 +48,14 @@ class SessionActor:
         self._watch = watch
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._poll: _Poll | None = None
+        self._ready: Checkpoint | None = None
+        """One that was made for a poll that had just been given up: the next one gets it."""
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
         self._closing = False
         self._error: HeadraceError | None = None
+        self._ended = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="headrace-session", daemon=True)
         self._others = [
@@ -83,6 +86,11 @@ class SessionActor:
                 return answer
         answer.set_exception(self._error)
         return answer
+
+    def cause(self, timeout_s: float) -> HeadraceError | None:
+        """What ended the Session, if it ends within the time."""
+        self._ended.wait(timeout_s)
+        return self._error
 
     def close(self) -> None:
         """Every Slice is told to end; returns when they have heard."""
@@ -138,7 +146,7 @@ class SessionActor:
             case Changes():
                 self._assign(self._state.journals_changed(said))
             case _Poll():
-                if self._poll:
+                if self._poll and not self._poll.answer.cancelled():
                     raise UsageError("a checkpoint is asked for already", do="wait for it")
                 self._poll = said
             case _Failed(error):
@@ -167,23 +175,31 @@ class SessionActor:
                 channel.send(messages.Heads(heads))
 
     def _serve(self) -> None:
-        if self._poll is None:
-            return
-        if self._poll.answer.cancelled():
+        if self._poll is None or self._poll.answer.cancelled():
             self._poll = None
+            # Whoever does not ask has enough: reads stop at the soft limit.
+            self._starve(False)
             return
-        checkpoint = self._state.next_checkpoint(self._poll.documents_max)
+        checkpoint = self._ready or self._state.next_checkpoint(self._poll.documents_max)
         if checkpoint is not None:
-            self._poll.answer.set_result(checkpoint)
-            self._poll = None
-        if self._starving != (checkpoint is None):
-            self._starving = checkpoint is None
+            poll, self._poll = self._poll, None
+            if poll.answer.set_running_or_notify_cancel():
+                self._ready = None
+                poll.answer.set_result(checkpoint)
+            else:
+                self._ready = checkpoint
+        self._starve(checkpoint is None)
+
+    def _starve(self, starving: bool) -> None:
+        if self._starving != starving:
+            self._starving = starving
             for channel in self._slices:
-                channel.send(messages.Starving(self._starving))
+                channel.send(messages.Starving(starving))
 
     def _end(self, error: HeadraceError) -> None:
         with self._lock:
             self._error = error
+        self._ended.set()
         self._watch.close()
         for channel in self._slices:
             if self._closing:

@@ -184,12 +184,16 @@ class SessionState:
         """What a Slice reports."""
         for at in delta.journals["place"].tolist():
             # One that was stopped may have been on its way.
-            if self._readers.get(at, member) != member:
+            if self._readers.get(at, member) != member or not self._is_known(at):
                 raise ProtocolError(
                     f"member {member} reports {self.journal_name(at)}, which it does not read",
                     do="this is a bug",
                 )
         self._deltas.append(delta)
+
+    def _is_known(self, at: int) -> bool:
+        journal, binding = JournalTag(at >> TAG_BITS), BindingTag(at & TAG_MAX)
+        return journal in self._refs and binding in self._sources.by_tag
 
     def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next one, as a delta, if there is any progress; else None.
@@ -332,12 +336,6 @@ class SessionState:
         return wanted
 
     # -- status ----------------------------------------------------------------------------
-
-    def open_spans(self) -> Iterator[tuple[int, Producer]]:
-        """Places and producers with a transaction that has no ACK yet."""
-        for (at, producer), (_, span) in self._raw.items():
-            if span >= 0:
-                yield at, Producer(producer)
 
     def places(self) -> int:
         return len(self._readers)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.ids import format_producer
+from headrace.ids import Producer, format_producer
 from headrace.shuffle.messages import SliceStatus
 from headrace.shuffle.session.state import SessionState
 
@@ -43,6 +43,8 @@ class SessionStatus(msgspec.Struct, frozen=True):
     members: list[MemberStatus]
     lagging: list[JournalLag]
     transactions: list[OpenTransaction]
+    settled: bool
+    """All that members know of is taken and reported; a checkpoint of it may yet be asked for."""
 
 
 def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> SessionStatus:
@@ -53,8 +55,9 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
     ]
     lagging.sort(key=lambda lag: lag.taken - lag.head)
     transactions = [
-        OpenTransaction(format_producer(producer), state.journal_name(at), "its ACK")
-        for at, producer in state.open_spans()
+        OpenTransaction(format_producer(Producer(producer)), state.journal_name(at), "its ACK")
+        for status in slices
+        for at, producer in status.open
     ]
     transactions += [
         OpenTransaction(format_producer(producer), journal, "this journal, which a hint names")
@@ -68,4 +71,5 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
         ],
         lagging[:_SHOWN],
         transactions[:_SHOWN],
+        all(status.settled for status in slices),
     )

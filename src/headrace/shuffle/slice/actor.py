@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from headrace.shuffle.slice.state import Limits, SliceState
 from headrace.transport import Channel
 
 _LAGGING_SHOWN = 100
+_OPEN_SHOWN = 100
 
 
 class _FromSession(NamedTuple):
@@ -67,6 +69,7 @@ class SliceActor:
             credit_bytes=settings.credit_bytes,
             fetch_bytes=settings.fetch_bytes,
             ahead_bytes=settings.ahead_bytes,
+            cycle_bytes=min(Limits().cycle_bytes, settings.credit_bytes),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
         self._state = SliceState(sources, ranges, decoder, limits)
@@ -216,6 +219,8 @@ class SliceActor:
                 for read in lagging[:_LAGGING_SHOWN]
             ],
             *self._queue_status(),
+            list(islice(self._state.open_spans(), _OPEN_SHOWN)),
+            self._state.is_settled,
         )
 
     def _tell_queues(self, control: object) -> None:

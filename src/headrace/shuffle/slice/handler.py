@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
 
-from headrace.errors import ProtocolError
+from headrace.errors import HeadraceError, ProtocolError
 from headrace.journal.connection import Connection
 from headrace.settings import ServiceSettings, Settings
 from headrace.shuffle import messages
@@ -46,7 +48,12 @@ class SliceService:
             )
         try:
             with ExitStack() as stack:
-                self._open(opening, channel, stack).run()
+                actor = self._open(opening, channel, stack)
+                try:
+                    actor.run()
+                except Exception as error:
+                    _tell(channel, error)
+                    raise
         finally:
             self._queues.end(opening.session)
 
@@ -56,7 +63,7 @@ class SliceService:
         service = msgspec.structs.replace(self._settings, token=opening.token)
         connection = Connection(opening.workspace, Settings(service=service), create=False)
         stack.callback(connection.close)
-        queues = self._reach(opening, stack)
+        queues = self._reach(opening, session, stack)
         actor = SliceActor(
             Sources(opening.sources),
             [member.range for member in opening.members],
@@ -69,12 +76,19 @@ class SliceService:
         session.send(messages.Opened(opening.session))
         return actor
 
-    def _reach(self, opening: messages.OpenSlice, stack: ExitStack) -> list[Channel[Any]]:
-        """A conversation with every Queue. The first that refuses ends the opening."""
+    def _reach(
+        self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
+    ) -> list[Channel[Any]]:
+        """A conversation with every Queue. The first that refuses ends the opening.
+
+        So does the Session, if it leaves meanwhile: another member may have refused it.
+        """
         pool = stack.enter_context(ThreadPoolExecutor(len(opening.members)))
         clients = [Client(member.address, self._settings) for member in opening.members]
         for client in clients:
             stack.callback(client.close)
+        reached = threading.Event()
+        session.on_end(lambda: None if reached.is_set() else _close(clients))
         asked = [
             pool.submit(_open_queue, client, opening, member)
             for member, client in enumerate(clients)
@@ -83,10 +97,22 @@ class SliceService:
         for each in done:
             if error := each.exception():
                 # Those that still wait for a Queue are freed.
-                for client in clients:
-                    client.close()
+                _close(clients)
                 raise error
+        reached.set()
         return [each.result() for each in asked]
+
+
+def _close(clients: Sequence[Client]) -> None:
+    for client in clients:
+        client.close()
+
+
+def _tell(session: Channel[Any], error: Exception) -> None:
+    """The Session hears the cause before Queues see that the Slice left, and pass that on."""
+    session.fail(error)
+    with suppress(HeadraceError):
+        session.close()
 
 
 def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Channel[Any]:

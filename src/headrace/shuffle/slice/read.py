@@ -46,6 +46,10 @@ class Producing:
         self.extent = 0
         """The members that its documents were routed to, as bits."""
 
+    @property
+    def is_open(self) -> bool:
+        return self.sequence.begin is not None
+
 
 class Read:
     """One journal under one binding."""
@@ -82,6 +86,11 @@ class Read:
         if (found := self.producers.get(producer)) is None:
             found = self.producers[producer] = Producing(ZERO)
         return found
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something of it is known of and not taken."""
+        return bool(self.frames or self.fetch or self.offset < self.head)
 
     @property
     def adjusted(self) -> int:

@@ -17,7 +17,7 @@ order holds; but only for `patience`, so that a journal that stalls holds up nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -187,10 +187,22 @@ class SliceState:
         self._open_gates(now)
         while (cycle := self._cycle(now)) is not None:
             effects += cycle
+        # What a fetch may bring is part of the bounds, from its beginning.
+        effects += self._fetches(now)
         effects += self._bounds(now)
         effects += self._flush()
-        effects += self._fetches(now)
         return effects
+
+    def open_spans(self) -> Iterator[tuple[int, int]]:
+        """Places and producers with a transaction that has no ACK yet."""
+        for place, read in self.reads.items():
+            yield from ((place, p) for p, each in read.producers.items() if each.is_open)
+
+    @property
+    def is_settled(self) -> bool:
+        """Everything it knows of is taken, and reported where that ended anything."""
+        flushed = self._flushing is None and not self._progress.worth_a_flush
+        return flushed and not any(read.has_more for read in self.reads.values())
 
     def wake_at(self, now: Clock) -> int | None:
         """When `advance` has something to do though nothing happens."""

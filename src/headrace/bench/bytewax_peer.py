@@ -1,0 +1,113 @@
+"""What a user of Bytewax would do with the same documents: key them, keep state, recover.
+
+It runs as a cluster of two processes, as ours has two members, in a directory that holds the
+documents as an Arrow file, its recovery files, and when each process began and ended.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+_PARTITIONS = 2
+_BATCH = 1000
+_EPOCH_S = "1"
+_DIRECTORY = "HEADRACE_BENCH_DIRECTORY"
+
+
+def bytewax_docs_per_s(directory: Path, batch: pa.RecordBatch) -> float | None:
+    """None if Bytewax is not installed."""
+    if find_spec("bytewax") is None:
+        return None
+    place = directory / "bytewax"
+    recovery = place / "recovery"
+    recovery.mkdir(parents=True)
+    with (
+        pa.OSFile(str(place / "documents"), "wb") as file,
+        pa.ipc.new_file(file, batch.schema) as out,
+    ):
+        out.write_batch(batch)
+    _run("bytewax.recovery", str(recovery), str(_PARTITIONS))
+    _run(
+        *("bytewax.testing", "headrace.bench.bytewax_peer:flow()", "-p", str(_PARTITIONS)),
+        *("-r", str(recovery), "-s", _EPOCH_S, "-b", "0"),
+        place=str(place),
+    )
+    begin = min(float(each.read_text()) for each in place.glob("begin-*"))
+    end = max(float(each.read_text()) for each in place.glob("end-*"))
+    return float(batch.num_rows / (end - begin))
+
+
+def _run(*command: str, place: str = "") -> None:
+    subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**os.environ, _DIRECTORY: place},
+        check=True,
+        capture_output=True,
+    )
+
+
+def flow() -> Any:
+    """The dataflow: the sum of each account, kept with recovery on."""
+    import bytewax.operators as op
+    from bytewax.dataflow import Dataflow
+    from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
+    from bytewax.outputs import DynamicSink, StatelessSinkPartition
+
+    place = Path(os.environ[_DIRECTORY])
+
+    class Documents(StatefulSourcePartition):  # type: ignore[misc]
+        def __init__(self, partition: int, at: int) -> None:
+            whole = pa.ipc.open_file(pa.memory_map(str(place / "documents"))).read_all()
+            share = whole.num_rows // _PARTITIONS
+            self._rows = whole.slice(partition * share, share)
+            self._at = at
+            (place / f"begin-{partition}").write_text(str(time.monotonic()))
+
+        def next_batch(self) -> list[dict[str, Any]]:
+            if self._at >= self._rows.num_rows:
+                raise StopIteration
+            found: list[dict[str, Any]] = self._rows.slice(self._at, _BATCH).to_pylist()
+            self._at += _BATCH
+            return found
+
+        def snapshot(self) -> int:
+            return self._at
+
+    class Source(FixedPartitionedSource):  # type: ignore[misc]
+        def list_parts(self) -> list[str]:
+            return [str(at) for at in range(_PARTITIONS)]
+
+        def build_part(self, step: str, part: str, at: int | None) -> Documents:
+            return Documents(int(part), at or 0)
+
+    class Nowhere(StatelessSinkPartition):  # type: ignore[misc]
+        def __init__(self, worker: int) -> None:
+            self._worker = worker
+
+        def write_batch(self, items: list[Any]) -> None:
+            pass
+
+        def close(self) -> None:
+            (place / f"end-{self._worker}").write_text(str(time.monotonic()))
+
+    class Sink(DynamicSink):  # type: ignore[misc]
+        def build(self, step: str, worker: int, workers: int) -> Nowhere:
+            return Nowhere(worker)
+
+    def add(total: int | None, document: dict[str, Any]) -> tuple[int, int]:
+        after = (total or 0) + document["cents"]
+        return after, after
+
+    made = Dataflow("accounts")
+    read = op.input("read", made, Source())
+    keyed = op.key_on("key", read, lambda document: document["account"])
+    op.output("write", op.stateful_map("sum", keyed, add), Sink())
+    return made

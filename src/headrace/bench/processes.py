@@ -1,0 +1,54 @@
+"""Processes that a benchmark runs beside it, and what they use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import headrace
+from headrace.settings import KIB
+
+
+@contextmanager
+def child(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process with pipes for what it is told and says; it ends when told no more."""
+    with subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+
+
+@contextmanager
+def owner(place: Path) -> Iterator[int]:
+    """Another process owns the workspace, as it would where several use it. Gives its id."""
+    with child("-m", "headrace.bench.processes", str(place)) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield process.pid
+
+
+def cpu_s(processes: Iterable[int]) -> float:
+    """CPU seconds they have used so far."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mib(process: int) -> float:
+    """The most memory that it has had."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / KIB
+    raise ValueError(f"process {process} has no memory")
+
+
+if __name__ == "__main__":
+    with headrace.open(sys.argv[1]):
+        print(flush=True)
+        sys.stdin.read()

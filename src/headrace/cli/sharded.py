@@ -1,0 +1,103 @@
+"""Documents of collections through a shuffle, for `headrace read --shards`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Annotated, NamedTuple
+
+import pyarrow as pa
+import typer
+
+import headrace as hr
+from headrace.errors import UsageError
+from headrace.settings import ServiceSettings
+from headrace.shuffle.binding import Source, document_schema
+from headrace.shuffle.block import without_ours
+from headrace.shuffle.local import LocalMembers
+
+SHARDS_MAX = 64
+"""Each talks to each: on one machine, more are slower."""
+
+ShardsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=SHARDS_MAX, metavar="N", show_default=False, help="Through N shuffle members."
+    ),
+]
+MemberOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS", help="Through this one, of `shuffle member`; repeat it for more."
+    ),
+]
+MemberTokenOption = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_MEMBER_TOKEN",
+        show_envvar=False,
+        show_default=False,
+        help="What those members ask for; better in HEADRACE_MEMBER_TOKEN.",
+    ),
+]
+
+
+class Through(NamedTuple):
+    """Members at addresses, or so many that are made for it."""
+
+    shards: int | None
+    members: Sequence[str]
+    token: str
+
+
+def sharded_batches(
+    ws: hr.Workspace,
+    collections: Mapping[str, hr.Selector],
+    through: Through,
+    *,
+    follow: bool,
+    meta: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Whole transactions, checkpoint by checkpoint.
+
+    Those committed now; with `follow` also those that commit later, without end.
+    """
+    shards, members, token = through
+    if members and shards not in (None, len(members)):
+        raise UsageError(
+            f"{shards} shards for {len(members)} members",
+            do="leave --shards out: every member is one",
+        )
+    bindings = [hr.Binding(collection=c, selector=s) for c, s in collections.items()]
+    cut = None if follow else ws.journals()
+    with ExitStack() as stack:
+        service = ServiceSettings(token=token)
+        addresses = list(members)
+        if not members:
+            local = stack.enter_context(LocalMembers(shards or 1))
+            service, addresses = local.service, local.addresses
+        shuffle = stack.enter_context(hr.Shuffle(ws, bindings, addresses, cut=cut, service=service))
+        for checkpoint in _all_checkpoints(shuffle) if follow else shuffle.drain():
+            for member in range(shuffle.members):
+                for source, batch in shuffle.read(member, checkpoint):
+                    yield _shown(source, member, batch, meta=meta)
+            shuffle.release(checkpoint)
+
+
+def _all_checkpoints(shuffle: hr.Shuffle) -> Iterator[hr.NextCheckpoint]:
+    while True:
+        if checkpoint := shuffle.next_checkpoint():
+            yield checkpoint
+
+
+def _shown(source: Source, member: int, batch: pa.RecordBatch, *, meta: bool) -> pa.RecordBatch:
+    schema = document_schema(source)
+    documents = without_ours(batch, schema)
+    if not meta:
+        return documents
+    rows = batch.num_rows
+    return (
+        documents.append_column("_collection", pa.repeat(source.collection, rows))
+        .append_column("_shard", pa.repeat(member, rows))
+        .append_column("_clock", batch["_clock"])
+    )

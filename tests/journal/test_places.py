@@ -1,0 +1,50 @@
+"""What can name a workspace, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.errors import UsageError
+from headrace.journal.places import check_place, is_address
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["grpc://localhost:7070", "grpc+tls://a.b:1", "grpc://[::1]:65535", "grpc://10.0.0.1:80"],
+)
+def test_addresses(place: str) -> None:
+    assert is_address(check_place(place))
+
+
+@pytest.mark.parametrize(
+    "place", ["data", "./data", "/data", "a:b", "grpc:/x", "c:\\data", "~/data"]
+)
+def test_directories(place: str) -> None:
+    assert not is_address(check_place(place))
+
+
+# proves G27
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("s3://bucket/x", "'s3://bucket/x' is no place for a workspace; name a directory"),
+        ("http://h:1/x", "is no place for a workspace"),
+        ("file:///data", "is no place for a workspace"),
+        ("grpc://localhost", "does not say a host and a port; write it like grpc://localhost:7070"),
+        ("grpc://:7070", "does not say a host and a port"),
+        ("grpc://h:0", "does not say a host and a port"),
+        ("grpc://h:65536", "does not say a host and a port"),
+        ("grpc://h:1/path", "does not say a host and a port"),
+        ("grpc+tls://u@h:1", "does not say a host and a port"),
+    ],
+)
+def test_what_is_neither_is_refused_and_nothing_is_made(
+    place: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=named):
+        hr.open(place)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,72 @@
+"""A service in the place of a member that answers as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from headrace.errors import (
+    NotFoundError,
+    StorageError,
+)
+from headrace.shuffle import messages
+from headrace.transport import Channel, Message, Server
+from tests.shuffle.running import swift
+
+
+class Odd:
+    """A service that answers as it is told, for one kind of conversation."""
+
+    requests: msgspec.msgpack.Decoder[Any]
+
+    def __init__(self, requests: type, answer: Callable[[Channel[Any], Any], None]) -> None:
+        self.requests = msgspec.msgpack.Decoder(requests)
+        self._answer = answer
+
+    def converse(self, channel: Channel[Any]) -> None:
+        first = channel.receive()
+        assert first is not None
+        self._answer(channel, first.control)
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
+        raise NotFoundError("nothing", do="")
+
+
+def linger(channel: Channel[Any], _: Any = None) -> None:
+    """Says nothing until the caller is gone."""
+    over = threading.Event()
+    channel.on_end(over.set)
+    over.wait()
+
+
+@contextmanager
+def odd_member(
+    slice: Callable[[Channel[Any], Any], None] = linger,
+    queue: Callable[[Channel[Any], Any], None] = linger,
+) -> Iterator[Server]:
+    services = {
+        messages.SLICE: Odd(messages.ToSlice, slice),  # type: ignore[arg-type]
+        messages.QUEUE: Odd(messages.ToQueue, queue),  # type: ignore[arg-type]
+    }
+    with Server(services, swift()) as server:
+        yield server
+
+
+def refuse(_: Channel[Any], __: Any) -> None:
+    raise StorageError("no space left", do="make room")
+
+
+def answer_for_another(channel: Channel[Any], opening: Any) -> None:
+    if isinstance(opening, messages.OpenSlice):
+        channel.send(messages.Opened("another"))
+    else:
+        channel.send(messages.QueueOpened("another"))
+    linger(channel)
+
+
+def leave(_: Channel[Any], __: Any) -> None:
+    """Closes the conversation without an answer."""

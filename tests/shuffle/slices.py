@@ -1,0 +1,141 @@
+"""A Slice whose journals are scripts, and whose Queues answer when they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from headrace.clock import Clock
+from headrace.frontier import place
+from headrace.ids import JournalId, Offset, Producer
+from headrace.journal.contract import Frame
+from headrace.shuffle.binding import Source, Sources
+from headrace.shuffle.queue.state import block_bytes
+from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.slice.read import Start
+from headrace.shuffle.slice.state import (
+    Effect,
+    Fetch,
+    Limits,
+    Report,
+    SendBlock,
+    SendFlush,
+    SliceState,
+)
+from tests.shuffle.made import decode, source
+
+E = TypeVar("E", bound=Effect)
+
+
+class ScriptedSlice:
+    def __init__(
+        self,
+        sources: Sequence[Source] | None = None,
+        *,
+        members: int = 1,
+        limits: Limits | None = None,
+        now: int = 1_000_000,
+    ) -> None:
+        self.sources = Sources(sources or [source()])
+        self.members = members
+        self.state = SliceState(self.sources, split_evenly(members), decode, limits or Limits())
+        self.now = now
+        self.frames: dict[int, list[Frame]] = {}
+        self.effects: list[Effect] = []
+        """Everything that was done."""
+        self.held: set[int] = set()
+        """Places whose fetches are not answered."""
+        self.answers_flushes = True
+        self.grants = True
+        self._fetches: list[Fetch] = []
+
+    def start(
+        self,
+        frames: list[Frame],
+        *,
+        tag: int = 0,
+        binding: int = 0,
+        offset: int = 0,
+        producers: tuple[tuple[int, int], ...] = (),
+    ) -> int:
+        """Journal `tag + 1` under a binding; returns the place."""
+        at = place(tag, binding)
+        journal = JournalId(tag + 1)
+        self.frames[at] = frames
+        head = frames[-1].end if frames else Offset(offset)
+        known = tuple((Producer(p), Clock(c)) for p, c in producers)
+        name = f"{self.sources.by_tag[binding].collection}/{tag:04d}"  # type: ignore[index]
+        found = self.sources.of_journal(name)
+        self.state.learned(journal, [each.tag for each in found])
+        self.state.start(Start(at, journal, name, binding, Offset(offset), head, known))
+        return at
+
+    def grow(self, at: int, frames: list[Frame]) -> None:
+        self.frames[at] += frames
+        self.state.head(at, frames[-1].end)
+
+    def run(self, now: int | None = None) -> list[Effect]:
+        """Until nothing is left to do; what was done."""
+        if now is not None:
+            self.now = now
+        done: list[Effect] = []
+        while True:
+            effects = self.state.advance(Clock(self.now))
+            done += effects
+            self._fetches += [e for e in effects if isinstance(e, Fetch)]
+            answered = self._answer(effects, done)
+            for fetch in [f for f in self._fetches if f.place not in self.held]:
+                self._fetches.remove(fetch)
+                self.answer(fetch)
+                answered = True
+            if not effects and not answered:
+                self.effects += done
+                return done
+
+    def answer(self, fetch: Fetch) -> None:
+        frames = [f for f in self.frames[fetch.place] if fetch.offset <= f.offset < fetch.through]
+        self.state.fetched(fetch.number, fetch.place, frames, fetch.through)
+
+    def _answer(self, effects: list[Effect], done: list[Effect]) -> bool:
+        answered = False
+        for effect in effects:
+            if isinstance(effect, SendBlock) and self.grants:
+                size = block_bytes(effect.head, effect.body)
+                self.state.granted(effect.member, effect.head.lane, size)
+                answered = True
+            if isinstance(effect, SendFlush) and self.answers_flushes:
+                done += self.flushed(effect.number)
+                answered = True
+        return answered
+
+    def flushed(self, number: int) -> list[Effect]:
+        done: list[Effect] = []
+        for member in range(self.members):
+            done += self.state.flushed(member, number)
+        if self.answers_flushes:
+            for effect in done:
+                if isinstance(effect, SendFlush):
+                    done += self.flushed(effect.number)
+        return done
+
+
+def only(effects: Sequence[Effect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def sent(effects: Sequence[Effect]) -> list[tuple[int, int, int]]:
+    """Lane, first and last clock of each (journal, producer) of the blocks, in order."""
+    return [
+        (block.head.lane, first, last)
+        for block in only(effects, SendBlock)
+        for _, _, first, last, _ in block.head.pair_rows().tolist()
+    ]
+
+
+def commits(effects: Sequence[Effect]) -> list[tuple[int, int]]:
+    """Producer and last commit of what is reported."""
+    return [
+        (producer, commit)
+        for report in only(effects, Report)
+        for _, producer, commit, *_ in report.delta.producers.tolist()
+    ]

@@ -1,0 +1,139 @@
+"""A whole Session in memory over journals that are written frame by frame.
+
+An ACK that is written late stands for one that is read late: a hint can name it before it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+
+from headrace.clock import Clock
+from headrace.ids import JournalId, Producer
+from headrace.journal.contract import Changes, Frame
+from headrace.journal.records import ACK_ROW
+from headrace.journal.sequencer import Flags
+from headrace.shuffle.binding import Source, Sources
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.routing import split_evenly
+from headrace.testing.shuffle.run import Run
+from headrace.testing.shuffle.world import Journal, World
+from tests.shuffle.made import Hint, documents
+
+DOCUMENT_BYTES = 10
+ACK_BYTES = 5
+_PASSES = 10_000
+
+
+class Story:
+    def __init__(
+        self, collections: Sequence[str], sources: Sequence[Source], *, members: int = 2
+    ) -> None:
+        """Each collection has one journal: those are 1, 2, …"""
+        self.world = World(Random(1), collections, 0, hints=True)
+        self.sources = Sources(sources)
+        self.members = members
+        self.last_commit = Checkpoint()
+        self.run = self.open()
+
+    def open(self, read_through: Checkpoint | None = None) -> Run:
+        """Begin again from the last checkpoint that was committed."""
+        self.run = Run(
+            self.world,
+            self.sources,
+            Random(2),
+            lambda _: None,
+            split_evenly(self.members),
+            self.last_commit,
+            read_through,
+        )
+        return self.run
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def journal(self, number: int) -> Journal:
+        return self.world.journals[JournalId(number)]
+
+    def write(
+        self, journal: int, clock: int, *, producer: int = 1, flags: Flags = Flags.CONTINUE
+    ) -> Frame:
+        """One document, whose number is its clock."""
+        return self.journal(journal).add(
+            DOCUMENT_BYTES,
+            producer=Producer(producer),
+            clock=Clock(clock),
+            documents=1,
+            flags=flags,
+            body=documents(clock, 1),
+        )
+
+    def outside(self, journal: int, clock: int, *, producer: int = 1) -> Frame:
+        return self.write(journal, clock, producer=producer, flags=Flags.OUTSIDE)
+
+    def hints(self, clock: int, *journals: int, producer: int = 1) -> list[Hint]:
+        """Of an ACK in each, where it will stand if it is the next frame."""
+        return [(each, self.journal(each).head, producer, clock) for each in journals]
+
+    def ack(
+        self, journal: int, clock: int, *, producer: int = 1, hints: Sequence[Hint] = ()
+    ) -> Frame:
+        return self.journal(journal).add(
+            ACK_BYTES,
+            producer=Producer(producer),
+            clock=Clock(clock),
+            documents=0,
+            flags=Flags.ACK,
+            body=b"",
+            hints=np.array(list(hints), ACK_ROW) if hints else None,
+        )
+
+    def commit(self, clock: int, *journals: int, producer: int = 1) -> None:
+        """All ACKs of a transaction."""
+        hints = self.hints(clock, *journals, producer=producer)
+        for each in journals:
+            self.ack(each, clock, producer=producer, hints=hints)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Everything that was written is read, and everything that was said is heard."""
+        self.run.watch()
+        for _ in range(_PASSES):
+            if not self.run.deliver():
+                self.world.pass_time(1000)
+                for member in range(self.members):
+                    self.run.advance(member)
+                if not any(self.run.pipes.values()):
+                    return
+        raise AssertionError("it does not settle")
+
+    def delete(self, journal: int) -> None:
+        """For the Session: the Slices read nothing of it in any case."""
+        self.run.session.journals_changed(Changes([], [JournalId(journal)], {}))
+
+    def poll(self, documents_max: int | None = None) -> Checkpoint | None:
+        """The next checkpoint, which is committed."""
+        self.settle()
+        delta = self.run.session.next_checkpoint(documents_max)
+        if delta is not None:
+            self.last_commit = Checkpoint.decode(self.last_commit.merge(delta).encode())
+        return delta
+
+    def shown(self, delta: Checkpoint) -> list[tuple[int, int]]:
+        """Binding and clock of the documents that a checkpoint shows."""
+        return sorted(
+            (int(binding), number) for some in self.run.read(delta) for binding, number in some
+        )
+
+    def next(self) -> list[tuple[int, int]]:
+        """What the next checkpoint shows; nothing if there is none."""
+        delta = self.poll()
+        return [] if delta is None else self.shown(delta)
+
+    def tag(self, journal: int) -> int:
+        return self.run.session._tags[JournalId(journal)]
+
+    def waits_for(self) -> list[tuple[int, str]]:
+        return list(self.run.session.waiting_for())

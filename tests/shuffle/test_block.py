@@ -1,0 +1,111 @@
+"""Blocks against a loop over documents."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.clock import CLOCK_MAX, Clock
+from headrace.shuffle.binding import document_schema
+from headrace.shuffle.block import (
+    BlockHead,
+    BlockMaker,
+    Piece,
+    block_schema,
+    decode_block,
+    without_ours,
+)
+from headrace.shuffle.routing import Router, split_evenly
+from tests.shuffle.made import documents, source
+
+EVERYTHING = (0, CLOCK_MAX)
+
+
+class Row(NamedTuple):
+    document: int
+    place: int
+    producer: int
+    clock: int
+
+
+def random_pieces(rng: Random) -> list[Piece]:
+    pieces = []
+    clocks = dict.fromkeys([(place, producer) for place in (3, 9) for producer in (1, 2)], 10)
+    for _ in range(rng.randint(1, 8)):
+        place, producer = rng.choice(list(clocks))
+        clock = clocks[place, producer] + rng.randint(1, 20)
+        count = rng.randint(1, 6)
+        clocks[place, producer] = clock + count
+        first = rng.randrange(10_000)
+        pieces.append(Piece(place, producer, Clock(clock), documents(first, count)))
+    return pieces
+
+
+def rows_of(pieces: list[Piece], window: tuple[int, int]) -> list[Row]:
+    return [
+        Row(number, piece.place, piece.producer, piece.clock + at)
+        for piece in pieces
+        for at, number in enumerate(piece.batch.column(0).to_pylist())
+        if window[0] <= piece.clock + at <= window[1]
+    ]
+
+
+def decoded(head: BlockHead, batch: pa.RecordBatch) -> list[Row]:
+    table = head.pair_rows()
+    return [
+        Row(number, int(table[pair]["place"]), int(table[pair]["producer"]), clock)
+        for number, clock, pair in zip(
+            batch["doc"].to_pylist(),
+            batch["_clock"].to_pylist(),
+            batch["_pair"].to_pylist(),
+            strict=True,
+        )
+    ]
+
+
+# proves G5, G8
+@pytest.mark.parametrize("seed", range(60))
+def test_blocks_hold_every_document_in_its_order_at_its_member(seed: int) -> None:
+    rng = Random(seed)
+    window = rng.choice([EVERYTHING, (20, 45), (0, 30), (30, CLOCK_MAX), (1 << 40, CLOCK_MAX)])
+    read = source(4, lane=1, delay=rng.choice([0, 1000]), window=window)
+    router = Router(split_evenly(rng.choice([1, 2, 3])))
+    pieces = random_pieces(rng)
+    expected = rows_of(pieces, window)
+    keys = pa.RecordBatch.from_pylist(
+        [{"doc": row.document, "key": row.document % 7} for row in expected], document_schema(read)
+    )
+    owners = router.route(keys, read.key, np.array([r.clock for r in expected], np.uint64)).tolist()
+
+    made = BlockMaker(read, router).make(pieces)
+
+    assert sorted(block.member for block in made) == sorted(set(owners))
+    for member, head, body in made:
+        mine = [row for row, owner in zip(expected, owners, strict=True) if owner == member]
+        batch = decode_block(body, block_schema(read))
+        assert decoded(head, batch) == mine
+        assert without_ours(batch, document_schema(read)).to_pylist() == [
+            {"doc": row.document, "key": row.document % 7} for row in mine
+        ]
+        clocks = [row.clock for row in mine]
+        assert (head.binding, head.lane, head.rows) == (4, 1, len(mine))
+        assert (head.low, head.high) == (min(clocks) + read.delay, max(clocks) + read.delay)
+        assert sorted(head.pair_rows().tolist()) == pair_table(mine)
+
+
+def pair_table(rows: list[Row]) -> list[tuple[int, int, int, int, int]]:
+    clocks: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        clocks.setdefault((row.place, row.producer), []).append(row.clock)
+    return sorted((*key, min(some), max(some), len(some)) for key, some in clocks.items())
+
+
+def test_documents_outside_of_the_window_leave_no_block() -> None:
+    maker = BlockMaker(source(window=(100, 200)), Router(split_evenly(2)))
+    assert maker.make([Piece(1, 1, Clock(10), documents(10, 5))]) == []
+    (routed,) = maker.make([Piece(1, 1, Clock(199), documents(7, 1))])
+    assert routed.head.pair_rows().tolist() == [(1, 1, 199, 199, 1)]

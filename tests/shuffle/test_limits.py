@@ -1,0 +1,294 @@
+"""At every limit a Session goes on, or ends in the error that names the limit; it never waits."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.errors import StorageError
+from headrace.log import Directory
+from headrace.settings import KIB, MIB
+from headrace.shuffle.queue import store
+from headrace.testing.crash import Child, eventually
+from tests.log.faulty import Faults, FaultyDisk
+
+MEMBERS = 2
+JOURNALS = 3
+WAIT_S = 60.0
+SMALL = hr.ShuffleSettings(
+    queue_soft_bytes=MIB,
+    queue_hard_bytes=4 * MIB,
+    credit_bytes=64 * KIB,
+    fetch_bytes=32 * KIB,
+    ahead_bytes=128 * KIB,
+)
+OVERSHOOT_BYTES = MEMBERS * 4 * SMALL.credit_bytes
+"""What Slices had sent already when a Queue reached its limit."""
+BINDINGS = [hr.Binding(collection="a"), hr.Binding(collection="b")]
+
+
+def batch(first: int, count: int, size: int = KIB) -> pa.RecordBatch:
+    """Documents numbered from `first` on, of about `size` bytes each."""
+    numbers = pa.array(range(first, first + count), pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [numbers, pa.array(["x" * size] * count)], names=["number", "padding"]
+    )
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[hr.Workspace]:
+    with hr.open(tmp_path / "workspace") as opened:
+        for name in "ab":
+            opened.collection(name, "number long, padding string", key="number", journals=JOURNALS)
+        yield opened
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[list[str]]:
+    with hr.Member(tmp_path / "0") as first, hr.Member(tmp_path / "1") as second:
+        yield [first.address, second.address]
+
+
+def publish(workspace: hr.Workspace, count: int, each: int = 20) -> None:
+    """Documents 0 to `count`, in transactions of `each` over both collections."""
+    publisher = workspace.publisher()
+    for first in range(0, count, each):
+        with publisher as transaction:
+            transaction.append("a", batch(first, each // 2))
+            transaction.append("b", batch(first + each // 2, each - each // 2))
+
+
+def next_documents(shuffle: hr.Shuffle, timeout_s: float) -> list[int]:
+    """The numbers of the documents of the next checkpoint; none if there is none in time."""
+    seen: list[int] = []
+    if found := shuffle.next_checkpoint(timeout_s):
+        for member in range(shuffle.members):
+            for _, some in shuffle.read(member, found):
+                seen += some["number"].to_pylist()
+        shuffle.release(found)
+    return seen
+
+
+def consume(shuffle: hr.Shuffle, count: int) -> list[int]:
+    """The numbers of so many documents at least, as they become visible."""
+    seen: list[int] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(seen) < count:
+        seen += next_documents(shuffle, deadline - time.monotonic())
+        assert time.monotonic() < deadline, f"{len(seen)} of {count}: {shuffle.status()}"
+    return seen
+
+
+def await_full(shuffle: hr.Shuffle) -> None:
+    """Until a Queue says that it takes no more; Slices then send nothing to the others either."""
+    eventually(
+        lambda: any("queue over" in member.waits for member in shuffle.status().members),
+        WAIT_S,
+        "a full Queue",
+    )
+
+
+def held_bytes(shuffle: hr.Shuffle) -> list[int]:
+    return [member.queue_bytes for member in shuffle.status().members]
+
+
+# proves G12
+def test_every_queue_at_its_limit_waits_for_the_consumer_and_goes_on(
+    workspace: hr.Workspace, members: list[str]
+) -> None:
+    count = 6_000
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        publish(workspace, count)
+        await_full(shuffle)
+        held = [held_bytes(shuffle) for _ in range(50)]
+        assert min(held[-1]) > SMALL.queue_soft_bytes // 2
+        assert max(map(max, held)) <= SMALL.queue_soft_bytes + OVERSHOOT_BYTES
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12
+def test_a_consumer_that_found_nothing_and_left_is_waited_for(
+    workspace: hr.Workspace, members: list[str]
+) -> None:
+    count = 10_000
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        assert shuffle.next_checkpoint(0.1) is None
+        publish(workspace, count)
+        await_full(shuffle)
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12
+@pytest.mark.parametrize("priority", [0, 1])
+def test_slices_whose_documents_precede_each_other_do_not_wait_in_a_circle(
+    workspace: hr.Workspace, members: list[str], priority: int
+) -> None:
+    """With credit for one block at a time, in Queues that are always full."""
+    count = 300
+    tight = hr.ShuffleSettings(
+        queue_soft_bytes=1, credit_bytes=1, fetch_bytes=1, ahead_bytes=1, patience_s=0.05
+    )
+    bindings = [hr.Binding(collection="a"), hr.Binding(collection="b", priority=priority)]
+    publish(workspace, count, each=10)
+    with hr.Shuffle(workspace, bindings, members, settings=tight) as shuffle:
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G6, G12
+@pytest.mark.parametrize("polling", [False, True])
+def test_a_rollback_behind_a_full_queue_is_reached(
+    workspace: hr.Workspace, members: list[str], polling: bool
+) -> None:
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        doomed = workspace.publisher().begin()
+        # More than the soft limits, less than the hard ones; it is sent before it ends.
+        for first in range(0, 5_000, 100):
+            doomed.append("a", batch(1_000_000 + first, 100))
+        doomed._outgoing.send(doomed._outgoing.seal()).result()
+        if polling:
+            # Nothing is visible: reads go on beyond the soft limit.
+            reached = 2 * SMALL.queue_soft_bytes
+            eventually(lambda: _starved(shuffle, reached), WAIT_S, "reading beyond the soft limit")
+        else:
+            await_full(shuffle)
+        doomed.rollback()
+        publish(workspace, 4_000)
+        assert sorted(consume(shuffle, 4_000)) == list(range(4_000))
+        eventually(lambda: _is_empty(shuffle), WAIT_S, "the release of what was rolled back")
+
+
+def _starved(shuffle: hr.Shuffle, reached: int) -> bool:
+    assert not next_documents(shuffle, 0.05)
+    return min(held_bytes(shuffle)) > reached
+
+
+def _is_empty(shuffle: hr.Shuffle) -> bool:
+    """Whatever was kept for a checkpoint is given up with the next one."""
+    assert not next_documents(shuffle, 0.05)
+    return max(held_bytes(shuffle)) == 0
+
+
+# proves G12
+def test_a_transaction_above_the_soft_limit_is_shown_if_it_fits_the_hard_one(
+    workspace: hr.Workspace, members: list[str]
+) -> None:
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        publish(workspace, 5_000, each=5_000)
+        assert sorted(consume(shuffle, 5_000)) == list(range(5_000))
+
+
+# proves G12, G13
+def test_a_transaction_above_the_hard_limit_ends_the_session_and_is_named(
+    workspace: hr.Workspace, members: list[str]
+) -> None:
+    named = r"queue over its limit of 4.0 MiB, .* pinned by producer [0-9a-f]+ in journal a/\d+"
+    count = 20_000
+    with workspace.publisher() as transaction:
+        for first in range(0, count, 100):
+            transaction.append("a", batch(first, 100))
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        for _ in range(2):
+            with pytest.raises(StorageError, match=f"{named}.*a retry will not help"):
+                consume(shuffle, count)
+    # The members are as good as before: with more room it is shown.
+    larger = hr.ShuffleSettings(queue_soft_bytes=MIB)
+    with hr.Shuffle(workspace, BINDINGS, members, settings=larger) as shuffle:
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G11, G12
+def test_an_open_transaction_keeps_no_room_but_its_own(
+    workspace: hr.Workspace, members: list[str]
+) -> None:
+    """Others publish many times the hard limit behind it."""
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        open_long = workspace.publisher().begin()
+        for first in range(0, 1_000, 100):
+            open_long.append("a", batch(1_000_000 + first, 100))
+        open_long._outgoing.send(open_long._outgoing.seal()).result()
+        for _ in range(4):
+            publish(workspace, 3_000)
+            assert sorted(consume(shuffle, 3_000)) == list(range(3_000))
+        open_long.commit()
+        assert sorted(consume(shuffle, 1_000)) == list(range(1_000_000, 1_001_000))
+        eventually(lambda: _is_empty(shuffle), WAIT_S, "the release of everything")
+
+
+# proves G12, G13
+@pytest.mark.parametrize("change", [0, 1, 4])
+def test_a_full_disk_ends_the_session_with_one_cause(
+    workspace: hr.Workspace, members: list[str], monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    disks: list[Faults] = []
+
+    def full_soon(path: Path) -> FaultyDisk:
+        disks.append(Faults(change, forever=True, code=errno.ENOSPC))
+        return FaultyDisk(Directory(path), disks[-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "Directory", full_soon)
+        publish(workspace, 4_000)
+        causes = Counter[str]()
+        with pytest.raises(StorageError, match="No space left on device"):
+            hold_on(hr.Shuffle(workspace, BINDINGS, members), 4_000, causes)
+        assert len(causes) <= 1, causes
+    assert any(disk.failed for disk in disks)
+    with hr.Shuffle(workspace, BINDINGS, members) as shuffle:
+        assert sorted(consume(shuffle, 4_000)) == list(range(4_000))
+
+
+def hold_on(shuffle: hr.Shuffle, count: int, causes: Counter[str]) -> None:
+    """Consume; when the Session ends, every call that follows tells the same cause."""
+    with shuffle:
+        try:
+            consume(shuffle, count)
+        finally:
+            for _ in range(3):
+                with pytest.raises(StorageError) as raised:
+                    shuffle.next_checkpoint(WAIT_S)
+                causes[str(raised.value)] += 1
+
+
+# proves G12
+def test_the_memory_of_a_member_does_not_grow_with_what_is_read_ahead(
+    workspace: hr.Workspace, tmp_path: Path
+) -> None:
+    ahead_bytes, count = 220 * MIB, 220
+    settings = hr.ShuffleSettings(credit_bytes=MIB, fetch_bytes=256 * KIB, ahead_bytes=4 * MIB)
+    start = "import headrace as hr; member = hr.Member(folder)"
+    with (
+        Child(start, folder=tmp_path / "0") as first,
+        Child(start, folder=tmp_path / "1") as second,
+    ):
+        addresses = [child.run("member.address") for child in (first, second)]
+        with hr.Shuffle(workspace, BINDINGS, addresses, settings=settings) as shuffle:
+            before = [anonymous_bytes(child.pid) for child in (first, second)]
+            peaks = list(before)
+
+            def read_ahead() -> bool:
+                for at, child in enumerate((first, second)):
+                    peaks[at] = max(peaks[at], anonymous_bytes(child.pid))
+                return sum(held_bytes(shuffle)) >= ahead_bytes
+
+            for n in range(count):
+                with workspace.publisher() as transaction:
+                    transaction.append("a", batch(n * 64, 64, size=16 * KIB))
+            eventually(read_ahead, WAIT_S, "everything on the members' disks")
+            grown = [peak - was for peak, was in zip(peaks, before, strict=True)]
+            assert max(grown) < 64 * MIB, f"{[size // MIB for size in grown]} MiB"
+            assert len(consume(shuffle, 64 * count)) == 64 * count
+
+
+def anonymous_bytes(pid: int) -> int:
+    """What a process has in memory that is not a mapped file."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * KIB
+    raise AssertionError(f"process {pid} tells nothing")

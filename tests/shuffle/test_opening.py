@@ -1,0 +1,82 @@
+"""Openings that a member spoils end at once, with the cause, and leave nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import (
+    HeadraceError,
+    PeerLostError,
+    ProtocolError,
+    StorageError,
+    TransportError,
+)
+from headrace.shuffle import Member
+from headrace.testing.crash import eventually
+from headrace.transport import Channel, Server
+from tests.shuffle.odd import answer_for_another, leave, linger, odd_member, refuse
+from tests.shuffle.running import SOON_S, Task, soon, swift, threads_of_sessions
+
+
+# proves G13
+@pytest.mark.parametrize(
+    ("slice", "queue", "error", "text"),
+    [
+        (refuse, linger, StorageError, "no space left"),
+        (linger, refuse, StorageError, "no space left"),
+        (answer_for_another, linger, ProtocolError, "member 1 answered for another Session"),
+        (
+            linger,
+            answer_for_another,
+            ProtocolError,
+            "the Queue of member 1 answered for another Session",
+        ),
+        (leave, linger, ProtocolError, "member 1 answered for another Session"),
+        (linger, leave, ProtocolError, "the Queue of member 1 answered for another Session"),
+    ],
+)
+def test_an_opening_that_one_member_spoils_ends_at_once_with_the_cause(
+    task: Task,
+    slice: Callable[[Channel[Any], Any], None],
+    queue: Callable[[Channel[Any], Any], None],
+    error: type[HeadraceError],
+    text: str,
+) -> None:
+    """The other Slice sits in a rendezvous with the Queue that never opens."""
+    with odd_member(slice, queue) as odd, soon():
+        with pytest.raises(error, match=text):
+            task.open("a", members=[task.addresses[0], odd.address], service=swift())
+        eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")
+    task.append(0, 4)
+    task.open("a")
+    assert sum(len(shown.documents) for shown in task.take(4)) == 4
+
+
+# proves G13
+def test_a_member_that_is_not_there_is_named(task: Task, tmp_path: Path) -> None:
+    with Member(tmp_path / "gone") as gone:
+        address = gone.address
+    with soon(), pytest.raises(PeerLostError, match=address):
+        task.open("a", members=[task.addresses[0], address], service=swift())
+    eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")
+
+
+# proves G13
+def test_a_member_that_dies_while_it_opens_is_named(task: Task) -> None:
+    closing: list[Server] = []
+
+    def die(channel: Channel[Any], _: Any) -> None:
+        threading.Thread(target=closing[0].close, args=(0.0,)).start()
+        linger(channel)
+
+    with odd_member(slice=die) as odd, soon():
+        closing.append(odd)
+        with pytest.raises(TransportError) as lost:
+            task.open("a", members=[task.addresses[0], odd.address], service=swift())
+        assert odd.address in lost.value.what
+        eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")

@@ -1,0 +1,242 @@
+"""What a Queue writes, grants and acknowledges, and when."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headrace.errors import StorageError
+from headrace.frontier import place
+from headrace.shuffle.block import BlockHead
+from headrace.shuffle.queue.state import (
+    INFINITE,
+    Effect,
+    Ended,
+    Flushed,
+    Grant,
+    QueueState,
+    Sync,
+    WriteBlock,
+    WriteEnds,
+    block_bytes,
+)
+from tests.shuffle.made import head
+
+MIB = 1 << 20
+ROOMY = 1 << 40
+P = place(3, 0)
+
+
+def at(low: int, lane: int = 0, producer: int = 1) -> BlockHead:
+    return head((P, producer, low, low), lane=lane)
+
+
+def queue(slices: int = 1, lanes: int = 1, *, idle: bool = True) -> QueueState:
+    """With plenty of room; `idle`: every Slice has announced that it has nothing."""
+    state = QueueState(slices, lanes, ROOMY, 2 * ROOMY)
+    if idle:
+        for slice in range(slices):
+            state.bound(slice, [INFINITE] * lanes)
+    return state
+
+
+def written(effects: list[Effect]) -> list[tuple[int, int]]:
+    """Lane and low of the blocks."""
+    return [(e.head.lane, e.head.low) for e in effects if isinstance(e, WriteBlock)]
+
+
+def ended(producer: int, first: int, last: int, *, committed: bool) -> Ended:
+    return Ended(P, producer, first, last, committed, last if committed else 0)
+
+
+# proves G8
+def test_a_block_waits_for_slices_that_may_have_something_before_it() -> None:
+    state = queue(2, idle=False)
+    assert written(state.append(0, at(20), b"")) == []
+    assert written(state.bound(1, [15])) == []
+    assert written(state.append(1, at(15), b"")) == [(0, 15)]
+    assert written(state.bound(1, [20])) == [(0, 20)]
+
+
+def test_before_every_slice_has_announced_nothing_is_written() -> None:
+    state = queue(3, idle=False)
+    assert written(state.append(0, at(20), b"")) == []
+    assert written(state.bound(1, [INFINITE])) == []
+    assert written(state.bound(2, [INFINITE])) == [(0, 20)]
+
+
+def test_a_slice_does_not_wait_for_itself() -> None:
+    state = queue(2)
+    state.bound(0, [5])
+    assert written(state.append(0, at(20), b"")) == [(0, 20)]
+
+
+# proves G8
+def test_a_lane_waits_for_the_lanes_before_it_and_never_for_those_after() -> None:
+    state = queue(2, 2)
+    state.bound(1, [7, INFINITE])
+    assert written(state.append(0, at(1, lane=1), b"")) == []
+    assert written(state.append(0, at(6), b"")) == [(0, 6)]
+    assert written(state.bound(1, [INFINITE, 0])) == []
+    assert written(state.append(0, at(9), b"")) == [(0, 9)]
+    assert written(state.bound(1, [INFINITE, 2])) == [(1, 1)]
+
+
+def test_two_slices_never_wait_for_each_other() -> None:
+    state = queue(2, idle=False)
+    state.bound(0, [30])
+    state.bound(1, [20])
+    assert written(state.append(0, at(30), b"")) == []
+    assert written(state.append(1, at(20), b"")) == [(0, 20)]
+    # Slice 1 has more, above what Slice 0 has sent.
+    assert written(state.append(1, at(40), b"")) == [(0, 30)]
+    assert written(state.bound(0, [INFINITE])) == [(0, 40)]
+
+
+# proves G8
+@pytest.mark.parametrize("seed", range(100))
+def test_with_true_bounds_everything_is_written_in_order(seed: int) -> None:
+    rng = Random(seed)
+    slices, lanes = rng.randint(1, 4), rng.randint(1, 2)
+    state = queue(slices, lanes, idle=False)
+    todo = [
+        [sorted(rng.randrange(100) for _ in range(rng.randint(0, 6))) for _ in range(lanes)]
+        for _ in range(slices)
+    ]
+    everything = sorted(
+        (lane, low) for one in todo for lane, lows in enumerate(one) for low in lows
+    )
+    found: list[tuple[int, int]] = []
+
+    def announce(slice: int) -> None:
+        bounds = [lows[0] if lows else INFINITE for lows in todo[slice]]
+        found.extend(written(state.bound(slice, bounds)))
+
+    for slice in range(slices):
+        announce(slice)
+    while busy := [(s, n) for s, one in enumerate(todo) for n, lows in enumerate(one) if lows]:
+        slice, lane = rng.choice(busy)
+        low = todo[slice][lane][0]
+        found.extend(written(state.append(slice, at(low, lane), b"")))
+        todo[slice][lane].pop(0)
+        if rng.random() < 0.7:
+            announce(slice)
+    for slice in range(slices):
+        announce(slice)
+    assert sorted(found) == everything
+    for lane in range(lanes):
+        assert [each for each in found if each[0] == lane] == [
+            e for e in everything if e[0] == lane
+        ]
+
+
+# proves G6
+def test_rollbacks_are_written_in_their_place_and_commits_are_not() -> None:
+    state = queue(2)
+    state.bound(1, [5])
+    rollback = ended(1, 10, 10, committed=False)
+    assert state.append(0, at(10), b"") == []
+    assert state.end(0, 0, [rollback, ended(2, 1, 9, committed=True)]) == []
+    assert state.append(0, at(11), b"") == []
+    effects = state.bound(1, [INFINITE])
+    assert [type(e) for e in effects] == [WriteBlock, WriteEnds, WriteBlock, Grant]
+    assert effects[1] == WriteEnds((rollback,))
+    assert state.end(0, 0, [ended(1, 11, 11, committed=True)]) == []
+
+
+# proves G7
+def test_a_flush_is_answered_when_all_before_it_is_written_and_synced() -> None:
+    state = queue(2, 2)
+    state.bound(1, [5, INFINITE])
+    state.append(0, at(10, lane=1), b"")
+    assert state.flush(0, 1) == []
+    assert written(state.append(0, at(4), b"")) == [(0, 4)]
+    effects = state.bound(1, [INFINITE, INFINITE])
+    assert [type(e) for e in effects] == [WriteBlock, Sync, Grant]
+    assert state.synced(effects[1].number) == [Flushed(0, 1)]  # type: ignore[union-attr]
+
+
+def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
+    state = queue(2)
+    state.bound(1, [5])
+    effects = state.flush(0, 1)
+    state.append(0, at(10), b"")
+    assert effects == [Sync(0)]
+    assert state.synced(0) == [Flushed(0, 1)]
+
+
+def test_one_sync_serves_the_flushes_of_all_slices() -> None:
+    state = queue(3)
+    state.bound(2, [5])
+    for slice in (0, 1):
+        state.append(slice, at(10), b"")
+        assert state.flush(slice, 7) == []
+    effects = state.bound(2, [INFINITE])
+    assert [e for e in effects if isinstance(e, Sync)] == [Sync(0)]
+    assert state.flush(2, 1) == [Sync(1)]
+    assert state.synced(0) == [Flushed(0, 7), Flushed(1, 7)]
+    assert state.synced(1) == [Flushed(2, 1)]
+
+
+# proves G12
+def test_credit_comes_back_when_a_block_is_written() -> None:
+    state = queue(2, 2)
+    state.bound(1, [5, INFINITE])
+    size = block_bytes(at(10), b"body")
+    assert state.append(0, at(10), b"body") == []
+    effects = state.bound(1, [INFINITE, INFINITE])
+    assert effects[1:] == [Grant(0, 0, size)]
+    assert state.held_bytes == size
+
+
+# proves G12
+def test_at_the_soft_limit_credit_is_kept_until_something_is_released() -> None:
+    size = block_bytes(at(10), b"x" * 100)
+    state = QueueState(1, 1, 2 * size, 10 * size)
+    body = b"x" * 100
+    assert state.append(0, at(10), body)[1:] == [Grant(0, 0, size)]
+    assert state.reason() == ""
+    assert written(second := state.append(0, at(11), body)) == [(0, 11)]
+    assert second[1:] == []
+    assert state.reason() == (
+        "queue over 0.0 MiB, 0.0 MiB pinned by producer 000000000001 in place 12884901888"
+    )
+    assert state.released(size) == [Grant(0, 0, size)]
+    assert state.reason() == ""
+    assert state.released(0) == [], "what was released stays so"
+
+
+# proves G12
+def test_a_starving_consumer_gets_credit_beyond_the_soft_limit() -> None:
+    size = block_bytes(at(10), b"x" * 100)
+    state = QueueState(1, 1, size, 3 * size)
+    assert state.append(0, at(10), b"x" * 100)[1:] == []
+    assert state.starve(True) == [Grant(0, 0, size)]
+    assert state.append(0, at(11), b"x" * 100)[1:] == [Grant(0, 0, size)]
+    assert state.starve(False) == []
+    assert state.append(0, at(12), b"x" * 100)[1:] == []
+
+
+# proves G12, G13
+def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
+    state = QueueState(1, 1, 1 * MIB, 3 * MIB)
+    state.starve(True)
+    state.append(0, at(10, producer=1), bytes(MIB // 2))
+    state.append(0, at(11, producer=0xABC), bytes(MIB))
+    state.append(0, at(12, producer=2), bytes(MIB))
+    state.end(0, 0, [ended(2, 12, 12, committed=True)])
+    with pytest.raises(StorageError) as failed:
+        state.append(0, at(13, producer=0xABC), bytes(MIB))
+    assert str(failed.value) == (
+        f"queue over its limit of 3.0 MiB, 2.0 MiB pinned by producer 000000000abc in place {P};"
+        " a retry will not help: raise the limit, or make the transaction smaller"
+    )
+
+
+def test_what_a_block_of_several_pins_is_shared_by_their_rows() -> None:
+    state = QueueState(1, 1, MIB, 100 * MIB)
+    state.append(0, head((P, 1, 1, 30), (P, 2, 1, 10)), bytes(4 * MIB))
+    assert "3.0 MiB pinned by producer 000000000001" in state.reason()
+    state.end(0, 0, [ended(1, 1, 30, committed=False)])
+    assert "1.0 MiB pinned by producer 000000000002" in state.reason()

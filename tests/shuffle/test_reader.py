@@ -1,0 +1,258 @@
+"""What a Queue's reader shows at each checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from headrace.clock import ZERO
+from headrace.frontier import place
+from headrace.shuffle.queue.state import Ended
+from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry, QueueReader, batches
+from tests.shuffle.made import block, frontier, head
+
+Pair = tuple[int, int, int, int]
+P = place(0, 0)
+
+
+@dataclass
+class Queue:
+    """A Queue's file of hand-made entries, and its reader."""
+
+    reader: QueueReader = field(default_factory=QueueReader)
+    entries: list[Entry] = field(default_factory=list)
+    blocks: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    scanned: int = 0
+
+    def add(self, *pairs: Pair) -> None:
+        position = len(self.entries)
+        self.entries.append(BlockEntry(position, head(*pairs)))
+        self.blocks[position] = block(*pairs)
+
+    def retract(
+        self, first: int, last: int, last_commit: int = 0, key: tuple[int, int] = (P, 1)
+    ) -> None:
+        ended = Ended(*key, first, last, False, last_commit)
+        self.entries.append(EndsEntry(len(self.entries), (ended,)))
+
+    def show(self, *commits: tuple[int, int, int, int]) -> list[int]:
+        """The documents, by clock, that a checkpoint with these commits shows."""
+        fresh = self.entries[self.scanned :]
+        self.scanned = len(self.entries)
+        shown = self.reader.advance(fresh, frontier(*commits))
+        return [
+            clock
+            for _, batch in batches(shown, lambda position, _: self.blocks[position])
+            for clock in batch["doc"].to_pylist()
+        ]
+
+
+def commit(clock: int, producer: int = 1) -> tuple[int, int, int, int]:
+    return 0, 0, producer, clock
+
+
+# proves G6
+def test_nothing_is_shown_before_its_commit() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 12))
+    assert queue.show() == []
+    assert queue.show(commit(9)) == []
+    assert queue.reader.oldest_open() == 0
+    assert queue.show(commit(12)) == [10, 11, 12]
+    assert queue.reader.oldest_open() is None
+    assert queue.show(commit(20)) == []
+
+
+# proves G6, G11
+def test_a_block_is_shown_in_parts_as_its_producers_commit() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 12), (P, 2, 20, 21))
+    assert queue.show(commit(11)) == [10, 11]
+    assert queue.show(commit(21, 2)) == [20, 21]
+    assert queue.reader.oldest_open() == 0
+    assert queue.show(commit(12)) == [12]
+    assert queue.reader.oldest_open() is None
+
+
+def test_a_commit_above_everything_shows_the_block_as_it_is() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 12), (P, 2, 20, 21))
+    (shown,) = queue.reader.advance(queue.entries, frontier(commit(50), commit(21, 2)))
+    assert shown.whole
+
+
+# proves G6
+@pytest.mark.parametrize("when", ["before", "with", "after"])
+def test_what_is_rolled_back_is_never_shown(when: str) -> None:
+    """`C10 C11 ACK5 C20 ACK20`, the retraction arriving before, with and after the commit."""
+    queue = Queue()
+    queue.add((P, 1, 10, 11))
+    if when == "before":
+        queue.retract(10, 11, 5)
+        assert queue.show() == []
+        assert queue.reader.oldest_open() is None
+    queue.add((P, 1, 20, 20))
+    if when == "after":
+        assert queue.show() == []
+    if when != "before":
+        queue.retract(10, 11, 5)
+    assert queue.show(commit(20)) == [20]
+    assert queue.reader.oldest_open() is None
+
+
+# proves G6
+def test_a_block_may_hold_committed_and_retracted_documents_of_one_producer() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 19))
+    queue.retract(13, 15, 12)
+    assert queue.show(commit(12)) == [10, 11, 12]
+    assert queue.reader.oldest_open() == 0
+    assert queue.show(commit(19)) == [16, 17, 18, 19]
+    assert queue.reader.oldest_open() is None
+
+
+# proves G6
+def test_the_end_of_a_block_may_be_retracted_after_its_beginning_was_shown() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 19))
+    assert queue.show(commit(14)) == [10, 11, 12, 13, 14]
+    queue.retract(15, 19, 14)
+    assert queue.show() == []
+    assert queue.reader.oldest_open() is None
+
+
+def test_a_retraction_does_not_end_the_wait_for_what_is_committed_before_it() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 19))
+    queue.retract(15, 19, 14)
+    assert queue.show() == []
+    assert queue.reader.oldest_open() == 0
+    assert queue.show(commit(14)) == [10, 11, 12, 13, 14]
+    assert queue.reader.oldest_open() is None
+
+
+def test_a_retraction_concerns_one_producer_in_one_place() -> None:
+    queue = Queue()
+    other = place(1, 0)
+    queue.add((P, 1, 10, 11), (P, 2, 10, 11), (other, 1, 10, 11))
+    queue.retract(10, 11)
+    assert queue.show(commit(11), commit(11, 2), (1, 0, 1, 11)) == [10, 11, 10, 11]
+
+
+def test_the_oldest_open_block_is_what_must_be_kept() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 10))
+    queue.add((P, 2, 11, 11))
+    queue.add((P, 1, 12, 12))
+    assert queue.show(commit(10)) == [10]
+    assert queue.reader.oldest_open() == 1
+    assert queue.show(commit(11, 2)) == [11]
+    assert queue.reader.oldest_open() == 2
+
+
+# proves G12
+def test_retractions_are_forgotten_with_the_blocks_they_concern() -> None:
+    """Though the producer always has the next transaction open."""
+    queue = Queue()
+    queue.add((P, 1, 1, 1))
+    for clock in range(2, 200):
+        queue.retract(clock - 1, clock - 1)
+        queue.add((P, 1, clock, clock))
+        assert queue.show() == []
+    assert sum(map(len, queue.reader._retracted.values())) < 3
+
+
+@dataclass
+class Producer:
+    clock: int = 0
+    open_from: int | None = None
+    commits: list[int] = field(default_factory=list)
+    published: int = ZERO
+    retracted: set[int] = field(default_factory=set)
+
+
+class History:
+    """Producers that commit and roll back, and what a reader must have seen of them."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.queue = Queue()
+        self.keys = [(journal, producer) for journal in (0, 1) for producer in (1, 2)]
+        self.producers = {key: Producer() for key in self.keys}
+        self.pending: dict[tuple[int, int], tuple[int, int]] = {}
+        self.written: dict[tuple[int, int], list[int]] = {key: [] for key in self.keys}
+        self.seen: set[tuple[tuple[int, int], int]] = set()
+
+    def write(self, key: tuple[int, int]) -> None:
+        producer = self.producers[key]
+        if key in self.pending and self.rng.random() < 0.5:
+            self.cut()
+        if key not in self.pending:
+            producer.clock += self.rng.randint(1, 3)
+        count = self.rng.randint(1, 4)
+        first = producer.clock if key not in self.pending else producer.clock + 1
+        if producer.open_from is None:
+            producer.open_from = first
+        producer.clock = first + count - 1
+        self.written[key] += range(first, first + count)
+        begin, _ = self.pending.get(key, (first, 0))
+        self.pending[key] = begin, producer.clock
+
+    def end(self, key: tuple[int, int]) -> None:
+        producer = self.producers[key]
+        if producer.open_from is None:
+            return
+        if self.rng.random() < 0.5:
+            producer.commits.append(producer.clock)
+        else:
+            self.cut()
+            producer.retracted |= set(range(producer.open_from, producer.clock + 1))
+            last_commit = producer.commits[-1] if producer.commits else 0
+            self.queue.retract(
+                producer.open_from, producer.clock, last_commit, (place(key[0], 0), key[1])
+            )
+        producer.open_from = None
+
+    def cut(self) -> None:
+        """What was written becomes a block."""
+        if self.pending:
+            self.queue.add(*((place(j, 0), p, *span) for (j, p), span in self.pending.items()))
+            self.pending = {}
+
+    def publish(self, everything: bool = False) -> None:
+        self.cut()
+        moved = []
+        for key, producer in self.producers.items():
+            later = [clock for clock in producer.commits if clock > producer.published]
+            if later and (everything or self.rng.random() < 0.6):
+                producer.published = later[-1] if everything else self.rng.choice(later)
+                moved.append((key[0], 0, key[1], producer.published))
+        shown = self.queue.show(*moved)
+        expected = []
+        for key, producer in self.producers.items():
+            for clock in self.written[key]:
+                visible = clock <= producer.published and clock not in producer.retracted
+                if visible and (key, clock) not in self.seen:
+                    self.seen.add((key, clock))
+                    expected.append(clock)
+        assert sorted(shown) == sorted(expected)
+
+
+# proves G6, G7, G12
+@pytest.mark.parametrize("seed", range(150))
+def test_random_histories_show_each_committed_document_once(seed: int) -> None:
+    history = History(Random(seed))
+    for _ in range(60):
+        key = history.rng.choice(history.keys)
+        deeds = [lambda k=key: history.write(k)] * 4 + [lambda k=key: history.end(k)] * 2
+        history.rng.choice([*deeds, history.publish])()
+    for key in history.keys:
+        history.end(key)
+    history.publish(everything=True)
+    assert history.seen
+    assert history.queue.reader.oldest_open() is None
+    assert not history.queue.reader._retracted
+    assert not history.queue.reader._by_key

@@ -1,0 +1,172 @@
+"""Sessions over real members: what their users call, and how they end."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import (
+    StorageError,
+    TransportError,
+    UsageError,
+)
+from headrace.settings import ShuffleSettings
+from headrace.shuffle import Binding, Member, Shuffle
+from headrace.shuffle.routing import Range
+from headrace.testing.crash import eventually
+from tests.shuffle.running import SOON_S, Task, soon, threads_of_sessions
+
+# -- using a Session ---------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_does_not_come_in_time_is_none_and_nothing_is_lost(task: Task) -> None:
+    task.open("a")
+    for _ in range(3):
+        assert task.shuffle.next_checkpoint(0.01) is None
+    task.append(0, 5)
+    assert sum(len(shown.documents) for shown in task.take(5)) == 5
+    assert task.shuffle.next_checkpoint(0) is None
+
+
+def test_status_names_members_reads_and_what_is_open(task: Task) -> None:
+    task.append(0, 10)
+    task.open("a")
+    task.take(10)
+    open_transaction = task.workspace.publisher("slow").begin()
+    open_transaction.append("a", [{"n": n} for n in range(10)])
+    open_transaction._outgoing.send(open_transaction._outgoing.seal()).result()
+    task.append(100, 10)
+    task.take(10)
+    status = eventually(
+        lambda: found if len((found := task.shuffle.status()).transactions) == 2 else None,
+        SOON_S,
+        "both journals of the open transaction are reported",
+    )
+    assert status.places == 2
+    assert [member.member for member in status.members] == [0, 1]
+    assert sum(count for member in status.members for count in member.reads.values()) == 2
+    assert all(member.waits == "" for member in status.members)
+    assert sum(member.queue_bytes for member in status.members) > 0, "the open documents"
+    assert {(each.journal, each.waits_for) for each in status.transactions} == {
+        ("a/0000", "its ACK"),
+        ("a/0001", "its ACK"),
+    }
+    assert len({each.producer for each in status.transactions}) == 1
+    open_transaction.rollback()
+
+
+def test_a_checkpoint_can_be_read_again_until_it_is_released(task: Task) -> None:
+    task.append(0, 10)
+    task.open("a")
+    shown = task.look()
+    assert shown is not None
+    assert task.documents(shown.checkpoint) == shown.documents
+    task.append(100, 5)
+    later = task.look()
+    assert later is not None
+    assert task.documents(shown.checkpoint) == shown.documents
+    task.commit(shown)
+    task.commit(later)
+
+
+# proves G13
+def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
+    task.append(0, 10)
+    task.open("a")
+    shown = task.look()
+    assert shown is not None
+    ahead = shown.checkpoint._replace(number=shown.checkpoint.number + 2)
+    with pytest.raises(UsageError, match="checkpoint 3 is read after 1"):
+        list(task.shuffle.read(0, ahead))
+
+
+@pytest.mark.parametrize(
+    ("members", "ranges", "error"),
+    [
+        ([], None, "a Session without members; name at least one"),
+        (["x"], [Range(), Range()], "2 ranges for 1 members; give each member one"),
+        (["x"], [Range(0, 5)], "the members' ranges leave a gap; let them tile the whole space"),
+        (["x", "y"], [Range(), Range()], "the ranges of members 0 and 1 overlap; let them tile"),
+    ],
+)
+def test_a_topology_that_cannot_be_is_refused(
+    task: Task, members: list[str], ranges: list[Range] | None, error: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        Shuffle(task.workspace, [Binding(collection="a")], members, ranges=ranges)
+    assert str(refused.value) == error
+
+
+# proves G12, G13
+def test_a_transaction_beyond_the_hard_limit_fails_and_is_named(task: Task) -> None:
+    task.workspace.collection("big", "n long, text string", key="n", journals=1)
+    settings = ShuffleSettings(queue_soft_bytes=100_000, queue_hard_bytes=300_000)
+    task.open("big", settings=settings)
+    transaction = task.workspace.publisher("huge").begin()
+    for first in range(0, 200, 10):
+        transaction.append(
+            "big", [{"n": n, "text": "x" * 10_000} for n in range(first, first + 10)]
+        )
+        transaction._outgoing.send(transaction._outgoing.seal()).result()
+    with soon(), pytest.raises(StorageError) as failed:
+        task.look()
+    assert "queue over its limit of 0.3 MiB" in failed.value.what
+    assert "journal big/0000 of binding 'big'" in failed.value.what
+    assert "a retry will not help" in failed.value.do
+    transaction.rollback()
+
+
+# -- closing -----------------------------------------------------------------------------------
+
+
+# proves G13
+def test_closing_a_session_leaves_nothing_on_its_members(task: Task) -> None:
+    task.append(0, 10)
+    task.open("a")
+    task.take(10)
+    assert threads_of_sessions()
+    assert queue_files(task)
+    task.leave()
+    eventually(
+        lambda: not threads_of_sessions() and not queue_files(task), SOON_S, "everything has ended"
+    )
+    with pytest.raises(UsageError, match="the Session is closed"):
+        closed_after_use(task).next_checkpoint(0)
+
+
+def closed_after_use(task: Task) -> Shuffle:
+    shuffle = task.open("a")
+    task.leave()
+    return shuffle
+
+
+def queue_files(task: Task) -> list[Path]:
+    return [each for each in (task.root / "queues").glob("*/*/*") if each.is_file()]
+
+
+def test_closing_a_member_gives_back_its_port_and_its_files(tmp_path: Path) -> None:
+    member = Member(tmp_path / "m")
+    host, _, port = member.address.removeprefix("grpc://").partition(":")
+    assert list((tmp_path / "m").iterdir())
+    member.close()
+    assert list((tmp_path / "m").iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5)
+
+
+# proves G13
+def test_a_member_that_closes_ends_the_session_with_its_name(task: Task) -> None:
+    task.append(0, 10)
+    task.open("a")
+    task.take(10)
+    task.members[1].close()
+    with soon(), pytest.raises(TransportError) as lost:
+        task.look()
+    assert "member " in lost.value.what
+    for _ in range(2):
+        with pytest.raises(TransportError) as again:
+            task.shuffle.next_checkpoint(1)
+        assert again.value.what == lost.value.what
+    eventually(lambda: not queue_files(task), SOON_S, "no partial state is left")
