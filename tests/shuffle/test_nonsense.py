@@ -21,7 +21,7 @@ from headrace.errors import (
 from headrace.frontier import JOURNAL_ROW, place
 from headrace.ids import Offset
 from headrace.settings import ShuffleSettings
-from headrace.shuffle import Checkpoint, messages
+from headrace.shuffle import messages
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import Range
@@ -151,8 +151,3 @@ def test_reports_that_make_no_sense_end_the_session_and_say_why(
         with pytest.raises(HeadraceError, match=error):
             task.shuffle.next_checkpoint(SOON_S)
         task.leave()
-
-
-def test_what_a_checkpoint_says_is_checked_before_a_session_opens(task: Task) -> None:
-    with pytest.raises(DataError):
-        Checkpoint.decode(b"")

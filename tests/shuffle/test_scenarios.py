@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock
 from headrace.errors import ProtocolError
-from headrace.frontier import BindingTag, JournalTag
+from headrace.frontier import BindingTag, Frontier, JournalTag
 from headrace.ids import format_producer
 from headrace.journal.names import selector
 from headrace.journal.sequencer import Flags
@@ -111,7 +111,7 @@ def test_an_open_transaction_delays_nobody_and_is_shown_once_after_a_restart(beg
     late = task.workspace.publisher("late").begin()
     late.append("a", rows(0, 5, "x" * 10))
     late.invite()
-    flush(task, late)
+    send(late)
     with task.workspace.publisher("early") as early:
         early.append("a", rows(100, 3))
     task.open("a")
@@ -123,8 +123,8 @@ def test_an_open_transaction_delays_nobody_and_is_shown_once_after_a_restart(beg
     assert shown.column("n") == [0, 1, 2, 3, 4]
 
 
-def flush(task: Task, transaction: hr.Transaction) -> None:
-    """What the transaction has buffered is sent: it may be large, or wait for others."""
+def send(transaction: hr.Transaction) -> None:
+    """What the transaction has buffered, as it does when that is large."""
     transaction._outgoing.send(transaction._outgoing.seal()).result()
 
 
@@ -211,8 +211,8 @@ def test_documents_outside_of_the_clock_window_are_absent_and_their_commit_is_no
         moved.append(shown.checkpoint.delta.frontier)
 
 
-def commit_of(frontier: object, producer: int) -> int:
-    rows = frontier.producers  # type: ignore[attr-defined]
+def commit_of(frontier: Frontier, producer: int) -> int:
+    rows = frontier.producers
     return max(rows["last_commit"][rows["producer"] == producer].tolist(), default=0)
 
 

@@ -90,8 +90,8 @@ class QueueActor:
         self._shown: dict[int, list[Shown]] = {}
         self._lowest: dict[int, int] = {}
         """Of each checkpoint that is shown, where its first block is."""
-        self._open_bytes: dict[int, int] = {}
-        """What blocks that were scanned count for, of the open ones at least."""
+        self._sizes_needed: dict[int, int] = {}
+        """What blocks count for that are open or shown, by position."""
         self._soft_bytes = opening.settings.queue_soft_bytes
         self._thread = threading.Thread(target=self._run, name="headrace-queue", daemon=True)
         self._thread.start()
@@ -218,7 +218,9 @@ class QueueActor:
                 del self._shown[read], self._lowest[read]
             open_blocks = self._reader.open_blocks()
             shown = {each.position for some in self._shown.values() for each in some}
-            self._store.settle({*open_blocks, *shown})
+            needed = {*open_blocks, *shown}
+            self._sizes_needed = {at: self._sizes_needed[at] for at in needed}
+            self._store.settle(needed)
             places = [self._store.place(at) for at in open_blocks]
             keep_from = min([self._scanned, *self._lowest.values(), *places])
             self._store.release_before(keep_from)
@@ -229,10 +231,10 @@ class QueueActor:
 
     def _make_room(self, open_blocks: list[int]) -> None:
         """Move what is open away from the front, once it keeps more than its own size there."""
-        self._open_bytes = {at: self._open_bytes[at] for at in open_blocks}
-        size = sum(self._open_bytes.values())
         kept = self._sizes[-1][1] - self._read_bytes if self._sizes else 0
-        if not self._shown and kept - size > max(size, self._soft_bytes // _MOVE_SHARE):
+        unneeded = kept - sum(self._sizes_needed.values())
+        size = sum(self._sizes_needed[at] for at in open_blocks)
+        if size and unneeded > max(size, self._soft_bytes // _MOVE_SHARE):
             self._inbox.put(_Moved(self._store.move(open_blocks)))
 
     def status(self) -> tuple[int, str]:
@@ -258,7 +260,7 @@ class QueueActor:
                 self._sizes.append((at, total))
                 if entry:
                     entries.append(entry)
-                    self._open_bytes[at] = size
+                    self._sizes_needed[at] = size
             self._scanned = end
             shown = self._shown[number] = self._reader.advance(entries, checkpoint.frontier)
             self._lowest[number] = min(

@@ -211,6 +211,12 @@ class SliceActor:
             (read for read in reads if read.taken < read.head),
             key=lambda read: read.taken - read.head,
         )
+        spans = (
+            (read.place, producer)
+            for read in reads
+            for producer, producing in read.producers.items()
+            if producing.is_open
+        )
         return messages.SliceStatus(
             number,
             dict(Counter(read.phase.value for read in reads)),
@@ -219,7 +225,7 @@ class SliceActor:
                 for read in lagging[:_LAGGING_SHOWN]
             ],
             *self._queue_status(),
-            list(islice(self._state.open_spans(), _OPEN_SHOWN)),
+            list(islice(spans, _OPEN_SHOWN)),
             self._state.is_settled,
         )
 

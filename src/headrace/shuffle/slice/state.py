@@ -17,7 +17,7 @@ order holds; but only for `patience`, so that a journal that stalls holds up nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -192,11 +192,6 @@ class SliceState:
         effects += self._bounds(now)
         effects += self._flush()
         return effects
-
-    def open_spans(self) -> Iterator[tuple[int, int]]:
-        """Places and producers with a transaction that has no ACK yet."""
-        for place, read in self.reads.items():
-            yield from ((place, p) for p, each in read.producers.items() if each.is_open)
 
     @property
     def is_settled(self) -> bool:
