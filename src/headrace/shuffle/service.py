@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from headrace.files import make_directory
 from headrace.settings import LogSettings, ServiceSettings
 from headrace.shuffle import messages
+from headrace.shuffle.folder import own_folder
 from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
 from headrace.shuffle.slice.handler import SliceService
 from headrace.transport import Server
 
 
 class Member:
-    """Listens from construction on. Its queue files lie in a directory that goes with it."""
+    """Listens from construction on. Its queue files lie in a folder below `root` that goes with it;
+    what a member that was killed left there goes when the next one starts."""
 
     def __init__(
         self, root: Path, service: ServiceSettings | None = None, log: LogSettings | None = None
     ) -> None:
         settings = service or ServiceSettings()
-        make_directory(root)
         with ExitStack() as stack:
-            directory = Path(tempfile.mkdtemp(prefix="member-", dir=root))
-            stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            queues = Queues(directory, log or LogSettings())
+            folder = stack.enter_context(own_folder(root))
+            queues = Queues(folder, log or LogSettings())
             stack.callback(queues.close)
             server = Server(
                 {

@@ -1,0 +1,57 @@
+"""A member's folder for queue files: its own while it lives, removed by the next one if it died.
+
+A folder is locked by whoever uses it, and the lock ends with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from headrace.files import make_directory
+
+_PREFIX = "member-"
+
+
+@contextmanager
+def own_folder(root: Path) -> Iterator[Path]:
+    """A new folder below `root`; those that dead members left there are removed."""
+    make_directory(root)
+    for left in root.glob(f"{_PREFIX}*"):
+        if (lock := _lock(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
+    folder, lock = _make(root)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _make(root: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+        # Before it was locked, another member may have taken it for a dead one's.
+        if (lock := _lock(folder)) is not None:
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """A descriptor that holds the lock; None if somebody has it, or the folder is gone."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            return descriptor
+    return None

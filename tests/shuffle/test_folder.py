@@ -1,0 +1,49 @@
+"""Folders of members: one each, gone with them, and those of killed members with the next one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.shuffle import Member
+from headrace.shuffle.folder import own_folder
+from headrace.testing.crash import Child
+
+
+def test_a_folder_goes_with_its_member(tmp_path: Path) -> None:
+    with Member(tmp_path) as first, Member(tmp_path) as second:
+        assert first.address != second.address
+        assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_member_left_is_removed_and_what_a_living_one_has_is_not(
+    tmp_path: Path,
+) -> None:
+    member = "from headrace.shuffle import Member\nmember = Member(root)"
+    with Child(member, root=tmp_path) as killed, Child(member, root=tmp_path) as living:
+        killed.answer()
+        [left] = set(tmp_path.iterdir()) - _locked(tmp_path, living)
+        (left / "queue").mkdir()
+        (left / "queue" / "segment").write_bytes(b"documents")
+        kept = set(tmp_path.iterdir()) - {left}
+        killed.kill()
+        with own_folder(tmp_path) as mine:
+            assert set(tmp_path.iterdir()) == kept | {mine}
+        assert set(tmp_path.iterdir()) == kept
+
+
+def test_foreign_files_stay(tmp_path: Path) -> None:
+    (tmp_path / "member-notes.txt").write_text("mine")
+    (tmp_path / "other").mkdir()
+    with own_folder(tmp_path):
+        pass
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["member-notes.txt", "other"]
+
+
+def _locked(root: Path, by: Child) -> set[Path]:
+    """The folders that a process holds open."""
+    by.answer()
+    descriptors = Path(f"/proc/{by.pid}/fd")
+    held = {os.readlink(each) for each in descriptors.iterdir()}
+    return {folder for folder in root.iterdir() if str(folder) in held}
