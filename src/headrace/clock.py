@@ -53,7 +53,3 @@ class ClockSource:
         first = max(from_unix_ns(self._now_ns()), self._last + 1)
         self._last = Clock(first + count - 1)
         return Clock(first)
-
-    def raise_floor(self, floor: Clock) -> None:
-        """Every later clock is above `floor`."""
-        self._last = max(self._last, floor)

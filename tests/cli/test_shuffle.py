@@ -199,7 +199,7 @@ def test_members_of_other_processes_are_used_by_address(run: Run, ok: Ok, bank: 
             assert refused.exit_code == 1
             assert "refused access" in refused.stderr
             assert second.end(signal.SIGTERM) == (0, "", "")
-            assert not list(Path(".").glob("member-*"))
+            assert not list(Path(".").glob("headrace-member-*"))
         assert first.end(signal.SIGINT) == (0, "", "")
 
 

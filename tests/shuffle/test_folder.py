@@ -34,11 +34,14 @@ def test_what_a_killed_member_left_is_removed_and_what_a_living_one_has_is_not(
 
 
 def test_foreign_files_stay(tmp_path: Path) -> None:
-    (tmp_path / "member-notes.txt").write_text("mine")
-    (tmp_path / "other").mkdir()
+    (tmp_path / "headrace-member-notes.txt").write_text("mine")
+    (tmp_path / "member-other").mkdir()
     with own_folder(tmp_path):
         pass
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["member-notes.txt", "other"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "headrace-member-notes.txt",
+        "member-other",
+    ]
 
 
 def _locked(root: Path, by: Child) -> set[Path]:

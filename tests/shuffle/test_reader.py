@@ -60,9 +60,9 @@ def test_nothing_is_shown_before_its_commit() -> None:
     queue.add((P, 1, 10, 12))
     assert queue.show() == []
     assert queue.show(commit(9)) == []
-    assert queue.reader.oldest_open() == 0
+    assert min(queue.reader.open_blocks()) == 0
     assert queue.show(commit(12)) == [10, 11, 12]
-    assert queue.reader.oldest_open() is None
+    assert queue.reader.open_blocks() == []
     assert queue.show(commit(20)) == []
 
 
@@ -72,9 +72,9 @@ def test_a_block_is_shown_in_parts_as_its_producers_commit() -> None:
     queue.add((P, 1, 10, 12), (P, 2, 20, 21))
     assert queue.show(commit(11)) == [10, 11]
     assert queue.show(commit(21, 2)) == [20, 21]
-    assert queue.reader.oldest_open() == 0
+    assert min(queue.reader.open_blocks()) == 0
     assert queue.show(commit(12)) == [12]
-    assert queue.reader.oldest_open() is None
+    assert queue.reader.open_blocks() == []
 
 
 def test_a_commit_above_everything_shows_the_block_as_it_is() -> None:
@@ -93,14 +93,14 @@ def test_what_is_rolled_back_is_never_shown(when: str) -> None:
     if when == "before":
         queue.retract(10, 11, 5)
         assert queue.show() == []
-        assert queue.reader.oldest_open() is None
+        assert queue.reader.open_blocks() == []
     queue.add((P, 1, 20, 20))
     if when == "after":
         assert queue.show() == []
     if when != "before":
         queue.retract(10, 11, 5)
     assert queue.show(commit(20)) == [20]
-    assert queue.reader.oldest_open() is None
+    assert queue.reader.open_blocks() == []
 
 
 # proves G6
@@ -109,9 +109,9 @@ def test_a_block_may_hold_committed_and_retracted_documents_of_one_producer() ->
     queue.add((P, 1, 10, 19))
     queue.retract(13, 15, 12)
     assert queue.show(commit(12)) == [10, 11, 12]
-    assert queue.reader.oldest_open() == 0
+    assert min(queue.reader.open_blocks()) == 0
     assert queue.show(commit(19)) == [16, 17, 18, 19]
-    assert queue.reader.oldest_open() is None
+    assert queue.reader.open_blocks() == []
 
 
 # proves G6
@@ -121,7 +121,7 @@ def test_the_end_of_a_block_may_be_retracted_after_its_beginning_was_shown() -> 
     assert queue.show(commit(14)) == [10, 11, 12, 13, 14]
     queue.retract(15, 19, 14)
     assert queue.show() == []
-    assert queue.reader.oldest_open() is None
+    assert queue.reader.open_blocks() == []
 
 
 def test_a_retraction_does_not_end_the_wait_for_what_is_committed_before_it() -> None:
@@ -129,9 +129,9 @@ def test_a_retraction_does_not_end_the_wait_for_what_is_committed_before_it() ->
     queue.add((P, 1, 10, 19))
     queue.retract(15, 19, 14)
     assert queue.show() == []
-    assert queue.reader.oldest_open() == 0
+    assert min(queue.reader.open_blocks()) == 0
     assert queue.show(commit(14)) == [10, 11, 12, 13, 14]
-    assert queue.reader.oldest_open() is None
+    assert queue.reader.open_blocks() == []
 
 
 def test_a_retraction_concerns_one_producer_in_one_place() -> None:
@@ -148,9 +148,9 @@ def test_the_oldest_open_block_is_what_must_be_kept() -> None:
     queue.add((P, 2, 11, 11))
     queue.add((P, 1, 12, 12))
     assert queue.show(commit(10)) == [10]
-    assert queue.reader.oldest_open() == 1
+    assert min(queue.reader.open_blocks()) == 1
     assert queue.show(commit(11, 2)) == [11]
-    assert queue.reader.oldest_open() == 2
+    assert min(queue.reader.open_blocks()) == 2
 
 
 # proves G12
@@ -253,6 +253,6 @@ def test_random_histories_show_each_committed_document_once(seed: int) -> None:
         history.end(key)
     history.publish(everything=True)
     assert history.seen
-    assert history.queue.reader.oldest_open() is None
+    assert history.queue.reader.open_blocks() == []
     assert not history.queue.reader._retracted
     assert not history.queue.reader._by_key

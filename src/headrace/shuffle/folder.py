@@ -15,7 +15,8 @@ from pathlib import Path
 
 from headrace.files import make_directory
 
-_PREFIX = "member-"
+_PREFIX = "headrace-member-"
+"""Beyond doubt ours: what has it and no owner is removed, even from a directory of others."""
 
 
 @contextmanager

@@ -118,10 +118,6 @@ class QueueReader:
         """The positions of the blocks that must be kept for a later checkpoint."""
         return list(self._open)
 
-    def oldest_open(self) -> int | None:
-        """The position of the first block that must be kept for a later checkpoint."""
-        return min(self._open, default=None)
-
     def _add(self, entry: BlockEntry) -> None:
         firsts: dict[Key, int] = {
             (place, producer): first for place, producer, first, *_ in _rows(entry.head)

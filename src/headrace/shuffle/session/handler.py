@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 from headrace.errors import ProtocolError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
+from headrace.shuffle.opening import open_all
 from headrace.transport import Channel, Client
 
 _from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decoder(
@@ -27,19 +27,7 @@ def open_slices(
     clients = [Client(member.address, settings) for member in members]
     for client in clients:
         stack.callback(client.close)
-    with ThreadPoolExecutor(len(clients)) as pool:
-        asked = [
-            pool.submit(_open_slice, client, opening)
-            for client, opening in zip(clients, openings, strict=True)
-        ]
-        done, _ = wait(asked, return_when=FIRST_EXCEPTION)
-        for each in done:
-            if error := each.exception():
-                # Those that still wait, perhaps for the one that refused, are freed.
-                for client in clients:
-                    client.close()
-                raise error
-    return clients, [each.result() for each in asked]
+    return clients, open_all(clients, lambda at, client: _open_slice(client, openings[at]))
 
 
 def _open_slice(client: Client, opening: messages.OpenSlice) -> Channel[Any]:

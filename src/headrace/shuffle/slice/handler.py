@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -15,6 +13,7 @@ from headrace.journal.connection import Connection
 from headrace.settings import ServiceSettings, Settings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.opening import close_all, open_all
 from headrace.shuffle.queue.handler import Queues
 from headrace.shuffle.slice.actor import SliceActor
 from headrace.transport import Channel, Client
@@ -83,29 +82,14 @@ class SliceService:
 
         So does the Session, if it leaves meanwhile: another member may have refused it.
         """
-        pool = stack.enter_context(ThreadPoolExecutor(len(opening.members)))
         clients = [Client(member.address, self._settings) for member in opening.members]
         for client in clients:
             stack.callback(client.close)
         reached = threading.Event()
-        session.on_end(lambda: None if reached.is_set() else _close(clients))
-        asked = [
-            pool.submit(_open_queue, client, opening, member)
-            for member, client in enumerate(clients)
-        ]
-        done, _ = wait(asked, return_when=FIRST_EXCEPTION)
-        for each in done:
-            if error := each.exception():
-                # Those that still wait for a Queue are freed.
-                _close(clients)
-                raise error
+        session.on_end(lambda: None if reached.is_set() else close_all(clients))
+        queues = open_all(clients, lambda at, client: _open_queue(client, opening, at))
         reached.set()
-        return [each.result() for each in asked]
-
-
-def _close(clients: Sequence[Client]) -> None:
-    for client in clients:
-        client.close()
+        return queues
 
 
 def _tell(session: Channel[Any], error: Exception) -> None:
