@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.files import UNFINISHED, create_durably, make_directory, write_durably
+from headrace.files import (
+    UNFINISHED,
+    create_durably,
+    is_here,
+    make_directory,
+    whereabouts,
+    write_durably,
+)
 
 
 @pytest.mark.parametrize("write", [write_durably, create_durably])
@@ -111,3 +118,16 @@ def test_the_names_of_all_directories_that_were_made_are_synced(
     seen.clear()
     make_directory(deep)
     assert seen == [tmp_path / "a" / "b"]
+
+
+def test_a_directory_is_known_again_and_told_from_any_other(tmp_path: Path) -> None:
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
+    other.mkdir()
+    found = whereabouts(here)
+    assert is_here(found)
+    assert not is_here(found._replace(path=str(other))), "another directory at its path"
+    assert not is_here(found._replace(kernel="another")), "another machine"
+    assert not is_here(found._replace(kernel="")), "nobody knows which machine"
+    here.rmdir()
+    assert not is_here(found), "it is gone"

@@ -1,4 +1,4 @@
-"""Files that a power failure leaves whole."""
+"""Files that a power failure leaves whole; directories that two processes both see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 UNFINISHED = ".writing"
 """The suffix of what `write_durably` leaves behind when it is killed; anybody may remove it."""
@@ -66,3 +68,35 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Whereabouts(NamedTuple):
+    """A directory of this machine, as another process of it can tell it from any other."""
+
+    path: str
+    kernel: str
+    device: int
+    inode: int
+
+
+def whereabouts(path: Path) -> Whereabouts:
+    status = path.stat()
+    return Whereabouts(str(path.absolute()), running_kernel(), status.st_dev, status.st_ino)
+
+
+def is_here(there: Whereabouts) -> bool:
+    """Whether this process sees, and may read, the same directory at the same path."""
+    try:
+        found = whereabouts(Path(there.path))
+    except OSError:
+        return False
+    return bool(there.kernel) and found == there and os.access(there.path, os.R_OK | os.X_OK)
+
+
+@cache
+def running_kernel() -> str:
+    """The same in all processes that share files through one kernel; nothing if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

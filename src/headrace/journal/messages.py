@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from headrace.clock import Clock
+from headrace.files import Whereabouts
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.contract import JournalInfo, Lease, Prepared, Write
 from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
+from headrace.journal.stored import Stored
 
 JOURNALS = "journals"
 """The kind under which a server hosts the journal service, for whoever knows its address."""
@@ -130,6 +132,8 @@ class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
     journal: JournalId
     offset: Offset
     through: Offset
+    kernel: str = ""
+    """Of a reader that would read the log's files itself: see `files.Whereabouts`."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
@@ -199,6 +203,14 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
     frames: Frames
 
 
+class PointedOut(msgspec.Struct, frozen=True, array_like=True, tag="pointed-out"):
+    """The answer to a Fetch by one who sees the log's files."""
+
+    number: int
+    directory: Whereabouts
+    frames: list[Stored]
+
+
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
     """What a watch saw."""
 
@@ -207,7 +219,7 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
     heads: dict[JournalId, Offset]
 
 
-Reply = Answer | Frames | Fetched | Changed
+Reply = Answer | Frames | Fetched | PointedOut | Changed
 
 requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

@@ -13,14 +13,26 @@ import msgspec
 import numpy as np
 
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, PeerLostError, TransportError, UsageError, from_wire
+from headrace.errors import (
+    DataError,
+    HeadraceError,
+    NotFoundError,
+    PeerLostError,
+    StorageError,
+    TransportError,
+    UsageError,
+    from_wire,
+)
+from headrace.files import is_here, running_kernel
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal import messages
 from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
-from headrace.journal.messages import Answer, Ask, Changed, Fetched, Frames, replies
+from headrace.journal.messages import Answer, Ask, Changed, Fetched, Frames, PointedOut, replies
 from headrace.journal.names import Selector
 from headrace.journal.records import ACK_ROW, CollectionPut
 from headrace.journal.sequencer import Flags
+from headrace.journal.stored import stored_frame
+from headrace.log import LogFiles
 from headrace.settings import ServiceSettings
 from headrace.transport import Client, Stream
 
@@ -40,6 +52,8 @@ class RemoteJournals:
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Future[Any], Any]] = {}
         self._lost: HeadraceError | None = None
+        self._kernel = running_kernel()
+        """Nothing once it is known that the files of the log cannot be read here."""
         try:
             self._channel = self._client.converse(kind, replies)
         except BaseException:
@@ -103,7 +117,8 @@ class RemoteJournals:
                 yield from _frames(journal, message.control, message.bodies)
 
     def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
-        return self._ask(messages.Fetch(journal, offset, through), (), journal)
+        fetch = messages.Fetch(journal, offset, through, self._kernel)
+        return self._ask(fetch, (), fetch)
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         return self._call(messages.JournalNames(list(journals)))
@@ -155,7 +170,7 @@ class RemoteJournals:
         lost: HeadraceError = PeerLostError("the owner of the workspace closed it", do="try again")
         try:
             while (message := self._channel.receive()) is not None:
-                assert isinstance(message.control, Answer | Fetched)
+                assert isinstance(message.control, Answer | Fetched | PointedOut)
                 self._settle(message.control, message.bodies)
         except TransportError as error:
             lost = error
@@ -168,17 +183,31 @@ class RemoteJournals:
         for future, _ in asked.values():
             future.set_exception(lost)
 
-    def _settle(self, answer: Answer | Fetched, bodies: Sequence[Any]) -> None:
-        """`expected` is the type of the answer; of a Fetch, it is the journal."""
+    def _settle(self, answer: Answer | Fetched | PointedOut, bodies: Sequence[Any]) -> None:
+        """`expected` is the type of the answer; of a Fetch, it is that."""
         with self._lock:
             future, expected = self._asked.pop(answer.number)
         if isinstance(answer, Fetched):
-            future.set_result(list(_frames(expected, answer.frames, bodies)))
+            future.set_result(list(_frames(expected.journal, answer.frames, bodies)))
+        elif isinstance(answer, PointedOut):
+            self._read_files(future, expected, answer)
         elif answer.refusal:
             refusal = answer.refusal
             future.set_exception(from_wire(refusal.kind, refusal.what, refusal.do))
         else:
             future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
+
+    def _read_files(self, future: Future[Any], fetch: messages.Fetch, found: PointedOut) -> None:
+        """What was moved meanwhile, or cannot be seen from here, is asked for again as bytes."""
+        if not is_here(found.directory):
+            self._kernel = ""
+        elif (frames := _stored_frames(fetch.journal, found)) is not None:
+            future.set_result(frames)
+            return
+        with self._lock:
+            number = next(self._numbers)
+            self._asked[number] = future, fetch
+        self._channel.send(Ask(number, msgspec.structs.replace(fetch, kernel="")))
 
 
 class RemoteWatch:
@@ -205,6 +234,18 @@ class RemoteWatch:
     def close(self) -> None:
         self._closed = True
         self._stream.close()
+
+
+def _stored_frames(journal: JournalId, found: PointedOut) -> list[Frame] | None:
+    """None if some are not where they were, or cannot be read: the owner knows more."""
+    payloads = LogFiles(found.directory.path).read(each.extent for each in found.frames)
+    try:
+        return [
+            stored_frame(journal, each.offset, each.end, each.row, payload)
+            for each, payload in zip(found.frames, payloads, strict=True)
+        ]
+    except (NotFoundError, StorageError, DataError):
+        return None
 
 
 def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Iterator[Frame]:

@@ -29,7 +29,7 @@ _FRAMES_BYTES = 1 * MIB
 _FRAMES_MOST = 1024
 _OBSERVE_S = 60.0
 
-_Answer = Message[Answer | messages.Fetched]
+_Answer = Message[Answer | messages.Fetched | messages.PointedOut]
 
 _NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -52,11 +52,41 @@ class JournalService:
         answering.start()
         try:
             while (message := channel.receive()) is not None:
-                _take(journals, message, answers)
+                self._take(journals, message, answers)
         finally:
             answers.put(None)
             journals.lost()
             answering.join()
+
+    def _take(
+        self,
+        journals: LocalJournals,
+        message: Message[messages.Request],
+        answers: SimpleQueue[Any],
+    ) -> None:
+        """Start or do what one message asks for; its answer goes to `answers`."""
+        ask = message.control
+        if not isinstance(ask, Ask):
+            raise UsageError(f"{type(ask).__name__} opens a stream", do="send requests only")
+        try:
+            if isinstance(ask.call, messages.Fetch):
+                answers.put(self._fetched(ask.number, ask.call))
+            elif isinstance(ask.call, Write):
+                written = journals.write(ask.call, message.bodies)
+                written.add_done_callback(lambda done: answers.put(_written(ask.number, done)))
+            else:
+                value = msgspec.Raw(msgspec.msgpack.encode(_call(journals, ask.call)))
+                answers.put(Message(Answer(ask.number, value)))
+        except HeadraceError as error:
+            answers.put(_refused(ask.number, error))
+
+    def _fetched(self, number: int, fetch: messages.Fetch) -> _Answer:
+        owner, wanted = self._owner, (fetch.journal, fetch.offset, fetch.through)
+        if fetch.kernel and fetch.kernel == owner.directory.kernel:
+            stored = owner.stored(*wanted)
+            return Message(messages.PointedOut(number, owner.directory, stored))
+        packed, bodies = _packed(list(owner.read(*wanted, False)))
+        return Message(messages.Fetched(number, packed), bodies)
 
     def stream(
         self, request: Any, channel: Channel[messages.Request]
@@ -89,28 +119,6 @@ class JournalService:
                 raise
         finally:
             watch.close()
-
-
-def _take(
-    journals: LocalJournals, message: Message[messages.Request], answers: SimpleQueue[Any]
-) -> None:
-    """Start or do what one message asks for; its answer goes to `answers`."""
-    ask = message.control
-    if not isinstance(ask, Ask):
-        raise UsageError(f"{type(ask).__name__} opens a stream", do="send requests only")
-    try:
-        if isinstance(ask.call, messages.Fetch):
-            frames = journals.fetch(ask.call.journal, ask.call.offset, ask.call.through).result()
-            packed, bodies = _packed(frames)
-            answers.put(Message(messages.Fetched(ask.number, packed), bodies))
-        elif isinstance(ask.call, Write):
-            written = journals.write(ask.call, message.bodies)
-            written.add_done_callback(lambda done: answers.put(_written(ask.number, done)))
-        else:
-            value = msgspec.Raw(msgspec.msgpack.encode(_call(journals, ask.call)))
-            answers.put(Message(Answer(ask.number, value)))
-    except HeadraceError as error:
-        answers.put(_refused(ask.number, error))
 
 
 def _call(journals: LocalJournals, call: messages.AnyCall) -> Any:

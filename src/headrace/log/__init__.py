@@ -12,7 +12,8 @@ unless a marker of something given up says so.
 """
 
 from headrace.log.disk import AppendFile, Directory, Disk
+from headrace.log.elsewhere import LogFiles
 from headrace.log.log import Log
-from headrace.log.segments import Segment
+from headrace.log.segments import Extent, Segment
 
-__all__ = ["AppendFile", "Directory", "Disk", "Log", "Segment"]
+__all__ = ["AppendFile", "Directory", "Disk", "Extent", "Log", "LogFiles", "Segment"]

@@ -53,6 +53,11 @@ def frame_bytes(payload_bytes: int) -> int:
     return FRAME_HEADER.size + payload_bytes + padding(payload_bytes)
 
 
+def whole_frame_bytes(data: memoryview, start: int) -> int:
+    """How much the frame takes that starts there, as its header says."""
+    return frame_bytes(FRAME_HEADER.unpack_from(data, start)[0])
+
+
 def segment_header(base: int) -> bytes:
     head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, base, 0)[:-8]
     return head + xxh3_64_intdigest(head).to_bytes(8, "little")

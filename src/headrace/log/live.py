@@ -9,7 +9,7 @@ from headrace.errors import NotFoundError
 from headrace.log import format as layout
 from headrace.log import segments
 from headrace.log.disk import Disk
-from headrace.log.segments import Segment
+from headrace.log.segments import Extent, Segment
 from headrace.settings import MIB
 
 _ROOM_BYTES = 8 * MIB
@@ -52,15 +52,25 @@ class LiveSegments:
 
     def frame(self, offset: int, durable_end: int) -> layout.Frame:
         """The frame at a synced offset."""
+        base, data = self._data_around(offset, durable_end)
+        frame = layout.frame_at(data, base, offset)
+        if frame is None:
+            raise segments.damaged(self._disk, base, offset)
+        return frame
+
+    def extent(self, offset: int, durable_end: int) -> Extent:
+        """Where the frame at a synced offset lies; it is verified when read."""
+        base, data = self._data_around(offset, durable_end)
+        return Extent(base, offset, layout.whole_frame_bytes(data, offset - base))
+
+    def _data_around(self, offset: int, durable_end: int) -> tuple[int, memoryview]:
+        """The segment that an offset lies in: its base and its contents."""
         base, end = self._segment_of(offset, durable_end)
         size = end - base
         data = self._maps.get(base)
         if data is None or len(data) < size:
             data = self._maps[base] = self.map(base, _ROOM_BYTES)
-        frame = layout.frame_at(data[:size], base, offset)
-        if frame is None:
-            raise segments.damaged(self._disk, base, offset)
-        return frame
+        return base, data[:size]
 
     def where(self, offset: int) -> str:
         base = self._base_of(offset)

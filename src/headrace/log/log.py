@@ -20,7 +20,7 @@ from headrace.log import segments
 from headrace.log.disk import AppendFile, Disk
 from headrace.log.group import Done, Group, Told, tell
 from headrace.log.live import LiveSegments
-from headrace.log.segments import Segment
+from headrace.log.segments import Extent, Segment
 from headrace.settings import LogSettings
 
 
@@ -138,6 +138,10 @@ class Log:
         if frame.kind != layout.DATA:
             raise NotFoundError(f"no payload at offset {offset}", do="see scan()")
         return frame.payload
+
+    def extent(self, offset: int) -> Extent:
+        """Where the files hold a synced payload: for `LogFiles` in another process."""
+        return self._live.extent(offset, self._durable_end)
 
     def where(self, offset: int) -> str:
         """The file and the place in it, for messages."""

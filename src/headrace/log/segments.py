@@ -31,6 +31,15 @@ class Segment(NamedTuple):
     end: int
 
 
+class Extent(NamedTuple):
+    """A frame in the files of a log."""
+
+    segment: int
+    """The base of the segment it lies in."""
+    offset: int
+    bytes: int
+
+
 class Found(NamedTuple):
     """What is in the directory; the ends of live segments are those of the files."""
 

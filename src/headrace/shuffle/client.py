@@ -9,20 +9,18 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
-import msgspec
 import pyarrow as pa
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.errors import NotFoundError, TransportError, UsageError
-from headrace.frontier import BindingTag
 from headrace.journal.contract import JournalInfo
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.announcing import Announcement
 from headrace.shuffle.binding import Binding, Source, resolve
-from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.consumer import Consumer
 from headrace.shuffle.cut import CutWatch
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
@@ -30,10 +28,6 @@ from headrace.shuffle.session.actor import SessionActor
 from headrace.shuffle.session.handler import open_slices
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus
-
-_documents: msgspec.msgpack.Decoder[messages.Documents] = msgspec.msgpack.Decoder(
-    messages.Documents
-)
 
 _LOOK_AGAIN_S = 0.02
 """How long a checkpoint of a cut is waited for before the members are asked again."""
@@ -98,7 +92,8 @@ class Shuffle:
         self._silence_s = service.silence_s
         self._places_in_cut = None if cut is None else self._places(cut)
         with ExitStack() as stack:
-            self._clients, slices = open_slices(openings, service, stack)
+            clients, slices = open_slices(openings, service, stack)
+            self._consumers = [Consumer(each, self.session, self._sources) for each in clients]
             horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
             state = SessionState(self._sources, tiles, base, read_through, horizon)
             watch = workspace.watch() if cut is None else CutWatch(cut)
@@ -109,7 +104,7 @@ class Shuffle:
 
     @property
     def members(self) -> int:
-        return len(self._clients)
+        return len(self._consumers)
 
     def next_checkpoint(
         self, timeout_s: float | None = None, *, documents_max: int | None = None
@@ -156,21 +151,15 @@ class Shuffle:
 
         `ordered`: by priority, then clock plus read delay, across all bindings.
         """
-        request = messages.ReadCheckpoint(
-            self.session, checkpoint.number, checkpoint.delta.encode(), ordered
-        )
-        with self._asking(member, request) as stream:
-            for message in stream:
-                source = self._sources.by_tag[BindingTag(message.control.binding)]
-                yield source, decode_block(message.bodies[0], block_schema(source))
+        consumer = self._consumers[member]
+        with self._explained():
+            yield from consumer.read(checkpoint.number, checkpoint.delta.encode(), ordered=ordered)
 
     def release(self, checkpoint: NextCheckpoint) -> None:
         """It and those before it will not be read again."""
-        request = messages.Release(self.session, checkpoint.number)
-        for member in range(len(self._clients)):
-            with self._asking(member, request) as stream:
-                for _ in stream:
-                    pass
+        with self._explained():
+            for consumer in self._consumers:
+                consumer.release(checkpoint.number)
 
     def _numbered(self, delta: Checkpoint) -> NextCheckpoint:
         self._number += 1
@@ -188,11 +177,10 @@ class Shuffle:
         return sum(len(self._sources.of_journal(journal.name)) for journal in cut)
 
     @contextmanager
-    def _asking(self, member: int, request: messages.ToReader) -> Iterator[Any]:
+    def _explained(self) -> Iterator[None]:
         """A member that lost its Queue or is lost itself tells less than what ended the Session."""
         try:
-            with self._clients[member].stream(messages.READER, request, _documents) as stream:
-                yield stream
+            yield
         except (NotFoundError, TransportError) as error:
             raise (self._actor.cause(self._silence_s) or error) from error
 

@@ -6,15 +6,17 @@
 | Slice → Session | Opened, ProgressDelta, SliceStatus                                         |
 | Slice → Queue   | OpenQueue, Append, Acks, Bounds, Flush, Hunger                             |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
-| reader → member | ReadCheckpoint, Release; Documents come back                               |
+| reader → member | ReadCheckpoint, Release; Documents and Blocks come back                    |
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from headrace.files import Whereabouts
 from headrace.frontier import BindingTag
 from headrace.ids import Offset
+from headrace.log import Extent
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source
 from headrace.shuffle.block import BlockHead
@@ -171,6 +173,8 @@ class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
     """The delta, encoded."""
     ordered: bool = False
     """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
+    kernel: str = ""
+    """Of a reader that would read the Queue's files itself: see `files.Whereabouts`."""
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
@@ -187,8 +191,17 @@ class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
     rows: int
 
 
+class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
+    """Blocks that are shown whole, for a reader to take from the Queue's files."""
+
+    directory: Whereabouts
+    bindings: list[BindingTag]
+    extents: list[Extent]
+
+
 ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
 FromSlice = Opened | ProgressDelta | SliceStatus
 ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Hunger
 FromQueue = QueueOpened | Grant | Flushed
 ToReader = ReadCheckpoint | Release
+FromReader = Documents | Blocks

@@ -9,8 +9,9 @@ import pytest
 
 from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundError
 from headrace.ids import JournalId, Offset
-from headrace.journal.local.index import DOCS_ROW, Entry, Index, JournalIndex
+from headrace.journal.local.index import Entry, Index, JournalIndex
 from headrace.journal.records import ACK_BYTES, Acks, JournalsCreated, ack_rows
+from headrace.journal.stored import DOCS_ROW
 from tests.journal.local.history import Replay, history
 from tests.journal.local.simulator import Logged, journal_frames
 

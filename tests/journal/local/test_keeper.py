@@ -11,10 +11,13 @@ import pytest
 import headrace as hr
 from headrace.clock import to_unix_ns
 from headrace.errors import BehindRetentionError
-from headrace.journal.contract import JournalInfo
+from headrace.ids import Offset
+from headrace.journal.contract import Frame, JournalInfo
+from headrace.journal.messages import PointedOut
+from headrace.journal.remote import _stored_frames
 from headrace.testing.crash import eventually
 from tests.journal.conftest import SETTINGS
-from tests.journal.local.keeping import Kept, from_offset
+from tests.journal.local.keeping import Kept, from_offset, seen
 
 SCHEMA = "n long, text string"
 
@@ -179,6 +182,32 @@ def test_what_is_given_up_frees_its_segments(kept: Kept, what: str) -> None:
         assert kept.numbers("stays") == [0, 1, 2, 3, 4]
         assert kept.raw()["stays/0000"] == expected
         kept.reopen()
+
+
+def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(kept: Kept) -> None:
+    ws = kept.workspace
+    ws.collection("gone", SCHEMA)
+    ws.collection("stays", SCHEMA)
+    for at in range(5):
+        kept.fill("stays", at, 1)
+        kept.fill("gone", at * 20, 20)
+    journal = only(ws, "stays")
+    wanted = journal.id, Offset(0), journal.head
+
+    def read() -> list[Frame] | None:
+        return _stored_frames(journal.id, PointedOut(0, kept.owner.directory, found))
+
+    found = kept.owner.stored(*wanted)
+    before = read()
+    assert before is not None
+    assert [seen(frame) for frame in before] == kept.raw()["stays/0000"]
+    ws.delete_collection("gone")
+    kept.keep()
+    assert read() is None, "it asks again"
+    found = kept.owner.stored(*wanted)
+    after = read()
+    assert after is not None
+    assert [seen(frame) for frame in after] == [seen(frame) for frame in before]
 
 
 def test_nothing_is_dropped_that_is_not_in_two_snapshots(kept: Kept) -> None:

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from headrace.clock import Clock, from_unix_ns
 from headrace.ids import JournalId, Offset
 from headrace.journal.collection import define
-from headrace.journal.local.index import DOCS_ROW, Index, JournalIndex
+from headrace.journal.local.index import Index, JournalIndex
 from headrace.journal.local.retention import begin_after_retention, overdue, worth_rewriting
 from headrace.journal.records import JournalsCreated
+from headrace.journal.stored import DOCS_ROW
 from headrace.log import Segment
 
 SECOND_NS = 1_000_000_000

@@ -9,9 +9,10 @@ import pytest
 from headrace.errors import UsageError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes
-from headrace.journal.local.index import DOCS_ROW, JournalIndex
+from headrace.journal.local.index import JournalIndex
 from headrace.journal.local.watching import LocalWatch
 from headrace.journal.names import selector
+from headrace.journal.stored import DOCS_ROW
 
 NOTHING = Changes([], [], {})
 SOON_S = 20.0

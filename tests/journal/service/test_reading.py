@@ -167,3 +167,25 @@ def test_journals_are_named_by_their_ids(workspace: hr.Workspace) -> None:
     workspace.delete_journals([second.name])
     journals = workspace._connection.journals()
     assert journals.journal_names([second.id, first.id, JournalId(99)]) == ["", "c/0000", ""]
+
+
+def fetched(workspace: hr.Workspace, journal: JournalInfo) -> list[tuple[object, ...]]:
+    journals = workspace._connection.journals()
+    frames = journals.fetch(journal.id, Offset(0), journal.head).result()
+    return list(map(comparable, frames))
+
+
+@pytest.mark.parametrize("sees_files", [True, False])
+def test_what_is_fetched_is_what_is_read_wherever_the_reader_is(
+    owner: hr.Workspace,
+    workspace: hr.Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    sees_files: bool,
+) -> None:
+    mixture(workspace)
+    if not sees_files:
+        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+    for journal in workspace.journals():
+        frames = list(map(comparable, owner.frames(journal, committed=False)))
+        assert fetched(workspace, journal) == frames
+        assert fetched(workspace, journal) == frames

@@ -31,10 +31,7 @@ from headrace.journal.records import (
     Record,
     Trimmed,
 )
-
-DOCS_ROW = (1 << 32) - 1
-"""The row of an entry that is not a row of an `Acks` table."""
-
+from headrace.journal.stored import DOCS_ROW
 
 _NONE: array[int] = array("Q")
 _NO_ROWS: array[int] = array("I")

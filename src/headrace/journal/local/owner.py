@@ -25,28 +25,29 @@ from headrace.errors import (
     from_wire,
     to_wire,
 )
+from headrace.files import whereabouts
 from headrace.ids import JournalId, Offset
 from headrace.journal import records
 from headrace.journal.committed import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
-from headrace.journal.local.index import DOCS_ROW, Entry, Index
+from headrace.journal.local.index import Entry, Index
 from headrace.journal.local.snapshot import SnapshotFiles, capture
 from headrace.journal.local.state import Client, OwnerState
 from headrace.journal.local.watching import LocalWatch
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.records import (
-    Acks,
     CollectionPut,
     Docs,
     JournalsCreated,
     JournalsDeleted,
     Record,
 )
-from headrace.journal.sequencer import Flags
+from headrace.journal.stored import Stored, stored_frame
 from headrace.log import Directory, Log
 from headrace.settings import Settings
 
 Reply = TypeVar("Reply")
+Found = TypeVar("Found", Frame, Stored)
 
 _ENTRIES_AT_ONCE = 256
 
@@ -56,6 +57,7 @@ class Owner:
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self.log = Log(Directory(root / "log"), settings.log)
+        self.directory = whereabouts(root / "log")
         self._planning = threading.Lock()
         self._view = threading.Lock()
         self._watches: list[LocalWatch] = []
@@ -222,10 +224,22 @@ class Owner:
     ) -> Iterator[Frame]:
         with self._view:
             self._index.journal(journal).check_readable(offset, through)
-        frames = self._frames(journal, offset, through)
+        frames = self._found(journal, offset, through, self._frame)
         return committed(frames) if only_committed else frames
 
-    def _frames(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Frame]:
+    def stored(self, journal: JournalId, offset: Offset, through: Offset) -> list[Stored]:
+        """Where the frames of [offset, through) are, in the files of `directory`."""
+        with self._view:
+            self._index.journal(journal).check_readable(offset, through)
+        return list(self._found(journal, offset, through, self._stored))
+
+    def _found(
+        self,
+        journal: JournalId,
+        offset: Offset,
+        through: Offset,
+        find: Callable[[JournalId, Entry], Found],
+    ) -> Iterator[Found]:
         missing: Entry | None = None
         while offset < through:
             with self._view:
@@ -242,7 +256,7 @@ class Owner:
                 )
             try:
                 for entry in entries:
-                    yield self._frame(journal, entry)
+                    yield find(journal, entry)
                     offset = entry.end
             except _SegmentGoneError:
                 missing = entry
@@ -252,29 +266,19 @@ class Owner:
             payload = self.log.read(entry.position)
         except NotFoundError as error:
             raise _SegmentGoneError from error
-        record, body = self._decode(entry.position, payload)
-        if isinstance(record, Docs) and entry.row == DOCS_ROW:
-            return Frame(
-                journal,
-                entry.offset,
-                entry.end,
-                record.producer,
-                record.clock,
-                record.documents,
-                record.schema,
-                record.flags,
-                body,
-            )
-        if not isinstance(record, Acks):
+        try:
+            return stored_frame(journal, entry.offset, entry.end, entry.row, payload)
+        except DataError as error:
             raise DataError(
-                f"the index of journal {journal} points at something else at {entry.position}",
-                do="remove the newest index snapshot and open the workspace again",
-            )
-        _, _, producer, clock = record.rows[entry.row].tolist()
-        hints = record.rows
-        return Frame(
-            journal, entry.offset, entry.end, producer, clock, 0, 0, Flags.ACK, b"", hints=hints
-        )
+                f"{self.log.where(entry.position)}: {error.what}", do=error.do
+            ) from error
+
+    def _stored(self, _: JournalId, entry: Entry) -> Stored:
+        try:
+            extent = self.log.extent(entry.position)
+        except NotFoundError as error:
+            raise _SegmentGoneError from error
+        return Stored(entry.offset, entry.end, entry.row, extent)
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         with self._view:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -19,7 +20,6 @@ from headrace.errors import (
     StorageError,
     UsageError,
 )
-from headrace.frontier import BindingTag
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
@@ -30,7 +30,10 @@ from headrace.shuffle.queue import state
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
 from headrace.shuffle.reader import QueueReader, Shown
-from headrace.transport import Channel
+from headrace.transport import Channel, Message
+
+_POINTED_OUT = 256
+"""So many blocks at once."""
 
 _MOVE_SHARE = 8
 """Open blocks are not moved for less than this share of the soft limit."""
@@ -180,31 +183,50 @@ class QueueActor:
     # -- readers ---------------------------------------------------------------------------
 
     def read(
-        self, number: int, checkpoint: Checkpoint, *, ordered: bool = False
-    ) -> Iterator[tuple[BindingTag, int, Any]]:
-        """The documents of a checkpoint, with our columns: binding, rows, record batch as bytes."""
+        self, number: int, checkpoint: Checkpoint, *, ordered: bool = False, kernel: str = ""
+    ) -> Iterator[Message[messages.FromReader]]:
+        """The documents of a checkpoint, with our columns."""
         try:
-            yield from self._read(number, checkpoint, ordered)
+            shown = self._plan(number, checkpoint)
+            if ordered:
+                yield from self._read_ordered(shown)
+            elif kernel and kernel == self._store.directory.kernel:
+                yield from self._point_out(shown)
+            else:
+                for each in shown:
+                    yield from self._documents(each)
         except HeadraceError as error:
             # Its file goes with the Session, also while somebody reads it.
             raise (self._error or error) from error
 
-    def _read(
-        self, number: int, checkpoint: Checkpoint, ordered: bool
-    ) -> Iterator[tuple[BindingTag, int, Any]]:
-        if ordered:
-            delays = {source.tag: source.delay for source in self._sources.all}
-            for binding, batch in in_order(self._plan(number, checkpoint), self._load, delays):
-                yield binding, batch.num_rows, batch.serialize()
-            return
-        for shown in self._plan(number, checkpoint):
-            binding = shown.head.binding
-            if shown.whole:
-                yield binding, shown.head.rows, self._store.body(shown.position)
+    def _read_ordered(self, shown: Sequence[Shown]) -> Iterator[Message[messages.FromReader]]:
+        delays = {source.tag: source.delay for source in self._sources.all}
+        for binding, batch in in_order(shown, self._load, delays):
+            yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
+
+    def _point_out(self, shown: Sequence[Shown]) -> Iterator[Message[messages.FromReader]]:
+        """Of blocks that are shown whole, only where they are; first of all, in which files."""
+        yield Message(messages.Blocks(self._store.directory, [], []))
+        for whole, some in groupby(shown, key=lambda each: each.whole):
+            if not whole:
+                for each in some:
+                    yield from self._documents(each)
                 continue
-            batch = self._load(shown)
-            if batch.num_rows:
-                yield binding, batch.num_rows, batch.serialize()
+            while blocks := list(islice(some, _POINTED_OUT)):
+                yield Message(
+                    messages.Blocks(
+                        self._store.directory,
+                        [each.head.binding for each in blocks],
+                        [self._store.extent(each.position) for each in blocks],
+                    )
+                )
+
+    def _documents(self, shown: Shown) -> Iterator[Message[messages.FromReader]]:
+        binding, rows = shown.head.binding, shown.head.rows
+        if shown.whole:
+            yield Message(messages.Documents(binding, rows), (self._store.body(shown.position),))
+        elif (batch := self._load(shown)).num_rows:
+            yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
 
     def release(self, number: int) -> None:
         """Checkpoints up to `number` are not read again: give up what only they need."""

@@ -101,5 +101,6 @@ class ReaderService:
             queue.release(request.number)
             return
         checkpoint = Checkpoint.decode(request.checkpoint)
-        for binding, rows, body in queue.read(request.number, checkpoint, ordered=request.ordered):
-            yield Message(messages.Documents(binding, rows), (body,))
+        yield from queue.read(
+            request.number, checkpoint, ordered=request.ordered, kernel=request.kernel
+        )

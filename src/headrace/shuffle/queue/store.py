@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError
-from headrace.log import Directory, Log
+from headrace.files import whereabouts
+from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended, block_bytes
@@ -39,6 +40,7 @@ class QueueStore:
     def __init__(self, root: Path, settings: LogSettings) -> None:
         self._root = root
         self._log = Log(Directory(root), settings)
+        self.directory = whereabouts(root)
         self._released = 0
         self._moved: dict[int, int] = {}
         """Where blocks are now, by the position they are known by."""
@@ -76,6 +78,10 @@ class QueueStore:
         """The documents of the block that is known by a position."""
         return _parts(self._log.read(self.place(position)))[2]
 
+    def extent(self, position: int) -> Extent:
+        """Where `stored_body` finds it, in the files of `directory`."""
+        return self._log.extent(self.place(position))
+
     def place(self, position: int) -> int:
         """Where the block is now; what lies below is not needed for it."""
         return self._moved.get(position, position)
@@ -107,6 +113,11 @@ class QueueStore:
     def close(self) -> None:
         self._log.close()
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def stored_body(payload: memoryview) -> memoryview:
+    """The documents of a block that was read from the files."""
+    return _parts(payload)[2]
 
 
 def _framed(kind: int, head: bytes) -> bytes:

@@ -1,0 +1,83 @@
+"""The files of a log, as another process of the machine reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import NotFoundError, StorageError
+from headrace.log import Directory, Extent, Log, LogFiles
+from headrace.settings import LogSettings
+
+SMALL = LogSettings(segment_bytes=1 << 16, group_bytes_max=1 << 14, idle_seal_s=3600)
+PAYLOADS = [bytes([n + 1]) * (n * 997 % 9000) for n in range(100)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """Several segments."""
+    log = Log(Directory(tmp_path), SMALL)
+    for payload in PAYLOADS:
+        log.append([[payload]])
+    log.drain()
+    assert len(log.segments()) > 3
+    yield log
+    log.close()
+
+
+def extents(log: Log) -> list[Extent]:
+    return [log.extent(offset) for offset, _ in log.scan()]
+
+
+def test_payloads_are_read_from_the_files_in_any_order(log: Log, tmp_path: Path) -> None:
+    found = [bytes(payload) for payload in LogFiles(tmp_path).read(extents(log))]
+    assert found == PAYLOADS
+    backwards = LogFiles(tmp_path).read(reversed(extents(log)))
+    assert [bytes(payload) for payload in backwards] == PAYLOADS[::-1]
+
+
+def test_what_was_read_stays_when_it_is_given_up(log: Log, tmp_path: Path) -> None:
+    found = list(LogFiles(tmp_path).read(extents(log)))
+    log.release_before(log.synced_end)
+    assert [bytes(payload) for payload in found] == PAYLOADS
+
+
+@pytest.mark.parametrize("kept", [5, 40, 99])
+def test_what_was_given_up_is_refused_and_never_read_as_zeros(
+    log: Log, tmp_path: Path, kept: int
+) -> None:
+    """Whole files go, and blocks of the one where it ends."""
+    where = extents(log)
+    log.release_before(where[kept].offset)
+    found = LogFiles(tmp_path).read(where[kept:])
+    assert [bytes(payload) for payload in found] == PAYLOADS[kept:]
+    for extent in where[:kept]:
+        try:
+            [payload] = LogFiles(tmp_path).read([extent])
+        except NotFoundError:
+            continue
+        # The block it lies in holds something that is kept.
+        assert bytes(payload) == PAYLOADS[where.index(extent)]
+    with pytest.raises(NotFoundError, match="given up"):
+        list(LogFiles(tmp_path).read(where[: kept + 1]))
+
+
+def test_an_extent_that_is_no_payload_is_refused(log: Log, tmp_path: Path) -> None:
+    [*_, last] = extents(log)
+    for wrong in (
+        last._replace(offset=last.offset + 8),
+        last._replace(bytes=last.bytes - 8),
+        last._replace(offset=log.synced_end, bytes=64),
+    ):
+        with pytest.raises(NotFoundError):
+            list(LogFiles(tmp_path).read([wrong]))
+
+
+def test_a_file_that_cannot_be_read_is_a_storage_error(log: Log, tmp_path: Path) -> None:
+    first = extents(log)[0]
+    wrong = first._replace(segment=7)
+    (tmp_path / f"{7:020d}.log").mkdir()
+    with pytest.raises(StorageError, match="directory"):
+        list(LogFiles(tmp_path).read([wrong]))

@@ -1,0 +1,109 @@
+"""Reading a Queue on its member's machine, from its files, and elsewhere, through the member."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import PeerLostError
+from headrace.files import running_kernel
+from headrace.shuffle import consumer, messages
+from headrace.transport import Message
+from tests.shuffle.running import Document, Shown, Task
+
+pytestmark = pytest.mark.skipif(not running_kernel(), reason="this system does not say which it is")
+
+
+def answers(task: Task, shown: Shown, kernel: str) -> list[Message[Any]]:
+    """What the first member says to one who asks from there."""
+    reader = task.shuffle._consumers[0]
+    delta = shown.checkpoint.delta.encode()
+    request = messages.ReadCheckpoint(
+        task.shuffle.session, shown.checkpoint.number, delta, kernel=kernel
+    )
+    with reader._client.stream(messages.READER, request, consumer._replies) as stream:
+        return list(stream)
+
+
+def controls(found: list[Message[Any]]) -> set[type]:
+    return {type(message.control) for message in found}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process does not see what members and owners of workspaces see."""
+    monkeypatch.setattr("headrace.shuffle.consumer.is_here", lambda _: False)
+    monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+
+
+def half_shown(task: Task) -> tuple[Shown, list[Document]]:
+    """A checkpoint of blocks that are shown whole, and of one that is shown in part."""
+    task.append(0, 100)
+    task.open("a")
+    first = task.take(100)
+    slow = task.workspace.publisher("slow").begin()
+    slow.append("a", [{"n": n} for n in range(1000, 1050)])
+    slow._outgoing.send(slow._outgoing.seal()).result()
+    task.append(2000, 50)
+    shown = task.look()
+    assert shown is not None
+    slow.rollback()
+    return shown, [document for each in first for document in each.documents]
+
+
+# proves G8
+def test_documents_are_the_same_from_files_and_through_the_member(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, _ = half_shown(task)
+    assert shown.column("n") == list(range(2000, 2050))
+    from_files = task.documents(shown.checkpoint)
+    monkeypatch.setattr(consumer, "is_here", lambda _: False)
+    assert sorted(task.documents(shown.checkpoint)) == sorted(from_files)
+    assert all(each._kernel == "" for each in task.shuffle._consumers), "it does not ask again"
+    assert sorted(task.documents(shown.checkpoint)) == sorted(from_files)
+    assert sorted(task.documents(shown.checkpoint, ordered=True)) == sorted(from_files)
+
+
+def test_only_a_reader_of_the_same_machine_is_pointed_to_files(task: Task) -> None:
+    task.append(0, 100)
+    task.open("a")
+    shown = task.look()
+    assert shown is not None
+    assert controls(answers(task, shown, running_kernel())) == {messages.Blocks}
+    assert controls(answers(task, shown, "another")) == {messages.Documents}
+    assert controls(answers(task, shown, "")) == {messages.Documents}
+
+
+def test_everything_flows_between_processes_that_share_no_file(task: Task, elsewhere: None) -> None:
+    _, before = half_shown(task)
+    assert sorted(document.fields["n"] for document in before) == list(range(100))
+
+
+def test_documents_stay_readable_when_their_checkpoint_is_released(task: Task) -> None:
+    task.append(0, 5000)
+    task.open("a")
+    batches: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in batches) < 5000:
+        checkpoint = task.shuffle.next_checkpoint()
+        assert checkpoint
+        for member in range(2):
+            batches += [batch for _, batch in task.shuffle.read(member, checkpoint)]
+        task.shuffle.release(checkpoint)
+    numbers = sorted(n for batch in batches for n in batch["n"].to_pylist())
+    assert numbers == list(range(5000))
+
+
+# proves G13
+def test_a_reader_of_files_is_told_what_ended_the_session(task: Task) -> None:
+    task.append(0, 100)
+    task.open("a")
+    checkpoint = task.shuffle.next_checkpoint()
+    assert checkpoint
+    reading = task.shuffle.read(0, checkpoint)
+    task.members[0].close()
+    task.members[1].close()
+    with pytest.raises(PeerLostError, match="closing"):
+        list(reading)
