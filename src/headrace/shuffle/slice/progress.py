@@ -32,6 +32,14 @@ class _Group(NamedTuple):
     clock: int
 
 
+class _Hinted(NamedTuple):
+    """The commits of a transaction, if it has several, and the least of them."""
+
+    rows: list[tuple[int, int, int, int]]
+    producer: int = 0
+    clock: int = 0
+
+
 class _Part(NamedTuple):
     journal: int
     binding: int
@@ -56,6 +64,8 @@ class Progress:
         self._since: dict[tuple[int, int], int] = {}
         self._parts: dict[_Group, list[_Part]] = {}
         self._commits: dict[_Group, list[Ended]] = {}
+        self._hinted: dict[tuple[int, object], _Hinted] = {}
+        """By the length and the first row of their table, which no two transactions share."""
         self._documents = 0
 
     def started(self, place: int, journal: JournalId) -> None:
@@ -98,20 +108,29 @@ class Progress:
         self.worth_a_flush = True
         self._documents += documents
         self._since.setdefault((ended.place, ended.producer), begin)
-        rows = _hinted(frame.hints)
-        if not rows and len(self._in_cohort(frame.journal, source.cohort)) > 1:
+        hinted = self._of_transaction(frame.hints)
+        if not hinted.rows and len(self._in_cohort(frame.journal, source.cohort)) > 1:
             # Also a transaction of one journal is shown under all of its bindings at once.
-            rows = [(frame.journal, frame.offset, ended.producer, ended.last)]
-        if not rows:
+            row = frame.journal, frame.offset, ended.producer, ended.last
+            hinted = _Hinted([row], ended.producer, ended.last)
+        if not hinted.rows:
             return
-        group = _Group(source.cohort, *min((producer, clock) for *_, producer, clock in rows))
+        group = _Group(source.cohort, hinted.producer, hinted.clock)
         self._commits.setdefault(group, []).append(ended)
         if group not in self._parts:
             self._parts[group] = [
                 _Part(journal, tag, producer, clock, offset)
-                for journal, offset, producer, clock in rows
+                for journal, offset, producer, clock in hinted.rows
                 for tag in self._in_cohort(journal, source.cohort)
             ]
+
+    def _of_transaction(self, hints: npt.NDArray[np.void] | None) -> _Hinted:
+        if hints is None or len(hints) < 2:
+            return _ALONE
+        key = len(hints), hints[0].item()
+        if (found := self._hinted.get(key)) is None:
+            found = self._hinted[key] = _hinted(hints.tolist())
+        return found
 
     def _in_cohort(self, journal: int, cohort: int) -> list[int]:
         """The bindings of the cohort that read the journal."""
@@ -153,9 +172,12 @@ class Progress:
         return (*key, state.last_commit, span, self._since.get(key, NOT_COMMITTED))
 
 
-def _hinted(hints: npt.NDArray[np.void] | None) -> list[tuple[int, int, int, int]]:
-    """The commits of a transaction, if it has several."""
-    if hints is None or len(hints) < 2:
-        return []
-    rows = hints[(hints["clock"] > 0) & (hints["journal"] > 0)].tolist()
-    return rows if len(rows) > 1 else []
+_ALONE = _Hinted([])
+
+
+def _hinted(rows: list[tuple[int, int, int, int]]) -> _Hinted:
+    # Rows of clock 0 roll back; those without a journal are of a coordinator that wrote nothing.
+    commits = [row for row in rows if row[0] and row[3]]
+    if len(commits) < 2:
+        return _ALONE
+    return _Hinted(commits, *min((producer, clock) for *_, producer, clock in commits))
