@@ -23,15 +23,15 @@ from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended, block_bytes
-from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry
+from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry
 
 _HEAD = struct.Struct("<II")
-_BLOCK, _ENDS, _MOVED = 1, 2, 3
+_BLOCK, _RETRACTION, _MOVED = 1, 2, 3
 _ALIGNED = 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _block_head = msgspec.msgpack.Decoder(BlockHead)
-_ends = msgspec.msgpack.Decoder(tuple[Ended, ...])
+_retracted = msgspec.msgpack.Decoder(tuple[Ended, ...])
 
 
 class QueueStore:
@@ -50,8 +50,8 @@ class QueueStore:
     def write_block(self, head: BlockHead, body: Any) -> None:
         self._log.append([(_framed(_BLOCK, _encode(head)), body)])
 
-    def write_ends(self, ends: tuple[Ended, ...]) -> None:
-        self._log.append([(_framed(_ENDS, _encode(ends)),)])
+    def write_retraction(self, retracted: tuple[Ended, ...]) -> None:
+        self._log.append([(_framed(_RETRACTION, _encode(retracted)),)])
 
     def sync(self, done: Callable[[HeadraceError | None], None]) -> None:
         """Called back, from another thread, when all that was written before is durable."""
@@ -68,8 +68,8 @@ class QueueStore:
         """
         for at, payload in self._log.scan(position):
             kind, head, body = _parts(payload)
-            if kind == _ENDS:
-                yield at, 0, EndsEntry(at, _ends.decode(head))
+            if kind == _RETRACTION:
+                yield at, 0, RetractionEntry(at, _retracted.decode(head))
                 continue
             block = _block_head.decode(head)
             yield at, block_bytes(block, body), BlockEntry(at, block) if kind == _BLOCK else None
