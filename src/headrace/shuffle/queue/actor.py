@@ -268,7 +268,7 @@ class QueueActor:
                     f"checkpoint {number} is read after {self._last_read}",
                     do="read every checkpoint on every member, one after the other",
                 )
-            end = self._store.synced_end
+            end = self._store.synced_end()
             entries = []
             total = self._sizes[-1][1] if self._sizes else self._read_bytes
             for at, size, entry in self._store.entries(self._scanned):
