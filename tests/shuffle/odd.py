@@ -60,6 +60,15 @@ def refuse(_: Channel[Any], __: Any) -> None:
     raise StorageError("no space left", do="make room")
 
 
+def open_well(channel: Channel[Any], opening: Any) -> None:
+    """And say nothing else."""
+    if isinstance(opening, messages.OpenSlice):
+        channel.send(messages.Opened(opening.session))
+    else:
+        channel.send(messages.QueueOpened(opening.session))
+    linger(channel)
+
+
 def answer_for_another(channel: Channel[Any], opening: Any) -> None:
     if isinstance(opening, messages.OpenSlice):
         channel.send(messages.Opened("another"))

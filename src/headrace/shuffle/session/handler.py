@@ -24,10 +24,17 @@ def open_slices(
 ) -> tuple[list[Client], list[Channel[Any]]]:
     """A conversation with the Slice of every member, each open. The first refusal ends it."""
     members = openings[0].members
+    timeout_s = openings[0].settings.open_s
     clients = [Client(member.address, settings) for member in members]
     for client in clients:
         stack.callback(client.close)
-    return clients, open_all(clients, lambda at, client: _open_slice(client, openings[at]))
+    slices = open_all(
+        clients,
+        lambda at, client: _open_slice(client, openings[at]),
+        who="member",
+        timeout_s=timeout_s,
+    )
+    return clients, slices
 
 
 def _open_slice(client: Client, opening: messages.OpenSlice) -> Channel[Any]:

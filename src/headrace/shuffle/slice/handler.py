@@ -87,7 +87,13 @@ class SliceService:
             stack.callback(client.close)
         reached = threading.Event()
         session.on_end(lambda: None if reached.is_set() else close_all(clients))
-        queues = open_all(clients, lambda at, client: _open_queue(client, opening, at))
+        queues = open_all(
+            clients,
+            lambda at, client: _open_queue(client, opening, at),
+            who="the Queue of member",
+            # The Session hears which Queue it is before its own time is over.
+            timeout_s=opening.settings.open_s / 2,
+        )
         reached.set()
         return queues
 
