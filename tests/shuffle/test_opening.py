@@ -22,6 +22,8 @@ from headrace.testing.crash import eventually
 from headrace.transport import Channel, Server
 from tests.shuffle.odd import (
     answer_for_another,
+    answer_nonsense,
+    answer_wrongly,
     leave,
     linger,
     odd_member,
@@ -39,8 +41,8 @@ OPEN_S = 3.0
 @pytest.mark.parametrize(
     ("slice", "queue", "error", "text"),
     [
-        (refuse, linger, StorageError, "no space left"),
-        (linger, refuse, StorageError, "no space left"),
+        (refuse, linger, StorageError, "member 1: no space left"),
+        (linger, refuse, StorageError, "the Queue of member 1: no space left"),
         (answer_for_another, linger, ProtocolError, "member 1 answered for another Session"),
         (
             linger,
@@ -48,8 +50,12 @@ OPEN_S = 3.0
             ProtocolError,
             "the Queue of member 1 answered for another Session",
         ),
-        (leave, linger, ProtocolError, "member 1 answered for another Session"),
-        (linger, leave, ProtocolError, "the Queue of member 1 answered for another Session"),
+        (leave, linger, ProtocolError, "member 1 answered nothing"),
+        (linger, leave, ProtocolError, "the Queue of member 1 answered nothing"),
+        (answer_wrongly, linger, ProtocolError, "member 1 answered ProgressDelta"),
+        (linger, answer_wrongly, ProtocolError, "the Queue of member 1 answered Flushed"),
+        (answer_nonsense, linger, TransportError, "member 1: malformed message"),
+        (linger, answer_nonsense, TransportError, "the Queue of member 1: malformed message"),
     ],
 )
 def test_an_opening_that_one_member_spoils_ends_at_once_with_the_cause(
