@@ -53,6 +53,9 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Asked for at once of one journal."""
     ahead_bytes: int = 32 * MIB
     """Of one lane: fetched by a Slice and not yet taken."""
+    open_s: float = 60.0
+    """Members that live but have not all opened after this long end the Session: their Queues
+    have half of it."""
     patience_s: float = 1.0
     """How long documents wait for a journal that may have earlier ones but does not answer."""
     horizon_s: float = 48 * 3600.0

@@ -13,7 +13,8 @@ from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
-from headrace.shuffle.session.state import Assignments, SessionState
+from headrace.shuffle.naming import named
+from headrace.shuffle.session.state import Assignments, SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
 from headrace.transport import Channel
 
@@ -108,7 +109,7 @@ class SessionActor:
                 self._inbox.put(_FromSlice(member, message.control, message.bodies))
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(_of_member(member, error)))
+        self._inbox.put(_Failed(named(error, f"member {member}")))
 
     def _observe(self) -> None:
         try:
@@ -134,10 +135,16 @@ class SessionActor:
     def _take(self, said: Any) -> None:
         match said:
             case _FromSlice(member, messages.ProgressDelta(documents), bodies):
-                tables = [memoryview(body) for body in bodies]
-                self._state.progress(member, Delta.from_bodies(tables, documents))
-            case _FromSlice(member, messages.SliceStatus() as status):
+                self._take_progress(member, documents, bodies)
+            case _FromSlice(member, messages.SliceStatus(number) as status) if (
+                number in self._asked
+            ):
                 self._take_status(member, status)
+            case _FromSlice(member, control):
+                raise ProtocolError(
+                    f"member {member} sent {type(control).__name__}, not asked for",
+                    do="this is a bug",
+                )
             case _Ask():
                 self._asks += 1
                 self._asked[self._asks] = said, {}
@@ -153,6 +160,13 @@ class SessionActor:
                 raise error
             case _:
                 raise ProtocolError(f"a Session was told {said!r}", do="this is a bug")
+
+    def _take_progress(self, member: int, documents: int, bodies: tuple[Any, ...]) -> None:
+        try:
+            delta = Delta.from_bodies([memoryview(body) for body in bodies], documents)
+        except ValueError as error:
+            raise unreadable(member, error) from error
+        self._state.progress(member, delta)
 
     def _take_status(self, member: int, status: messages.SliceStatus) -> None:
         ask, answers = self._asked[status.number]
@@ -215,8 +229,3 @@ class SessionActor:
         for each in waiting:
             if each.answer.set_running_or_notify_cancel():
                 each.answer.set_exception(error)
-
-
-def _of_member(member: int, error: HeadraceError) -> HeadraceError:
-    """The same error, which says whose it is."""
-    return type(error)(f"member {member}: {error.what}", do=error.do)

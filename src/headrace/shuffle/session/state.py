@@ -42,6 +42,7 @@ from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range, assign
 from headrace.shuffle.session.groups import Groups
+from headrace.shuffle.session.reports import Reports
 from headrace.shuffle.slice.read import Start
 
 _PLACE = re.compile(r"\bplace (\d+)\b")
@@ -109,6 +110,7 @@ class SessionState:
         self._touched: set[Key] = set()
         self._touched_places: set[int] = set()
         self._groups = Groups(horizon)
+        self._reports = Reports(sources)
         self._deltas: deque[Delta] = deque()
 
     # -- journals --------------------------------------------------------------------------
@@ -124,6 +126,7 @@ class SessionState:
         for id, head in changes.heads.items():
             for at in self._places.get(id, ()):
                 told.heads.setdefault(self._readers[at], []).append((at, head))
+                self._reports.grown(at, head)
         return told
 
     def _created(self, info: JournalInfo, told: Assignments) -> None:
@@ -143,7 +146,9 @@ class SessionState:
             member = assign(name, source, self._ranges)
             self._readers[at] = member
             self._places[info.id].append(at)
-            told.start.setdefault(member, []).append(self._start(at, source, info))
+            start = self._start(at, source, info)
+            told.start.setdefault(member, []).append(start)
+            self._reports.started(start)
 
     def _start(self, at: int, source: Source, info: JournalInfo) -> Start:
         offset = self._resume.get(at, info.begin)
@@ -164,6 +169,7 @@ class SessionState:
         self._infos.pop(id, None)
         for at in self._places.pop(id, []):
             told.stop.setdefault(self._readers.pop(at), []).append(at)
+            self._reports.stopped(at)
 
     def journal_name(self, at: int) -> str:
         ref = self._refs.get(JournalTag(at >> TAG_BITS))
@@ -176,24 +182,19 @@ class SessionState:
     def place_name(self, at: int) -> str:
         source = self._sources.by_tag.get(BindingTag(at & TAG_MAX))
         binding = source.name if source else f"{at & TAG_MAX}"
-        return f"journal {self.journal_name(at)} of binding {binding!r}"
+        return f"journal {self.journal_name(at).removeprefix('journal ')} of binding {binding!r}"
 
     # -- progress --------------------------------------------------------------------------
 
     def progress(self, member: int, delta: Delta) -> None:
         """What a Slice reports."""
-        for at in delta.journals["place"].tolist():
+        for at in np.union1d(delta.journals["place"], delta.commits["place"]).tolist():
             # One that was stopped may have been on its way.
-            if self._readers.get(at, member) != member or not self._is_known(at):
-                raise ProtocolError(
-                    f"member {member} reports {self.journal_name(at)}, which it does not read",
-                    do="this is a bug",
-                )
+            if self._readers.get(at, member) != member or not self._reports.knows(at):
+                raise unreadable(member, f"it is about place {at}, which it does not read")
+        if flaw := self._reports.flaw(delta):
+            raise unreadable(member, flaw)
         self._deltas.append(delta)
-
-    def _is_known(self, at: int) -> bool:
-        journal, binding = JournalTag(at >> TAG_BITS), BindingTag(at & TAG_MAX)
-        return journal in self._refs and binding in self._sources.by_tag
 
     def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next one, as a delta, if there is any progress; else None.
@@ -345,6 +346,13 @@ class SessionState:
         names = {id: info.name for id, info in self._infos.items()}
         for producer, journal in self._groups.waiting(self._is_read):
             yield Producer(producer), names.get(JournalId(journal), f"journal {journal}")
+
+
+def unreadable(member: int, why: object) -> ProtocolError:
+    return ProtocolError(
+        f"member {member} sent a ProgressDelta that cannot be read: {why}",
+        do="run the same version of Headrace on all members",
+    )
 
 
 def _rank(span: int) -> int:

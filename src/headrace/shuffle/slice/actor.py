@@ -18,6 +18,7 @@ from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.naming import named
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
@@ -108,10 +109,10 @@ class SliceActor:
         try:
             while (message := self._queues[member].receive()) is not None:
                 self._inbox.put(_FromQueue(member, message.control))
-            error: HeadraceError = PeerLostError(f"the Queue of member {member} closed", do="retry")
+            error: HeadraceError = PeerLostError("it ended the conversation", do="open again")
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(error))
+        self._inbox.put(_Failed(named(error, f"the Queue of member {member}")))
 
     def _take_in(self) -> list[Any]:
         """Everything that was said; waits for something, or until there is something to do."""
@@ -136,7 +137,7 @@ class SliceActor:
         match said:
             case _FromSession(control):
                 self._take_order(control)
-            case _FromQueue(member, messages.Grant(lane, size)):
+            case _FromQueue(member, messages.Grant(lane, size)) if 0 <= lane < self._sources.lanes:
                 self._state.granted(member, lane, size)
             case _FromQueue(member, messages.Flushed(number)):
                 self._carry_out(self._state.flushed(member, number))
@@ -144,6 +145,11 @@ class SliceActor:
                 self._take_frames(fetch, frames)
             case _Failed(error):
                 raise error
+            case _FromQueue(member, control):
+                raise ProtocolError(
+                    f"the Queue of member {member} sent {control}, not asked for",
+                    do="this is a bug",
+                )
             case _:
                 raise ProtocolError(f"a Slice was told {said!r}", do="this is a bug")
 
