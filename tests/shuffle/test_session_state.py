@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 
 from headrace.clock import ZERO, Clock
-from headrace.errors import BehindRetentionError, NotFoundError
-from headrace.frontier import JOURNAL_ROW, BindingTag, Frontier, JournalTag, place
+from headrace.errors import BehindRetentionError, NotFoundError, UsageError
+from headrace.frontier import (
+    JOURNAL_ROW,
+    PRODUCER_ROW,
+    BindingTag,
+    Frontier,
+    JournalTag,
+    place,
+)
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import Assignments, SessionState
 from tests.shuffle.made import source
@@ -162,18 +169,77 @@ def test_a_deleted_journal_is_not_waited_for() -> None:
     assert story.next() == [(0, 10)]
 
 
-@pytest.mark.parametrize(("later", "gives_up"), [(1020, False), (1021, True)])
-def test_a_hint_is_given_up_beyond_the_horizon_of_document_clocks(
-    later: int, gives_up: bool
+# proves G9
+@pytest.mark.parametrize(
+    ("journal", "later", "gives_up"), [(A, 1020, False), (A, 1021, True), (C, 1 << 50, False)]
+)
+def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
+    journal: int, later: int, gives_up: bool
 ) -> None:
+    """Ordinary documents say how far clocks are, where the hint was found and not elsewhere."""
     story = abc()
     story.run.session._groups._horizon = 1000
     story.write(A, 10)
     story.ack(A, 20, hints=[*story.hints(20, A), (B, 999, 1, 20)])
     assert story.next() == []
-    story.write(C, later - 1, producer=2)
-    story.ack(C, later, producer=2, hints=[*story.hints(later, C, producer=2), (B, 999, 2, later)])
-    assert story.next() == ([(0, 10)] if gives_up else [])
+    assert list(story.run.session.waiting_for()) == [(1, "b/0000")]
+    story.outside(journal, later, producer=2)
+    shown = [(journal - 1, later)]
+    assert story.next() == ([(0, 10), *shown] if gives_up else shown)
+
+
+# proves G9
+def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None:
+    """One Slice is at today's documents while another is at those of last year."""
+    state = session()
+    state._groups._horizon = 1000
+    created(state, info(A, 100), info(B, 100), info(C, 0))
+    transaction = 0, 1, 20
+    report(
+        state,
+        A,
+        0,
+        through=100,
+        producers=[(1, 20), (2, 1 << 50)],
+        commits=[(*transaction, place(0, 0), 1, 20, 10)],
+        parts=[(*transaction, B, 1, 1, 20, 40)],
+    )
+    assert shown(state) == {(place(0, 0), 1): 9, (place(0, 0), 2): 1 << 50}
+    report(state, B, 1, through=40, producers=[(3, 1 << 51)])
+    assert shown(state) == {(place(1, 1), 3): 1 << 51}
+    report(state, B, 1, through=50, producers=[(1, 20)])
+    assert shown(state) == {(place(0, 0), 1): 20, (place(1, 1), 1): 20}
+
+
+# proves G9
+def test_what_was_published_never_goes_back() -> None:
+    """Of a producer that has shown 30 in A, transactions at 20 and at 26 turn out to be pending."""
+    base = Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(0, 0), 100)], JOURNAL_ROW),
+            np.array([(place(0, 0), 1, 30, -100)], PRODUCER_ROW),
+        ),
+        {JournalTag(0): JournalRef(JournalId(A), "a/0000")},
+        {BindingTag(n): f"{name}.{n}" for n, name in enumerate("abc")},
+    )
+    state = session(base)
+    created(state, info(A, 500), info(B, 500), info(C, 500))
+    for clock, offset in ((20, 10), (26, 30)):
+        report(
+            state,
+            B,
+            1,
+            through=clock * 10,
+            producers=[(1, clock)],
+            commits=[(0, 1, clock, place(1, 1), 1, clock, clock)],
+            parts=[(0, 1, clock, C, 2, 1, clock, offset)],
+        )
+    report(state, A, 0, through=200, producers=[(1, 40)])
+    assert shown(state) == {(place(1, 1), 1): 19}, "A stays at 30"
+    report(state, C, 2, through=20, producers=[(1, 20)])
+    assert shown(state) == {(place(1, 1), 1): 25, (place(2, 2), 1): 20}, "A stays at 30"
+    report(state, C, 2, through=40, producers=[(1, 26)])
+    assert shown(state)[place(0, 0), 1] == 40
 
 
 # -- rollbacks ---------------------------------------------------------------------------------
@@ -270,17 +336,29 @@ def report(
     binding: int,
     *,
     through: int,
-    producers: list[tuple[int, int]],
+    producers: list[tuple[int, int]] | None = None,
+    commits: list[tuple[int, ...]] | None = None,
+    parts: list[tuple[int, ...]] | None = None,
     documents: int = 1,
 ) -> None:
-    """What a Slice would say of commits without hints."""
+    """What a Slice would say: each producer with its commit."""
     at = place(session._tags[JournalId(journal)], binding)
-    rows = [(at, producer, commit, -through, 0) for producer, commit in producers]
-    dtype = Delta().producers.dtype
+    rows = [(at, producer, commit, -through, 0) for producer, commit in producers or []]
     delta = Delta(
-        np.array([(at, through)], JOURNAL_ROW), np.array(rows, dtype), documents=documents
+        np.array([(at, through)], JOURNAL_ROW),
+        np.array(rows, PROGRESS_ROW),
+        np.array(commits or [], COMMIT_ROW),
+        np.array(parts or [], PART_ROW),
+        documents,
     )
     session.progress(session._readers[at], delta)
+
+
+def shown(state: SessionState) -> dict[tuple[int, int], int]:
+    """The commits that the next checkpoint says have moved, by place and producer."""
+    delta = state.next_checkpoint()
+    rows = delta.frontier.producers.tolist() if delta else []
+    return {(at, producer): commit for at, producer, commit, _ in rows if commit}
 
 
 def session(
@@ -357,13 +435,13 @@ def test_a_delta_introduces_each_tag_once() -> None:
     first = story.poll()
     assert first is not None
     assert list(first.journals.values()) == [JournalRef(JournalId(A), "a/0000")]
-    assert list(first.bindings.values()) == ["a.0"]
+    assert sorted(first.bindings.values()) == ["a.0", "b.1", "c.2"]
     story.outside(A, 20)
     story.outside(B, 21)
     second = story.poll()
     assert second is not None
     assert list(second.journals.values()) == [JournalRef(JournalId(B), "b/0000")]
-    assert list(second.bindings.values()) == ["b.1"]
+    assert not second.bindings
 
 
 # proves G13
@@ -378,6 +456,73 @@ def test_a_checkpoint_behind_retention_is_refused() -> None:
         "a/0000: the checkpoint of binding 'a.0' goes on at 10, and retention has removed"
         " everything below 100"
     )
+
+
+def begun(*journals: tuple[int, str]) -> Checkpoint:
+    """A task that has read its bindings, and ten bytes of each of these journals."""
+    return Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(tag, 0), 10) for tag, _ in enumerate(journals)], JOURNAL_ROW),
+            np.zeros(0, PRODUCER_ROW),
+        ),
+        {
+            JournalTag(tag): JournalRef(JournalId(id), name)
+            for tag, (id, name) in enumerate(journals)
+        },
+        {BindingTag(n): f"{name}.{n}" for n, name in enumerate("abc")},
+    )
+
+
+# proves G13
+def test_what_retention_removed_of_a_journal_before_it_was_ever_read_is_a_gap() -> None:
+    state = session(begun((A, "a/0000")))
+    with pytest.raises(BehindRetentionError, match=r"b/0000: .* goes on at 0"):
+        created(state, info(A, 100), info(B, 50, begin=20))
+
+
+def test_a_task_begins_with_what_retention_has_left_and_knows_it_afterwards() -> None:
+    state = session()
+    created(state, info(A, 100), info(B, 50, begin=20))
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert delta.frontier.journals.tolist() == [(place(1, 1), 20)]
+    again = session(Checkpoint().merge(delta))
+    told = created(again, info(A, 100), info(B, 50, begin=20))
+    starts = {start.journal: start.offset for some in told.start.values() for start in some}
+    assert starts == {A: 0, B: 20}
+    with pytest.raises(BehindRetentionError, match="goes on at 20"):
+        created(session(Checkpoint().merge(delta)), info(B, 50, begin=30))
+
+
+# proves G13
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (("b/0000", 100), "what it knows as a/0000 is b/0000 here"),
+        (("a/0000", 9), "it goes on at 10 of a/0000, which ends at 9"),
+    ],
+)
+def test_a_checkpoint_of_another_workspace_is_refused(found: tuple[str, int], why: str) -> None:
+    name, head = found
+    with pytest.raises(UsageError, match=why):
+        created(session(begun((A, "a/0000"))), info(A, head, name=name))
+
+
+# proves G7
+def test_producers_of_places_with_great_tags_stand_where_they_stood() -> None:
+    tag = JournalTag(3_000_001)
+    base = Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(tag, binding), 10) for binding in (0, 1)], JOURNAL_ROW),
+            np.array([(place(tag, n), 7 + n, 30 + n, -10) for n in (0, 1)], PRODUCER_ROW),
+        ),
+        {tag: JournalRef(JournalId(A), "a/0000")},
+        {BindingTag(0): "a.0", BindingTag(1): "a.1"},
+    )
+    sources = Sources([source(0, "a"), source(1, "a")])
+    state = SessionState(sources, split_evenly(1), base, None, FOREVER)
+    told = created(state, info(A, 100))
+    assert [start.producers for start in told.start[0]] == [((7, 30),), ((8, 31),)]
 
 
 # -- limits, sparseness ------------------------------------------------------------------------

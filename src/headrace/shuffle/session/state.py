@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.clock import ZERO
-from headrace.errors import BehindRetentionError, NotFoundError, ProtocolError
+from headrace.errors import BehindRetentionError, NotFoundError, ProtocolError, UsageError
 from headrace.frontier import (
     JOURNAL_ROW,
     PRODUCER_ROW,
@@ -34,14 +34,14 @@ from headrace.frontier import (
     JournalTag,
     place,
 )
-from headrace.ids import JournalId, Offset, Producer
+from headrace.ids import FIRST, JournalId, Offset, Producer
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.names import parse_journal_name
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range, assign
-from headrace.shuffle.session.groups import Groups
+from headrace.shuffle.session.groups import Ack, Groups
 from headrace.shuffle.session.reports import Reports
 from headrace.shuffle.slice.read import Start
 
@@ -81,11 +81,13 @@ class SessionState:
             self._refs |= read_through.journals
         self._tags = {ref.id: tag for tag, ref in self._refs.items()}
         self._known_bindings = set(last_commit.bindings)
+        self._begun = self._known_bindings | set(read_through.bindings if read_through else ())
         self._known_tags = set(last_commit.journals)
         self._readers: dict[int, int] = {}
         """The member that reads each place."""
         self._places: dict[JournalId, list[int]] = {}
         self._infos: dict[JournalId, JournalInfo] = {}
+        self._heads: dict[JournalId, Offset] = {}
         self._gone: set[JournalId] = set()
         self._next_tag = max(self._refs, default=-1) + 1
         self._listed = False
@@ -124,6 +126,8 @@ class SessionState:
         for id in changes.deleted:
             self._deleted(id, told)
         for id, head in changes.heads.items():
+            if id in self._heads:
+                self._heads[id] = max(head, self._heads[id])
             for at in self._places.get(id, ()):
                 told.heads.setdefault(self._readers[at], []).append((at, head))
                 self._reports.grown(at, head)
@@ -138,8 +142,11 @@ class SessionState:
             tag = self._tags[info.id] = JournalTag(self._next_tag)
             self._next_tag += 1
             self._refs[tag] = JournalRef(info.id, info.name)
+        elif (known := self._refs[tag].name) != info.name:
+            raise _foreign(f"what it knows as {known} is {info.name} here")
         self._places[info.id] = []
         self._infos[info.id] = info
+        self._heads[info.id] = info.head
         told.tags.append((info.id, tuple(source.tag for source in found)))
         for source in found:
             at = place(tag, source.tag)
@@ -152,21 +159,30 @@ class SessionState:
 
     def _start(self, at: int, source: Source, info: JournalInfo) -> Start:
         offset = self._resume.get(at, info.begin)
-        if offset < info.begin:
+        # What a binding has not read of before is read from the first document on, or else some
+        # were removed unseen; but a new binding begins with what there is.
+        is_known = at in self._resume
+        wanted = offset if is_known or source.tag not in self._begun else FIRST
+        if wanted < info.begin:
             raise BehindRetentionError(
-                f"{info.name}: the checkpoint of binding {source.name!r} goes on at {offset}, and"
+                f"{info.name}: the checkpoint of binding {source.name!r} goes on at {wanted}, and"
                 f" retention has removed everything below {info.begin}",
                 do="keep more, or reset the task and accept the gap",
             )
+        if offset > info.head:
+            raise _foreign(f"it goes on at {offset} of {info.name}, which ends at {info.head}")
+        if not is_known and offset > FIRST:
+            self._touched_places.add(at)
         self._through.setdefault(at, offset)
         rows = self._last_commit.frontier.producers
-        begin, end = np.searchsorted(rows["place"], [at, at + 1]).tolist()
+        begin, end = np.searchsorted(rows["place"], np.array([at, at + 1], np.uint64)).tolist()
         producers = tuple((p, commit) for _, p, commit, _ in rows[begin:end].tolist())
         return Start(at, info.id, info.name, source.tag, Offset(offset), info.head, producers)
 
     def _deleted(self, id: JournalId, told: Assignments) -> None:
         self._gone.add(id)
         self._infos.pop(id, None)
+        self._heads.pop(id, None)
         for at in self._places.pop(id, []):
             told.stop.setdefault(self._readers.pop(at), []).append(at)
             self._reports.stopped(at)
@@ -230,7 +246,7 @@ class SessionState:
     # -- publishing ------------------------------------------------------------------------
 
     def _publish(self) -> Checkpoint | None:
-        floors = self._groups.settle(self._is_read)
+        floors = self._groups.settle(self._find)
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
         for key in self._touched:
@@ -294,7 +310,8 @@ class SessionState:
             np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
         )
         tags = {JournalTag(at >> TAG_BITS) for at, _ in journals} - self._known_tags
-        bindings = {BindingTag(at & TAG_MAX) for at, _ in journals} - self._known_bindings
+        # All of them at once: a restart must be able to tell those that were there from new ones.
+        bindings = self._sources.by_tag.keys() - self._known_bindings
         self._known_tags |= tags
         self._known_bindings |= bindings
         return Checkpoint(
@@ -303,12 +320,16 @@ class SessionState:
             {tag: self._sources.by_tag[tag].name for tag in bindings},
         )
 
-    def _is_read(self, journal: JournalId, binding: int, offset: int) -> bool:
-        """Whether an ACK that a hint names is read, or can never be."""
+    def _find(self, journal: JournalId, binding: int, offset: int) -> Ack:
+        """How an ACK stands that a hint names."""
         if journal in self._gone:
-            return True
-        tag = self._tags.get(journal)
-        return tag is not None and self._through.get(place(tag, binding), -1) > offset
+            return Ack.READ
+        if (tag := self._tags.get(journal)) is None or journal not in self._infos:
+            return Ack.NOWHERE
+        through = self._through.get(place(tag, binding), -1)
+        if through > offset:
+            return Ack.READ
+        return Ack.COMING if through < self._heads[journal] else Ack.NOWHERE
 
     # -- replaying -------------------------------------------------------------------------
 
@@ -331,6 +352,7 @@ class SessionState:
             before, before_span = self._published.get((at, producer), (ZERO, 0))
             later = max(before_span, span, key=_rank)
             self._published[at, producer] = max(before, commit), later
+        self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
         self._known_tags |= wanted.journals.keys()
         self._known_bindings |= wanted.bindings.keys()
@@ -344,7 +366,7 @@ class SessionState:
     def waiting_for(self) -> Iterator[tuple[Producer, str]]:
         """Producers whose transactions are pending, each with a journal that it waits for."""
         names = {id: info.name for id, info in self._infos.items()}
-        for producer, journal in self._groups.waiting(self._is_read):
+        for producer, journal in self._groups.waiting(self._find):
             yield Producer(producer), names.get(JournalId(journal), f"journal {journal}")
 
 
@@ -352,6 +374,13 @@ def unreadable(member: int, why: object) -> ProtocolError:
     return ProtocolError(
         f"member {member} sent a ProgressDelta that cannot be read: {why}",
         do="run the same version of Headrace on all members",
+    )
+
+
+def _foreign(why: str) -> UsageError:
+    return UsageError(
+        f"the checkpoint is of another workspace, or of a later state of this one: {why}",
+        do="use the checkpoint that belongs to it, or reset the task",
     )
 
 
