@@ -429,6 +429,40 @@ def test_tags_are_never_used_again() -> None:
     assert tags == {60: 8, 51: 7, 61: 9}
 
 
+def test_a_checkpoint_keeps_nothing_of_a_journal_that_is_gone_but_its_tag() -> None:
+    story = abc()
+    for journal, clock in ((A, 10), (B, 11), (C, 12)):
+        story.outside(journal, clock)
+    story.next()
+    last = max(tag for tag in story.last_commit.journals)
+    [gone] = [ref.id for tag, ref in story.last_commit.journals.items() if tag == last]
+    stays = next(journal for journal in (A, B) if journal != gone)
+    story.delete(gone)
+    story.outside(stays, 20)
+    story.next()
+    kept = story.last_commit
+    assert last not in kept.journals
+    assert len(kept.journals) == len(kept.frontier.journals) == 2
+    again = session(Checkpoint.decode(kept.encode()))
+    told = created(again, info(60, 0, name="a/0001"))
+    [started] = [start for some in told.start.values() for start in some]
+    assert started.place >> 32 == last + 1, "a tag is never used again"
+
+
+def test_what_was_read_of_a_journal_that_is_gone_is_still_shown() -> None:
+    state = session()
+    created(state, info(A, 100), info(B, 100))
+    report(state, A, 0, through=100, producers=[(1, 20)])
+    state.journals_changed(Changes([], [JournalId(A)], {}))
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert [row[:3] for row in delta.frontier.producers.tolist()] == [(place(0, 0), 1, 20)]
+    assert delta.gone == {JournalTag(0)}
+    merged = Checkpoint().merge(delta)
+    assert not merged.journals
+    assert not len(merged.frontier)
+
+
 def test_a_delta_introduces_each_tag_once() -> None:
     story = abc()
     story.outside(A, 10)

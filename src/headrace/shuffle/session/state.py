@@ -89,7 +89,10 @@ class SessionState:
         self._infos: dict[JournalId, JournalInfo] = {}
         self._heads: dict[JournalId, Offset] = {}
         self._gone: set[JournalId] = set()
-        self._next_tag = max(self._refs, default=-1) + 1
+        used = [last_commit.tags_used, read_through.tags_used if read_through else 0]
+        self._next_tag = max([*used, *(tag + 1 for tag in self._refs)])
+        self._forgotten: set[JournalTag] = set()
+        """Their journals are gone, and the next checkpoint says so."""
         self._listed = False
 
         frontier = last_commit.frontier
@@ -181,6 +184,8 @@ class SessionState:
 
     def _deleted(self, id: JournalId, told: Assignments) -> None:
         self._gone.add(id)
+        if (tag := self._tags.get(id)) is not None:
+            self._forgotten.add(tag)
         self._infos.pop(id, None)
         self._heads.pop(id, None)
         for at in self._places.pop(id, []):
@@ -309,15 +314,22 @@ class SessionState:
         frontier = Frontier.from_rows(
             np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
         )
-        tags = {JournalTag(at >> TAG_BITS) for at, _ in journals} - self._known_tags
+        moved = {JournalTag(at >> TAG_BITS) for at, _ in journals}
+        tags = moved - self._known_tags
+        # Also what was on its way when its journal was deleted.
+        gone = self._forgotten | {tag for tag in moved if self._refs[tag].id in self._gone}
+        self._forgotten = set()
         # All of them at once: a restart must be able to tell those that were there from new ones.
         bindings = self._sources.by_tag.keys() - self._known_bindings
         self._known_tags |= tags
+        self._known_tags -= gone
         self._known_bindings |= bindings
         return Checkpoint(
             frontier,
             {tag: self._refs[tag] for tag in tags},
             {tag: self._sources.by_tag[tag].name for tag in bindings},
+            frozenset(gone),
+            self._next_tag,
         )
 
     def _find(self, journal: JournalId, binding: int, offset: int) -> Ack:
@@ -355,6 +367,7 @@ class SessionState:
         self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
         self._known_tags |= wanted.journals.keys()
+        self._known_tags -= wanted.gone
         self._known_bindings |= wanted.bindings.keys()
         return wanted
 
