@@ -286,13 +286,15 @@ class SessionState:
         commit = raw if cap is None else max(before, min(raw, cap))
         if commit == raw:
             self._held_since.pop(key, None)
-            if span < 0 and self._is_behind(at):
-                # The last checkpoint had read on from here, and this Session has yet to.
-                span = -span
         else:
             span = max(self._held_since.get(key, 0), self._settled(key))
-        # A restart reads again what was published, and is behind it for a while.
-        return commit, span if _rank(span) > _rank(before_span) else before_span
+        if _rank(span) <= _rank(before_span):
+            # A restart reads again what was published, and is behind it for a while.
+            return commit, before_span
+        if span < 0 and self._is_behind(at):
+            # The last checkpoint had read on from here, and this Session has yet to.
+            span = -span
+        return commit, span
 
     def _is_behind(self, at: int) -> bool:
         """Whether the place is still being read again."""
