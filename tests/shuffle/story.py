@@ -38,7 +38,7 @@ class Story:
         self.last_commit = Checkpoint()
         self.run = self.open()
 
-    def open(self, read_through: Checkpoint | None = None) -> Run:
+    def open(self, read_through: Checkpoint | None = None, *, is_cut: bool = False) -> Run:
         """Begin again from the last checkpoint that was committed."""
         self.run = Run(
             self.world,
@@ -48,6 +48,7 @@ class Story:
             split_evenly(self.members),
             self.last_commit,
             read_through,
+            is_cut=is_cut,
         )
         return self.run
 

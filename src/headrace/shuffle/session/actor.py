@@ -28,7 +28,7 @@ class _FromSlice(NamedTuple):
 
 
 class _Poll(NamedTuple):
-    answer: Future[Checkpoint]
+    answer: Future[Checkpoint | None]
     documents_max: int | None
 
 
@@ -68,9 +68,9 @@ class SessionActor:
             thread.daemon = True
             thread.start()
 
-    def poll(self, documents_max: int | None) -> Future[Checkpoint]:
-        """The next checkpoint, once there is one; one poll at a time."""
-        answer: Future[Checkpoint] = Future()
+    def poll(self, documents_max: int | None) -> Future[Checkpoint | None]:
+        """The next checkpoint, once there is one; None at the end of a cut. One poll at a time."""
+        answer: Future[Checkpoint | None] = Future()
         with self._lock:
             if self._error is None:
                 self._inbox.put(_Poll(answer, documents_max))
@@ -112,11 +112,14 @@ class SessionActor:
         self._inbox.put(_Failed(named(error, f"member {member}")))
 
     def _observe(self) -> None:
+        listed = False
         try:
             while not self._closing:
                 changes = self._watch.next(_WATCH_S)
-                if changes:
+                # The first says which journals there are, and there may be none.
+                if changes or not listed:
                     self._inbox.put(changes)
+                listed = True
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
 
@@ -136,6 +139,8 @@ class SessionActor:
         match said:
             case _FromSlice(member, messages.ProgressDelta(documents), bodies):
                 self._take_progress(member, documents, bodies)
+            case _FromSlice(member, messages.Finished()):
+                self._state.finished(member)
             case _FromSlice(member, messages.SliceStatus(number) as status) if (
                 number in self._asked
             ):
@@ -181,8 +186,9 @@ class SessionActor:
         for member, channel in enumerate(self._slices):
             if told.tags:
                 channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
-            if starts := told.start.get(member):
-                channel.send(messages.StartRead(starts))
+            starts = told.start.get(member, [])
+            if starts or told.last:
+                channel.send(messages.StartRead(starts, told.last))
             if stops := told.stop.get(member):
                 channel.send(messages.StopRead(stops))
             if heads := told.heads.get(member):
@@ -195,14 +201,15 @@ class SessionActor:
             self._starve(False)
             return
         checkpoint = self._ready or self._state.next_checkpoint(self._poll.documents_max)
-        if checkpoint is not None:
+        has_answer = checkpoint is not None or self._state.is_over
+        if has_answer:
             poll, self._poll = self._poll, None
             if poll.answer.set_running_or_notify_cancel():
                 self._ready = None
                 poll.answer.set_result(checkpoint)
             else:
                 self._ready = checkpoint
-        self._starve(checkpoint is None)
+        self._starve(not has_answer)
 
     def _starve(self, starving: bool) -> None:
         if self._starving != starving:

@@ -60,6 +60,8 @@ class Assignments:
     start: dict[int, list[Start]] = field(default_factory=dict)
     stop: dict[int, list[int]] = field(default_factory=dict)
     heads: dict[int, list[tuple[int, Offset]]] = field(default_factory=dict)
+    last: bool = False
+    """That was all: every Slice says when it has finished it."""
 
 
 class SessionState:
@@ -70,8 +72,13 @@ class SessionState:
         last_commit: Checkpoint,
         read_through: Checkpoint | None,
         horizon: int,
+        *,
+        is_cut: bool = False,
     ) -> None:
-        """`horizon`, in clock units, is how long a hint is waited for."""
+        """`horizon`, in clock units, is how long a hint is waited for.
+
+        Of a cut all journals are there at first, and never change.
+        """
         self._sources = sources
         self._ranges = ranges
         self._last_commit = last_commit
@@ -116,14 +123,19 @@ class SessionState:
         self._touched_places: set[int] = set()
         self._groups = Groups(horizon)
         self._reports = Reports(sources)
+        self._is_cut = is_cut
+        self._finished: set[int] = set()
+        """Members that have read all of the cut."""
         self._deltas: deque[Delta] = deque()
+        self._unpublished = read_through is not None
+        """Whether anything was folded, or is to be repeated, since it was last seen what shows."""
 
     # -- journals --------------------------------------------------------------------------
 
     def journals_changed(self, changes: Changes) -> Assignments:
         """What a watch saw; at first, all journals there are."""
         self._listed = True
-        told = Assignments()
+        told = Assignments(last=self._is_cut)
         for info in changes.created:
             self._created(info, told)
         for id in changes.deleted:
@@ -213,9 +225,26 @@ class SessionState:
             # One that was stopped may have been on its way.
             if self._readers.get(at, member) != member or not self._reports.knows(at):
                 raise unreadable(member, f"it is about place {at}, which it does not read")
+        if member in self._finished:
+            raise unreadable(member, "it had finished before")
         if flaw := self._reports.flaw(delta):
             raise unreadable(member, flaw)
         self._deltas.append(delta)
+
+    def finished(self, member: int) -> None:
+        """A Slice has reported all that there is in the cut."""
+        if not (self._is_cut and self._listed) or member in self._finished:
+            raise ProtocolError(f"member {member} sent Finished, not asked for", do="this is a bug")
+        self._finished.add(member)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing will become visible any more: the cut is read to its end, and published."""
+        return self._is_read_to_its_end and not self._deltas and not self._unpublished
+
+    @property
+    def _is_read_to_its_end(self) -> bool:
+        return len(self._finished) == len(self._ranges)
 
     def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next one, as a delta, if there is any progress; else None.
@@ -237,6 +266,7 @@ class SessionState:
         return self._publish()
 
     def _fold(self, delta: Delta) -> None:
+        self._unpublished = True
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
@@ -274,6 +304,7 @@ class SessionState:
             if at in shown or through > published:
                 journals.append((at, through))
         self._touched_places = set()
+        self._unpublished = False
         self._published_through |= dict(journals)
         return self._delta(journals, producers) if journals else None
 
@@ -360,6 +391,12 @@ class SessionState:
                     do="reset the task, and accept that the last batch is not repeated exactly",
                 )
             if self._raw.get((at, producer), (0, 0))[0] < commit:
+                if self._is_read_to_its_end:
+                    raise UsageError(
+                        f"the cut ends before the checkpoint that is to be replayed, in"
+                        f" {self.journal_name(at)}",
+                        do="take the cut after that checkpoint",
+                    )
                 return None
         self._read_through = None
         for at, producer, commit, span in rows:

@@ -75,6 +75,8 @@ class SliceActor:
         )
         self._state = SliceState(sources, ranges, decoder, limits)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._reads_cut = False
+        self._finished = False
         self._listeners = [
             threading.Thread(
                 target=self._listen, args=(member,), name="headrace-slice-queue", daemon=True
@@ -93,6 +95,9 @@ class SliceActor:
                     return
                 self._take(said)
             self._carry_out(self._state.advance(self._now()))
+            if self._reads_cut and not self._finished and self._state.is_settled:
+                self._finished = True
+                self._session.send(messages.Finished())
 
     # -- what is said ----------------------------------------------------------------------
 
@@ -158,9 +163,10 @@ class SliceActor:
             case messages.Tags(journals):
                 for id, tags in journals:
                     self._state.learned(JournalId(id), tags)
-            case messages.StartRead(reads):
+            case messages.StartRead(reads, last):
                 for start in reads:
                     self._state.start(start)
+                self._reads_cut = last
             case messages.StopRead(places):
                 for place in places:
                     self._state.stop(place)
@@ -180,7 +186,11 @@ class SliceActor:
     def _take_frames(self, fetch: state.Fetch, fetched: Future[list[Frame]]) -> None:
         try:
             frames = fetched.result()
-        except NotFoundError:
+        except NotFoundError as error:
+            if self._reads_cut:
+                raise NotFoundError(
+                    f"place {fetch.place} was deleted after the cut", do="take another cut"
+                ) from error
             return  # it was deleted; the Session will say so
         if unknown := sorted(self._state.unknown_journals(frames)):
             ids = [JournalId(id) for id in unknown]

@@ -88,11 +88,6 @@ class Read:
         return found
 
     @property
-    def has_more(self) -> bool:
-        """Whether something of it is known of and not taken."""
-        return bool(self.frames or self.fetch or self.offset < self.head)
-
-    @property
     def adjusted(self) -> int:
         """The adjusted clock of its next frame."""
         frame = self.frames[0]

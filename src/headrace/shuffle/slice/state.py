@@ -197,7 +197,7 @@ class SliceState:
     def is_settled(self) -> bool:
         """Everything it knows of is taken, and reported where that ended anything."""
         flushed = self._flushing is None and not self._progress.worth_a_flush
-        return flushed and not any(read.has_more for read in self.reads.values())
+        return flushed and not (self._wanting or self._fetching or self._gated or any(self._queued))
 
     def wake_at(self, now: Clock) -> int | None:
         """When `advance` has something to do though nothing happens."""
