@@ -46,7 +46,8 @@ def half_shown(task: Task) -> tuple[Shown, list[Document]]:
     slow = task.workspace.publisher("slow").begin()
     slow.append("a", [{"n": n} for n in range(1000, 1050)])
     slow._outgoing.send(slow._outgoing.seal()).result()
-    task.append(2000, 50)
+    with task.workspace.publisher("swift") as transaction:
+        transaction.append("a", [{"n": n} for n in range(2000, 2050)])
     shown = task.look()
     assert shown is not None
     slow.rollback()

@@ -16,9 +16,9 @@ from headrace.shuffle.queue.state import (
     Flushed,
     Grant,
     QueueState,
+    Retract,
     Sync,
     WriteBlock,
-    WriteEnds,
     block_bytes,
 )
 from tests.shuffle.made import head
@@ -140,8 +140,8 @@ def test_rollbacks_are_written_in_their_place_and_commits_are_not() -> None:
     assert state.end(0, 0, [rollback, ended(2, 1, 9, committed=True)]) == []
     assert state.append(0, at(11), b"") == []
     effects = state.bound(1, [INFINITE])
-    assert [type(e) for e in effects] == [WriteBlock, WriteEnds, WriteBlock, Grant]
-    assert effects[1] == WriteEnds((rollback,))
+    assert [type(e) for e in effects] == [WriteBlock, Retract, WriteBlock, Grant]
+    assert effects[1] == Retract((rollback,))
     assert state.end(0, 0, [ended(1, 11, 11, committed=True)]) == []
 
 

@@ -9,13 +9,22 @@ import pyarrow as pa
 import pytest
 
 from headrace.clock import ZERO
-from headrace.frontier import place
+from headrace.frontier import BindingTag, place
+from headrace.shuffle.block import decode_block
 from headrace.shuffle.queue.state import Ended
-from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry, QueueReader, batches
+from headrace.shuffle.reader import (
+    BlockEntry,
+    BlockLoader,
+    Entry,
+    QueueReader,
+    RetractionEntry,
+)
 from tests.shuffle.made import block, frontier, head
 
 Pair = tuple[int, int, int, int]
 P = place(0, 0)
+TAG = BindingTag(0)
+SCHEMA = block((P, 1, 1, 1)).schema
 
 
 @dataclass
@@ -36,17 +45,19 @@ class Queue:
         self, first: int, last: int, last_commit: int = 0, key: tuple[int, int] = (P, 1)
     ) -> None:
         ended = Ended(*key, first, last, False, last_commit)
-        self.entries.append(EndsEntry(len(self.entries), (ended,)))
+        self.entries.append(RetractionEntry(len(self.entries), (ended,)))
 
     def show(self, *commits: tuple[int, int, int, int]) -> list[int]:
         """The documents, by clock, that a checkpoint with these commits shows."""
         fresh = self.entries[self.scanned :]
         self.scanned = len(self.entries)
         shown = self.reader.advance(fresh, frontier(*commits))
+        loader = BlockLoader(lambda at: self.blocks[at].serialize(), {TAG: SCHEMA})
         return [
             clock
-            for _, batch in batches(shown, lambda position, _: self.blocks[position])
-            for clock in batch["doc"].to_pylist()
+            for each in shown
+            for _, body in loader.encoded(each)
+            for clock in decode_block(body, SCHEMA)["doc"].to_pylist()
         ]
 
 
@@ -163,6 +174,18 @@ def test_retractions_are_forgotten_with_the_blocks_they_concern() -> None:
         queue.add((P, 1, clock, clock))
         assert queue.show() == []
     assert sum(map(len, queue.reader._retracted.values())) < 3
+
+
+# proves G12
+def test_a_retraction_of_nothing_that_is_open_is_not_kept() -> None:
+    queue = Queue()
+    for clock in range(1, 200):
+        queue.add((P, 1, clock, clock))
+        assert queue.show(commit(clock)) == [clock]
+        queue.retract(clock + 1000, clock + 1000, clock)
+        queue.retract(clock, clock, key=(P, clock + 1))
+    assert queue.show() == []
+    assert not queue.reader._retracted
 
 
 @dataclass

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.errors import StorageError
 from headrace.frontier import BindingTag, Frontier
-from headrace.shuffle.block import BlockHead
+from headrace.shuffle.block import BlockHead, decode_block
 from headrace.shuffle.queue.state import Ended
 
 Key = tuple[int, int]
@@ -34,12 +35,14 @@ class BlockEntry(NamedTuple):
     head: BlockHead
 
 
-class EndsEntry(NamedTuple):
+class RetractionEntry(NamedTuple):
+    """Rollbacks, after the blocks that they concern."""
+
     position: int
-    ends: tuple[Ended, ...]
+    retracted: tuple[Ended, ...]
 
 
-Entry = BlockEntry | EndsEntry
+Entry = BlockEntry | RetractionEntry
 
 
 class Shown(NamedTuple):
@@ -107,10 +110,11 @@ class QueueReader:
                 self._add(entry)
                 touched.add(entry.position)
             else:
-                for end in entry.ends:
+                for end in entry.retracted:
                     key = end.place, end.producer
-                    self._retracted.setdefault(key, []).append(end)
-                    touched |= self._by_key.get(key, {}).keys()
+                    if blocks := self._by_key.get(key):
+                        self._retracted.setdefault(key, []).append(end)
+                        touched |= blocks.keys()
         shown = (self._show(self._open[at], commits) for at in sorted(touched))
         return [each for each in shown if each is not None]
 
@@ -185,13 +189,28 @@ def _rows(head: BlockHead) -> list[tuple[int, int, int, int, int]]:
     return rows
 
 
-Decode = Callable[[int, BindingTag], pa.RecordBatch]
-"""The block at a position."""
+class BlockLoader:
+    """The documents of what is shown."""
 
+    def __init__(self, body: Callable[[int], Any], schemas: Mapping[BindingTag, pa.Schema]) -> None:
+        """`body` finds a whole block, encoded, by its position."""
+        self._body = body
+        self._schemas = schemas
 
-def batches(shown: Iterable[Shown], decode: Decode) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
-    """The documents themselves, with our columns, block by block."""
-    for each in shown:
-        batch = each.select(decode(each.position, each.head.binding))
-        if batch.num_rows:
-            yield each.head.binding, batch
+    def encoded(self, shown: Shown) -> Iterator[tuple[int, Any]]:
+        """How many rows are shown, and those rows, if there are any."""
+        if shown.whole:
+            yield shown.head.rows, self._body(shown.position)
+        elif (batch := self.load(shown)).num_rows:
+            yield batch.num_rows, batch.serialize()
+
+    def load(self, shown: Shown) -> pa.RecordBatch:
+        """The rows that are shown."""
+        body, schema = self._body(shown.position), self._schemas[shown.head.binding]
+        try:
+            return shown.select(decode_block(body, schema))
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(
+                f"a block of the Queue cannot be read at {shown.position}: {error}",
+                do="the Session must be opened again",
+            ) from error

@@ -11,25 +11,23 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from headrace.errors import (
     HeadraceError,
     PeerLostError,
     ProtocolError,
-    StorageError,
     UsageError,
 )
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.block import block_schema, decode_block
+from headrace.shuffle.block import block_schema
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.order import in_order
 from headrace.shuffle.queue import state
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
-from headrace.shuffle.reader import QueueReader, Shown
+from headrace.shuffle.reader import BlockLoader, QueueReader, Shown
 from headrace.transport import Channel, Message
 
 _POINTED_OUT = 256
@@ -71,7 +69,6 @@ class QueueActor:
         self.session = session
         self.slices = opening.slices
         self._sources = Sources(opening.sources)
-        self._schemas = {source.tag: block_schema(source) for source in self._sources.all}
         self._state = QueueState(
             opening.slices,
             self._sources.lanes,
@@ -80,6 +77,8 @@ class QueueActor:
         )
         sync = opening.settings.sync
         self._store = QueueStore(root, msgspec.structs.replace(settings, sync=sync))
+        schemas = {source.tag: block_schema(source) for source in self._sources.all}
+        self._loader = BlockLoader(self._store.body, schemas)
         self._channels: dict[int, Channel[Any]] = {}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._error: HeadraceError | None = None
@@ -166,8 +165,8 @@ class QueueActor:
         match effect:
             case state.WriteBlock(_, head, body):
                 self._store.write_block(head, body)
-            case state.WriteEnds(ends):
-                self._store.write_ends(ends)
+            case state.Retract(retracted):
+                self._store.write_retraction(retracted)
             case state.Sync(number):
                 self._store.sync(lambda error: self._inbox.put(_Synced(number, error)))
             case state.Grant(slice, lane, size):
@@ -201,7 +200,7 @@ class QueueActor:
 
     def _read_ordered(self, shown: Sequence[Shown]) -> Iterator[Message[messages.FromReader]]:
         delays = {source.tag: source.delay for source in self._sources.all}
-        for binding, batch in in_order(shown, self._load, delays):
+        for binding, batch in in_order(shown, self._loader.load, delays):
             yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
 
     def _point_out(self, shown: Sequence[Shown]) -> Iterator[Message[messages.FromReader]]:
@@ -222,11 +221,8 @@ class QueueActor:
                 )
 
     def _documents(self, shown: Shown) -> Iterator[Message[messages.FromReader]]:
-        binding, rows = shown.head.binding, shown.head.rows
-        if shown.whole:
-            yield Message(messages.Documents(binding, rows), (self._store.body(shown.position),))
-        elif (batch := self._load(shown)).num_rows:
-            yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
+        for rows, body in self._loader.encoded(shown):
+            yield Message(messages.Documents(shown.head.binding, rows), (body,))
 
     def release(self, number: int) -> None:
         """Checkpoints up to `number` are not read again: give up what only they need."""
@@ -272,7 +268,7 @@ class QueueActor:
                     f"checkpoint {number} is read after {self._last_read}",
                     do="read every checkpoint on every member, one after the other",
                 )
-            end = self._store.synced_end
+            end = self._store.synced_end()
             entries = []
             total = self._sizes[-1][1] if self._sizes else self._read_bytes
             for at, size, entry in self._store.entries(self._scanned):
@@ -290,13 +286,3 @@ class QueueActor:
             )
             self._last_read = number
             return shown
-
-    def _load(self, shown: Shown) -> pa.RecordBatch:
-        position, schema = shown.position, self._schemas[shown.head.binding]
-        try:
-            return shown.select(decode_block(self._store.body(position), schema))
-        except (pa.ArrowException, OSError) as error:
-            raise StorageError(
-                f"a block of the Queue cannot be read at {position}: {error}",
-                do="the Session must be opened again",
-            ) from error

@@ -48,10 +48,10 @@ class WriteBlock(NamedTuple):
     body: object
 
 
-class WriteEnds(NamedTuple):
-    """Rollbacks: what they retract is never shown. (Commits are shown by checkpoints.)"""
+class Retract(NamedTuple):
+    """Write rollbacks: what they retract is never shown. (Commits are shown by checkpoints.)"""
 
-    ends: tuple[Ended, ...]
+    retracted: tuple[Ended, ...]
 
 
 class Sync(NamedTuple):
@@ -71,14 +71,22 @@ class Flushed(NamedTuple):
     number: int
 
 
-Effect = WriteBlock | WriteEnds | Sync | Grant | Flushed
+Effect = WriteBlock | Retract | Sync | Grant | Flushed
+
+
+class _Acks(NamedTuple):
+    ends: tuple[Ended, ...]
+
+
+_Item = WriteBlock | _Acks
+"""What waits to be written."""
 
 
 @dataclass(slots=True, eq=False)
 class _Stream:
     slice: int
     bounds: list[int]
-    lanes: list[deque[tuple[int, WriteBlock | WriteEnds]]]
+    lanes: list[deque[tuple[int, _Item]]]
     """What waits, with the number of its arrival."""
     owed_bytes: list[int]
     """By lane: credit of blocks that were written, not yet given back."""
@@ -86,7 +94,7 @@ class _Stream:
     """Flushes, with the number of their arrival."""
     arrivals: int = 0
 
-    def put(self, lane: int, item: WriteBlock | WriteEnds) -> None:
+    def put(self, lane: int, item: _Item) -> None:
         self.arrivals += 1
         self.lanes[lane].append((self.arrivals, item))
 
@@ -120,7 +128,7 @@ class QueueState:
         return self._advance()
 
     def end(self, slice: int, lane: int, ends: Sequence[Ended]) -> list[Effect]:
-        self._streams[slice].put(lane, WriteEnds(tuple(ends)))
+        self._streams[slice].put(lane, _Acks(tuple(ends)))
         return self._advance()
 
     def bound(self, slice: int, bounds: Sequence[int]) -> list[Effect]:
@@ -178,7 +186,7 @@ class QueueState:
             self._syncs += 1
         return effects + self._grants()
 
-    def _next(self) -> deque[tuple[int, WriteBlock | WriteEnds]] | None:
+    def _next(self) -> deque[tuple[int, _Item]] | None:
         """Where the item stands that may be written now."""
         for lane in range(self._lanes):
             best: tuple[int, _Stream] | None = None
@@ -186,7 +194,7 @@ class QueueState:
                 if not (waiting := stream.lanes[lane]):
                     continue
                 _, item = waiting[0]
-                if isinstance(item, WriteEnds):
+                if isinstance(item, _Acks):
                     return waiting
                 if best is None or item.head.low < best[0]:
                     best = item.head.low, stream
@@ -197,11 +205,11 @@ class QueueState:
                 return best[1].lanes[lane]
         return None
 
-    def _ended(self, item: WriteEnds) -> list[Effect]:
+    def _ended(self, item: _Acks) -> list[Effect]:
         for each in item.ends:
             self._pinned.pop((each.place, each.producer), None)
         retracted = tuple(each for each in item.ends if not each.committed)
-        return [WriteEnds(retracted)] if retracted else []
+        return [Retract(retracted)] if retracted else []
 
     def _wrote(self, block: WriteBlock) -> None:
         size = block_bytes(block.head, block.body)

@@ -23,15 +23,15 @@ from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended, block_bytes
-from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry
+from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry
 
 _HEAD = struct.Struct("<II")
-_BLOCK, _ENDS, _MOVED = 1, 2, 3
+_BLOCK, _RETRACTION, _MOVED = 1, 2, 3
 _ALIGNED = 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _block_head = msgspec.msgpack.Decoder(BlockHead)
-_ends = msgspec.msgpack.Decoder(tuple[Ended, ...])
+_retracted = msgspec.msgpack.Decoder(tuple[Ended, ...])
 
 
 class QueueStore:
@@ -41,6 +41,9 @@ class QueueStore:
         self._root = root
         self._log = Log(Directory(root), settings)
         self.directory = whereabouts(root)
+        self._written = -1
+        self._synced = -1
+        """Where the last payload begins that was written, and that is known to be durable."""
         self._released = 0
         self._moved: dict[int, int] = {}
         """Where blocks are now, by the position they are known by."""
@@ -48,17 +51,27 @@ class QueueStore:
         """Where they will be, once that is durable."""
 
     def write_block(self, head: BlockHead, body: Any) -> None:
-        self._log.append([(_framed(_BLOCK, _encode(head)), body)])
+        self._append(_framed(_BLOCK, _encode(head)), body)
 
-    def write_ends(self, ends: tuple[Ended, ...]) -> None:
-        self._log.append([(_framed(_ENDS, _encode(ends)),)])
+    def write_retraction(self, retracted: tuple[Ended, ...]) -> None:
+        self._append(_framed(_RETRACTION, _encode(retracted)))
 
     def sync(self, done: Callable[[HeadraceError | None], None]) -> None:
         """Called back, from another thread, when all that was written before is durable."""
-        self._log.append([], lambda _, error: done(error))
+        written = self._written
 
-    @property
+        def synced(_: list[int], error: HeadraceError | None) -> None:
+            if error is None:
+                self._synced = written
+            done(error)
+
+        self._log.append([], synced)
+
     def synced_end(self) -> int:
+        """Where what can be read ends: behind all that `sync` has called back for."""
+        if (synced := self._synced) >= 0:
+            # The log calls back before it moves its end.
+            self._log.wait(synced)
         return self._log.synced_end
 
     def entries(self, position: int) -> Iterator[tuple[int, int, Entry | None]]:
@@ -68,8 +81,8 @@ class QueueStore:
         """
         for at, payload in self._log.scan(position):
             kind, head, body = _parts(payload)
-            if kind == _ENDS:
-                yield at, 0, EndsEntry(at, _ends.decode(head))
+            if kind == _RETRACTION:
+                yield at, 0, RetractionEntry(at, _retracted.decode(head))
                 continue
             block = _block_head.decode(head)
             yield at, block_bytes(block, body), BlockEntry(at, block) if kind == _BLOCK else None
@@ -94,13 +107,12 @@ class QueueStore:
         for position in positions:
             _, head, body = _parts(self._log.read(self.place(position)))
             size += block_bytes(_block_head.decode(head), body)
-            parts = (_framed(_MOVED, bytes(head)), body)
-            self._moving[position] = self._log.append([parts])[0]
+            self._moving[position] = self._append(_framed(_MOVED, bytes(head)), body)
         return size
 
     def settle(self, needed: Container[int]) -> None:
         """Blocks that were moved are read from where they are now; others are forgotten."""
-        if self._moving and max(self._moving.values()) < self.synced_end:
+        if self._moving and max(self._moving.values()) < self.synced_end():
             self._moved |= self._moving
             self._moving = {}
         self._moved = {at: now for at, now in self._moved.items() if at in needed}
@@ -109,6 +121,10 @@ class QueueStore:
         if position > self._released:
             self._released = position
             self._log.release_before(position)
+
+    def _append(self, *parts: Any) -> int:
+        (self._written,) = self._log.append([parts])
+        return self._written
 
     def close(self) -> None:
         self._log.close()

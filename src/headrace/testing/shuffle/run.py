@@ -17,8 +17,14 @@ from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import BlockHead, block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue import state as queue
-from headrace.shuffle.queue.state import QueueState, WriteEnds
-from headrace.shuffle.reader import BlockEntry, EndsEntry, Entry, QueueReader, batches
+from headrace.shuffle.queue.state import QueueState, Retract
+from headrace.shuffle.reader import (
+    BlockEntry,
+    BlockLoader,
+    Entry,
+    QueueReader,
+    RetractionEntry,
+)
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice import state as slices
@@ -33,7 +39,7 @@ class Member:
     slice: SliceState
     queue: QueueState
     reader: QueueReader = field(default_factory=QueueReader)
-    log: list[tuple[BlockHead, Any] | WriteEnds] = field(default_factory=list)
+    log: list[tuple[BlockHead, Any] | Retract] = field(default_factory=list)
     written: int = 0
     """How many of the entries in the log are synced."""
     scanned: int = 0
@@ -165,7 +171,7 @@ class Run:
             match effect:
                 case queue.WriteBlock(_, head, body):
                     target.log.append((head, body))
-                case queue.WriteEnds():
+                case queue.Retract():
                     target.log.append(effect)
                 case queue.Sync(number):
                     end = len(target.log)
@@ -222,21 +228,20 @@ class Run:
         entries: list[Entry] = []
         for position in range(member.scanned, member.written):
             item = member.log[position]
-            if isinstance(item, WriteEnds):
-                entries.append(EndsEntry(position, item.ends))
+            if isinstance(item, Retract):
+                entries.append(RetractionEntry(position, item.retracted))
             else:
                 entries.append(BlockEntry(position, item[0]))
         member.scanned = member.written
         shown = member.reader.advance(entries, checkpoint.frontier)
 
-        def decode(position: int, binding: BindingTag) -> pa.RecordBatch:
-            _, body = member.log[position]  # type: ignore[misc]
-            return decode_block(body, block_schema(self.sources.by_tag[binding]))
-
+        schemas = {source.tag: block_schema(source) for source in self.sources.all}
+        loader = BlockLoader(lambda position: member.log[position][1], schemas)  # type: ignore[misc]
         return [
-            (binding, number)
-            for binding, batch in batches(shown, decode)
-            for number in batch.column(0).to_pylist()
+            (each.head.binding, number)
+            for each in shown
+            for _, body in loader.encoded(each)
+            for number in decode_block(body, schemas[each.head.binding]).column(0).to_pylist()
         ]
 
 
