@@ -50,7 +50,7 @@ def committed(through: int, clock: int = 5) -> Delta:
 
 def test_a_cut_is_over_when_all_members_finished_and_everything_is_published() -> None:
     state = session(members=2)
-    reader = state._readers[A]
+    reader = state.reading._readers[A]
     state.progress(reader, committed(50))
     state.finished(1 - reader)
     assert state.next_checkpoint() is not None

@@ -21,7 +21,8 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
-from headrace.shuffle.session.state import Assignments, SessionState
+from headrace.shuffle.session.reading import Assignments
+from headrace.shuffle.session.state import SessionState
 from tests.shuffle.made import source
 from tests.shuffle.story import Story
 
@@ -342,7 +343,7 @@ def report(
     documents: int = 1,
 ) -> None:
     """What a Slice would say: each producer with its commit."""
-    at = place(session._tags[JournalId(journal)], binding)
+    at = place(session.reading._tags[JournalId(journal)], binding)
     rows = [(at, producer, commit, -through, 0) for producer, commit in producers or []]
     delta = Delta(
         np.array([(at, through)], JOURNAL_ROW),
@@ -351,7 +352,7 @@ def report(
         np.array(parts or [], PART_ROW),
         documents,
     )
-    session.progress(session._readers[at], delta)
+    session.progress(session.reading._readers[at], delta)
 
 
 def shown(state: SessionState) -> dict[tuple[int, int], int]:
@@ -410,7 +411,7 @@ def test_a_deleted_journal_is_stopped_where_it_is_read() -> None:
     created(state, info(A, 0))
     told = state.journals_changed(Changes([], [JournalId(A), JournalId(77)], {}))
     assert told.stop == {0: [place(0, 0)]}
-    assert state.places() == 0
+    assert len(state.reading) == 0
     late = place(0, 0)
     state.progress(0, Delta(np.array([(late, 10)], JOURNAL_ROW)))
 
@@ -447,6 +448,25 @@ def test_a_checkpoint_keeps_nothing_of_a_journal_that_is_gone_but_its_tag() -> N
     told = created(again, info(60, 0, name="a/0001"))
     [started] = [start for some in told.start.values() for start in some]
     assert started.place >> 32 == last + 1, "a tag is never used again"
+
+
+@pytest.mark.parametrize("binding", [0, 7])
+def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(binding: int) -> None:
+    """Unless a binding has read it that is not read now, and may come back."""
+    base = Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(0, 0), 10), (place(1, binding), 10)], JOURNAL_ROW),
+            np.zeros(0, PRODUCER_ROW),
+        ),
+        {JournalTag(n): JournalRef(JournalId(A + n), f"a/000{n}") for n in (0, 1)},
+        {BindingTag(n): f"a.{n}" for n in (0, 7)},
+    )
+    state = SessionState(Sources([source(0, "a")]), split_evenly(1), base, None, FOREVER)
+    created(state, info(A, 100))
+    report(state, A, 0, through=100, producers=[(1, 20)])
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert delta.gone == ({JournalTag(1)} if binding == 0 else set())
 
 
 def test_what_was_read_of_a_journal_that_is_gone_is_still_shown() -> None:

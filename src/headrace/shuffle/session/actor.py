@@ -14,7 +14,8 @@ from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.naming import named
-from headrace.shuffle.session.state import Assignments, SessionState, unreadable
+from headrace.shuffle.session.reading import Assignments
+from headrace.shuffle.session.state import SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
 from headrace.transport import Channel
 
@@ -130,7 +131,7 @@ class SessionActor:
                 self._take(said)
                 self._serve()
         except HeadraceError as raised:
-            error = type(raised)(self._state.named(raised.what), do=raised.do)
+            error = type(raised)(self._state.reading.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
             error = HeadraceError(f"the Session failed: {raised!r}", do="this is a bug")
         self._end(error)
