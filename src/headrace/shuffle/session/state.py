@@ -83,8 +83,8 @@ class SessionState:
         self._finished: set[int] = set()
         """Members that have read all of the cut."""
         self._deltas: deque[Delta] = deque()
-        self._unpublished = read_through is not None
-        """Whether anything was folded, or is to be repeated, since it was last seen what shows."""
+        self._replays = read_through is not None
+        """Until what was folded for a replay is published."""
 
     # -- journals --------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class SessionState:
     @property
     def is_over(self) -> bool:
         """Nothing will become visible any more: the cut is read to its end, and published."""
-        return self._is_read_to_its_end and not self._deltas and not self._unpublished
+        return self._is_read_to_its_end and not self._deltas and not self._replays
 
     @property
     def _is_read_to_its_end(self) -> bool:
@@ -152,7 +152,6 @@ class SessionState:
         return self._publish()
 
     def _fold(self, delta: Delta) -> None:
-        self._unpublished = True
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
@@ -190,7 +189,7 @@ class SessionState:
             if at in shown or through > published:
                 journals.append((at, through))
         self._touched_places = set()
-        self._unpublished = False
+        self._replays = False
         self._published_through |= dict(journals)
         return self._delta(journals, producers) if journals else None
 
