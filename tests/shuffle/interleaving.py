@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from headrace.storage import ObjectInfo, Objects
-
-
-class Killed(BaseException):
-    """What a killed process does not survive: nothing catches it."""
+from tests.shuffle.trouble import Killed
 
 
 class Process:

@@ -1,10 +1,9 @@
-"""Histories of tasks: what they answer, what they keep, and who wins."""
+"""Histories of tasks: what they answer and what they keep, against a dict; and refusals."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
@@ -15,11 +14,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.shuffle import Checkpoint, History, describe_task, list_tasks, reset_task
-from headrace.shuffle.stored import Label, decode, parse_key
 from headrace.storage import Objects, S3Options, open_objects
-from headrace.testing.crash import chosen_seed
 from tests.s3 import BUCKET, s3_server
-from tests.shuffle.interleaving import Killed, run_interleaved
+from tests.shuffle.numbered import START, keys, labels, merged, step
 from tests.shuffle.test_checkpoint import Rows, checkpoint
 
 _prefixes = count()
@@ -42,27 +39,6 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
 @pytest.fixture
 def memory() -> Objects:
     return open_objects("memory://")
-
-
-START = checkpoint({(0, 0): (5, {9: (1, 2)})}, {0: "a"})
-
-
-def step(number: int, salt: int = 0) -> Checkpoint:
-    """A delta like that of a read: two journals go on, and sometimes a new one appears."""
-    rows: Rows = {
-        (number % 5, 0): (100 * number + salt, {1 + number % 3: (number, 100 * number - 50)}),
-        (7, number % 2): (10 * number + salt, {}),
-    }
-    return checkpoint(rows, {0: "a", 1: "b"})
-
-
-def merged(start: Checkpoint, deltas: Sequence[Checkpoint]) -> Checkpoint:
-    return reduce(Checkpoint.merge, deltas, start)
-
-
-def labels(objects: Objects, *kinds: str) -> list[tuple[str, int]]:
-    found = filter(None, (parse_key(each.key) for each in objects.list()))
-    return sorted((each.kind, each.number) for each in found if each.kind in kinds)
 
 
 # -- on every kind of objects --------------------------------------------------------------
@@ -291,52 +267,6 @@ def test_going_on_reads_no_object(memory: Objects) -> None:
     assert counting.requests["list"] <= 100 + 10
 
 
-# -- processes that were given up ----------------------------------------------------------
-
-
-def given_up(memory: Objects) -> tuple[History, History]:
-    """One that stopped at 3, and one that went on to 20 and released 18."""
-    old, current = History(memory, "t", full_every=4), History(memory, "t", full_every=4)
-    for number in range(1, 4):
-        old.append(number, step(number))
-    old.load(3)
-    for number in range(4, 21):
-        assert current.append(number, step(number)) is None
-    current.release(18)
-    return old, current
-
-
-def test_it_cannot_append_where_others_have_released(memory: Objects) -> None:
-    old, current = given_up(memory)
-    before = keys(memory)
-    with pytest.raises(UsageError, match="4 of task 't' was appended and released by another"):
-        old.append(4, step(4, salt=1))
-    with pytest.raises(UsageError, match="has reached 20; end this one, which was replaced"):
-        old.append(5, step(5, salt=1))
-    assert keys(memory) == before
-    assert current.load(20) == merged(Checkpoint(), [step(n) for n in range(1, 21)])
-
-
-def test_it_reads_what_is_true_or_nothing(memory: Objects) -> None:
-    old, _ = given_up(memory)
-    assert old.delta(2) == step(2)
-    assert old.load(3) == merged(Checkpoint(), [step(n) for n in (1, 2, 3)])
-    with pytest.raises(NotFoundError, match="released"):
-        old.load(5)
-    assert old.load(19) == merged(Checkpoint(), [step(n) for n in range(1, 20)])
-    assert old.append(20, step(20, salt=1)) == step(20)
-    assert old.append(21, step(21)) is None
-
-
-def test_its_release_takes_nothing_away(memory: Objects) -> None:
-    old, current = given_up(memory)
-    before = keys(memory)
-    old.release(2)
-    old.release(3)
-    assert keys(memory) == before
-    assert current.last() == 20
-
-
 # -- any order of calls, against a dict ----------------------------------------------------
 
 Call = tuple[str, int, int, int]
@@ -411,224 +341,3 @@ def test_a_history_behaves_like_a_dict(script: list[Call], full_every: int) -> N
     model = Model(full_every)
     for call in script:
         model.do(call)
-
-
-# -- kills ---------------------------------------------------------------------------------
-
-
-class Mortal:
-    """Objects whose user is killed before or after one of its changes."""
-
-    def __init__(self, objects: Objects, change: int, when: str) -> None:
-        self._objects = objects
-        self._left = change
-        self._when = when
-        self.get, self.list = objects.get, objects.list
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        self._pass("before")
-        won = self._objects.put_if_absent(key, data)
-        self._pass("after")
-        return won
-
-    def delete(self, key: str) -> None:
-        self._pass("before")
-        self._objects.delete(key)
-        self._pass("after")
-
-    def _pass(self, when: str) -> None:
-        if when == self._when:
-            if self._left == 0:
-                raise Killed
-            self._left -= 1
-
-
-def killed_everywhere(life: Callable[[Objects], None]) -> Iterator[Objects]:
-    """What is left of a life that was ended before or after each of its changes."""
-    for change in count():
-        for when in ("before", "after"):
-            objects = open_objects("memory://")
-            try:
-                life(Mortal(objects, change, when))  # type: ignore[arg-type]
-            except Killed:
-                yield objects
-            else:
-                assert change > 10
-                return
-
-
-def check_tidy(objects: Objects) -> None:
-    """Nothing is there that no load needs."""
-    assert len(labels(objects, "generations")) == 1
-    ((_, floor),) = labels(objects, "full")
-    assert all(number > floor for _, number in labels(objects, "delta"))
-
-
-def test_a_process_may_be_killed_between_any_two_changes() -> None:
-    deltas = [step(n) for n in range(1, 12)]
-    acknowledged = 0
-
-    def live(objects: Objects) -> None:
-        nonlocal acknowledged
-        acknowledged = 0
-        history = History(objects, "t", start=START, full_every=3)
-        acknowledged = history.last()
-        for number in range(acknowledged + 1, len(deltas) + 1):
-            assert history.append(number, deltas[number - 1]) is None
-            acknowledged = number
-            history.release(number - 1)
-
-    for objects in killed_everywhere(live):
-        survivor = History(objects, "t", start=START)
-        check_tidy(objects)
-        last = survivor.last()
-        assert acknowledged <= last <= acknowledged + 1
-        for number in range(max(acknowledged - 1, 0), last + 1):
-            assert survivor.load(number) == merged(START, deltas[:number])
-        assert [survivor.delta(n) for n in range(max(acknowledged, 1), last + 1)] == (
-            deltas[max(acknowledged, 1) - 1 : last]
-        )
-        live(objects)
-        assert History(objects, "t").load(11) == merged(START, deltas)
-        check_tidy(objects)
-
-
-def test_a_reset_that_is_killed_is_done_or_not() -> None:
-    outcomes = Counter[int]()
-
-    def live(objects: Objects) -> None:
-        history = History(objects, "t", start=START, full_every=2)
-        for number in range(1, 6):
-            history.append(number, step(number))
-        history.release(2)
-        for salt in range(3):
-            reset_task(objects, "t", step(9, salt))
-
-    for objects in killed_everywhere(live):
-        if not labels(objects, "generations"):
-            continue
-        (_, generation), *_ = reversed(labels(objects, "generations"))
-        outcomes[generation] += 1
-        survivor = History(objects, "t")
-        check_tidy(objects)
-        if generation:
-            assert survivor.last() == 0
-            assert survivor.load(0) == step(9, generation - 1)
-        else:
-            last = survivor.last()
-            assert survivor.load(last) == merged(START, [step(n) for n in range(1, last + 1)])
-        assert survivor.append(survivor.last() + 1, step(10)) is None
-    assert outcomes.keys() == {0, 1, 2, 3}
-
-
-# -- processes at the same time ------------------------------------------------------------
-
-
-class Witness:
-    """Objects that remember what was first put under each key, also after it is deleted."""
-
-    def __init__(self) -> None:
-        self._objects = open_objects("memory://")
-        self.first: dict[str, bytes] = {}
-        self.put_again = 0
-        self.get, self.list, self.delete = (
-            self._objects.get,
-            self._objects.list,
-            self._objects.delete,
-        )
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        won = self._objects.put_if_absent(key, data)
-        if won and key in self.first:
-            self.put_again += "/delta/" in key
-        elif won:
-            self.first[key] = data
-        return won
-
-    def delta(self, generation: str, number: int) -> Checkpoint:
-        label = Label("t", generation, "delta", number)
-        return decode(label, self.first[label.key])[1]
-
-    def whole(self, generation: str, number: int) -> Checkpoint:
-        deltas = [self.delta(generation, each) for each in range(1, number + 1)]
-        return merged(START, deltas)
-
-
-class User:
-    """Does this and that with a task, and holds every answer against what was first put."""
-
-    def __init__(self, witness: Witness, rng: Random, seen: Counter[str]) -> None:
-        self._witness = witness
-        self._rng = rng
-        self._seen = seen
-
-    def __call__(self, objects: Objects) -> None:
-        try:
-            if self._rng.random() < 0.05:
-                reset_task(objects, "t", START)
-            history = History(objects, "t", start=START, full_every=self._rng.choice([1, 2, 4]))
-            self._last = history.last()
-        except UsageError:
-            return
-        for _ in range(self._rng.randrange(12)):
-            do = self._rng.choice([self._append, self._append, self._load, self._delta])
-            try:
-                do(history)
-                if self._rng.random() < 0.5:
-                    history.release(max(0, self._last - self._rng.randrange(3)))
-            except UsageError:
-                self._seen["refused"] += 1
-
-    def _append(self, history: History) -> None:
-        number = self._last + 1
-        mine = step(number, self._rng.randrange(1 << 30))
-        winner = history.append(number, mine)
-        assert (winner or mine) == self._witness.delta(history.generation, number)
-        self._last = number
-        self._seen["lost" if winner else "won"] += 1
-
-    def _load(self, history: History) -> None:
-        number = self._rng.randint(max(0, self._last - 3), self._last)
-        assert history.load(number) == self._witness.whole(history.generation, number)
-        self._seen["loaded"] += 1
-
-    def _delta(self, history: History) -> None:
-        number = self._rng.randint(max(1, self._last - 3), max(1, self._last))
-        assert history.delta(number) == self._witness.delta(history.generation, number)
-
-
-def check_interleavings(seeds: Iterator[int] | range) -> Counter[str]:
-    seen = Counter[str]()
-    for seed in seeds:
-        rng = Random(seed)
-        witness = Witness()
-        users = [User(witness, rng, seen) for _ in range(5)]
-        try:
-            seen["killed"] += run_interleaved(witness, users, rng, kills=0.003)  # type: ignore[arg-type]
-            final = History(witness, "t", start=START)  # type: ignore[arg-type]
-            last = final.last()
-            assert final.load(last) == witness.whole(final.generation, last)
-            check_tidy(witness)  # type: ignore[arg-type]
-        except Exception as error:
-            error.add_note(f"seed {seed}")
-            raise
-        seen["put again"] += witness.put_again
-    return seen
-
-
-def test_nobody_is_told_anything_but_what_was_first_appended() -> None:
-    seen = check_interleavings(range(250))
-    assert min(seen[what] for what in ("won", "lost", "refused", "loaded", "killed")) > 20, seen
-    # Some did append where others had released, and were refused.
-    assert seen["put again"] > 5
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(3600)
-def test_nobody_is_told_anything_else_in_many_orders() -> None:
-    first = chosen_seed()
-    check_interleavings(range(first, first + 20_000))
-
-
-def keys(objects: Objects) -> list[str]:
-    return [each.key for each in objects.list()]

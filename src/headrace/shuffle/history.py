@@ -10,7 +10,8 @@ or not it is deleted yet, so a process may be killed anywhere in between.
 
 A process that was given up may go on for a while, and put another delta where one was released. So
 nothing is believed, of what was read or put, until a listing made afterwards has shown that the
-generation is still the task's and that the floor is below: then no delta above it was deleted yet.
+generation is still the task's and that the floor is below: as long as a floor is there, no delta
+above it was deleted.
 """
 
 from __future__ import annotations
