@@ -58,7 +58,8 @@ def _rest(block: Shown, batch: pa.RecordBatch, delays: dict[BindingTag, int]) ->
 def _merge(rests: list[_Rest], below: int | None) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
     """What lies below a clock, in order; it is taken off the rests."""
     counts = [
-        len(rest.clocks) if below is None else int(np.searchsorted(rest.clocks, below))
+        # Of another type, both would be compared as floats.
+        len(rest.clocks) if below is None else int(np.searchsorted(rest.clocks, np.uint64(below)))
         for rest in rests
     ]
     parts = [rest for rest, count in zip(rests, counts, strict=True) if count]
