@@ -329,7 +329,7 @@ class SliceState:
             taken_bytes = frame_bytes(frame)
             read.frames_bytes -= taken_bytes
             self._ahead_bytes[read.source.lane] -= taken_bytes
-            read.last = max(read.last, frame.clock + read.source.delay)
+            read.last = max(read.last, read.source.adjusted(frame.clock))
             self._take(read, frame, pieces, ends)
             read.taken = frame.end
             self._progress.touched(read.place, frame.end)
