@@ -134,7 +134,7 @@ class SliceState:
         if read := self.reads.pop(place, None):
             read.stopped = True
             self._drop_frames(read)
-            self._progress.stopped(place)
+            self._progress.stopped(place, read.journal)
 
     def head(self, place: int, head: Offset) -> None:
         """The journal has grown."""
