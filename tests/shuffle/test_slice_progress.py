@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.frontier import place
-from headrace.ids import JournalId
-from headrace.shuffle.slice.state import Report, SendFlush
+from headrace.ids import JournalId, Offset
+from headrace.shuffle.slice.state import Fetch, Limits, Report, SendFlush
 from tests.shuffle.made import Hint, frames, source
 from tests.shuffle.slices import ScriptedSlice, commits, only, sent
 
@@ -35,13 +36,48 @@ def test_a_flush_follows_what_commits_or_rolls_back_and_nothing_else(
     assert len(only(effects, Report)) == flushes
 
 
-@pytest.mark.parametrize("script", ["O10", "A10", "C9", "C10 C9"])
-def test_duplicates_of_what_was_committed_are_neither_sent_nor_flushed(script: str) -> None:
+# proves G7, G9
+@pytest.mark.parametrize("script", ["O10", "A10", "C9", "C10 C9", "O9 p2:C20"])
+def test_duplicates_of_what_was_committed_are_not_sent_and_that_they_are_read_is_reported(
+    script: str,
+) -> None:
+    """A hint may name one of them: whoever waits for it must hear that it is read."""
     slice = ScriptedSlice()
-    slice.start(frames(script), producers=((1, 10),))
+    at = slice.start(frames(script), producers=((1, 10),))
     effects = slice.run()
-    assert sent(effects) == []
-    assert only(effects, SendFlush) == []
+    assert {clock for _, clock, _ in sent(effects)} <= {20}
+    (report,) = only(effects, Report)
+    assert report.delta.journals.tolist() == [(at, 10 * len(script.split()))]
+    assert report.delta.documents == 0
+
+
+def test_many_duplicates_are_one_flush_and_then_there_is_silence() -> None:
+    slice = ScriptedSlice(limits=Limits(fetch_bytes=30, cycle_documents=1))
+    script = " ".join(f"O{clock}" for clock in range(1, 101))
+    at = slice.start(frames(script), producers=((1, 100),))
+    other = slice.start([], tag=1)
+    assert only(slice.run(), SendFlush) == [SendFlush(1)]
+    for _ in range(3):
+        slice.state.head(at, Offset(1000))
+        slice.state.head(other, Offset(0))
+        assert slice.run(slice.now + 1000) == []
+    assert slice.state.is_settled
+    slice.grow(at, frames("C101", begin=1000))
+    slice.run()
+    slice.grow(at, frames("C101", begin=1010))
+    assert only(slice.run(), SendFlush) == [SendFlush(2)]
+    assert slice.state.is_settled
+
+
+def test_duplicates_before_what_is_open_are_reported_though_the_head_is_never_reached() -> None:
+    slice = ScriptedSlice(limits=Limits(fetch_bytes=10))
+    at = slice.start(frames("O9 O10 C11 C12 C13"), producers=((1, 10),))
+    while not only(slice.effects, SendFlush):
+        assert slice.state.reads[at].taken < slice.state.reads[at].head
+        slice.effects += slice.state.advance(Clock(slice.now))
+        for fetch in only(slice.effects, Fetch)[-1:]:
+            slice.answer(fetch)
+    assert slice.state.reads[at].taken == 30
 
 
 # proves G7

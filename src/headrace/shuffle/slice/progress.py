@@ -59,6 +59,8 @@ class Progress:
     def _clear(self) -> None:
         self.worth_a_flush = False
         self._through: dict[int, Offset] = {}
+        self._passed_over: set[int] = set()
+        """Places where duplicates were read, which commit nothing but may be waited for."""
         self._producers: dict[int, dict[int, tuple[Sequenced, int]]] = {}
         """By place, each with its span, as a frontier has it."""
         self._since: dict[tuple[int, int], int] = {}
@@ -74,6 +76,7 @@ class Progress:
     def stopped(self, place: int, journal: JournalId) -> None:
         del self._places[journal, place & TAG_MAX]
         self._through.pop(place, None)
+        self._passed_over.discard(place)
         self._producers.pop(place, None)
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
@@ -89,8 +92,16 @@ class Progress:
     def touched(self, place: int, through: Offset) -> None:
         self._through[place] = through
 
+    def passed_over(self, place: int) -> None:
+        """A duplicate. They come in runs, so they are reported when their run ends."""
+        self._passed_over.add(place)
+
+    def reached_head(self, place: int) -> None:
+        self.worth_a_flush |= place in self._passed_over
+
     def stepped(self, place: int, producer: Producer, after: Sequenced, end: Offset) -> None:
         """`end` is that of the frame that made the step."""
+        self.worth_a_flush |= place in self._passed_over
         span = -end if after.begin is None else after.begin
         self._producers.setdefault(place, {})[producer] = after, span
 
