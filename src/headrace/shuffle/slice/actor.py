@@ -27,6 +27,8 @@ from headrace.transport import Channel
 
 _LAGGING_SHOWN = 100
 _OPEN_SHOWN = 100
+_SLEEP_S_MAX = 3600.0
+"""Documents may be due later than any timer can be set."""
 
 
 class _FromSession(NamedTuple):
@@ -133,7 +135,8 @@ class SliceActor:
         wake_at = self._state.wake_at(self._now())
         if wake_at is None:
             return None
-        return max(0.0, (to_unix_ns(Clock(wake_at)) - self._now_ns()) / 1e9)
+        sleep_s = (to_unix_ns(Clock(wake_at)) - self._now_ns()) / 1e9
+        return min(max(0.0, sleep_s), _SLEEP_S_MAX)
 
     def _now(self) -> Clock:
         return from_unix_ns(self._now_ns())

@@ -92,7 +92,7 @@ class Read:
         """The adjusted clock of its next frame."""
         frame = self.frames[0]
         # An ACK of clock 0 rolls back what was taken: it is due when that was.
-        return max(frame.clock + self.source.delay, self.last)
+        return max(self.source.adjusted(frame.clock), self.last)
 
 
 def frame_bytes(frame: Frame) -> int:

@@ -8,8 +8,8 @@ A read is one journal under one binding. It is
 
 Frames are taken in cycles. A cycle takes due frames in order, as many as fit, sequences each, and
 sends what they hold: blocks, then the ACKs that ended spans, then new bounds. After anything that
-commits or rolls back a Flush follows, one at a time; when every Queue has answered it, what was
-taken before it is reported.
+commits or rolls back, and after a run of duplicates, a Flush follows, one at a time; when every
+Queue has answered it, what was taken before it is reported.
 
 While a backlog's next part is being fetched, frames above what was taken of it wait, so that the
 order holds; but only for `patience`, so that a journal that stalls holds up nobody.
@@ -134,7 +134,7 @@ class SliceState:
         if read := self.reads.pop(place, None):
             read.stopped = True
             self._drop_frames(read)
-            self._progress.stopped(place)
+            self._progress.stopped(place, read.journal)
 
     def head(self, place: int, head: Offset) -> None:
         """The journal has grown."""
@@ -329,7 +329,7 @@ class SliceState:
             taken_bytes = frame_bytes(frame)
             read.frames_bytes -= taken_bytes
             self._ahead_bytes[read.source.lane] -= taken_bytes
-            read.last = max(read.last, frame.clock + read.source.delay)
+            read.last = max(read.last, read.source.adjusted(frame.clock))
             self._take(read, frame, pieces, ends)
             read.taken = frame.end
             self._progress.touched(read.place, frame.end)
@@ -340,6 +340,8 @@ class SliceState:
                 self._queue(read)
             else:
                 read.phase = Phase.PENDING
+            if not read.has_more:
+                self._progress.reached_head(read.place)
             self._want(read)
         return self._blocks(pieces) + self._ends(ends) if frames else None
 
@@ -361,15 +363,14 @@ class SliceState:
             ) from error
         producing.sequence = step.after
         if step.outcome is Outcome.DUPLICATE:
+            self._progress.passed_over(read.place)
             return
         if frame.flags is not Flags.ACK:
-            if step.outcome is not Outcome.EXTEND:
-                producing.first = Clock(frame.clock + step.skip)
-            documents = frame.documents - step.skip
-            producing.pending += documents
-            batch = self._decode(frame, read.source)
-            batch = batch.slice(step.skip) if step.skip else batch
             clock = Clock(frame.clock + step.skip)
+            if step.outcome is not Outcome.EXTEND:
+                producing.first = clock
+            producing.pending += frame.documents - step.skip
+            batch = self._decode(frame, read.source).slice(step.skip)
             pieces.setdefault(read.source.tag, []).append(
                 Piece(read.place, frame.producer, clock, batch)
             )
