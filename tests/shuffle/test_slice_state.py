@@ -153,6 +153,29 @@ def test_without_credit_nothing_is_sent_and_little_is_fetched() -> None:
     assert sent(slice.run()) == [(0, 2, 2)]
 
 
+@pytest.mark.parametrize("step", [1, 10, 10**9])
+def test_offsets_are_positions_and_say_nothing_of_bytes(step: int) -> None:
+    """A backend's positions may count records, or anything that ascends."""
+    limits = Limits(credit_bytes=1, fetch_bytes=50, ahead_bytes=50, cycle_documents=1)
+    slice = ScriptedSlice(limits=limits)
+    slice.grants = False
+    script = frames(" ".join(f"O{c}" for c in range(1, 101)))
+    scaled = [
+        frame._replace(offset=Offset(at * step), end=Offset((at + 1) * step))
+        for at, frame in enumerate(script)
+    ]
+    at = slice.start(scaled)
+    first, second = only(slice.run(), Fetch)
+    assert first[3:] == (0, 100 * step, 50)
+    assert second[3:] == (5 * step, 100 * step, 50)
+    assert slice.state.reads[at].frames_bytes == 90
+    slice.grants = True
+    slice.state.granted(0, 0, 1 << 20)
+    slice.run()
+    assert sum(last - first + 1 for _, first, last in sent(slice.effects)) == 100
+    assert slice.state.reads[at].taken == 100 * step
+
+
 # -- bounds ------------------------------------------------------------------------------------
 
 

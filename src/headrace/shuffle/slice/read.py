@@ -93,7 +93,3 @@ class Read:
         frame = self.frames[0]
         # An ACK of clock 0 rolls back what was taken: it is due when that was.
         return max(frame.clock + self.source.delay, self.last)
-
-
-def frame_bytes(frame: Frame) -> int:
-    return frame.end - frame.offset
