@@ -68,6 +68,7 @@ class Story:
             documents=1,
             flags=flags,
             body=documents(clock, 1),
+            bytes=DOCUMENT_BYTES,
         )
 
     def outside(self, journal: int, clock: int, *, producer: int = 1) -> Frame:
@@ -87,6 +88,7 @@ class Story:
             documents=0,
             flags=Flags.ACK,
             body=b"",
+            bytes=ACK_BYTES,
             hints=np.array(list(hints), ACK_ROW) if hints else None,
         )
 

@@ -167,6 +167,29 @@ def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
     ]
 
 
+@pytest.mark.parametrize("step", [1, 10, 10**9])
+def test_offsets_are_positions_and_say_nothing_of_bytes(step: int) -> None:
+    """A backend's positions may count records, or anything that ascends."""
+    limits = Limits(credit_bytes=1, fetch_bytes=50, ahead_bytes=50, cycle_documents=1)
+    slice = ScriptedSlice(limits=limits)
+    slice.grants = False
+    script = frames(" ".join(f"O{c}" for c in range(1, 101)))
+    scaled = [
+        frame._replace(offset=Offset(at * step), end=Offset((at + 1) * step))
+        for at, frame in enumerate(script)
+    ]
+    at = slice.start(scaled)
+    first, second = only(slice.run(), Fetch)
+    assert first[3:] == (0, 100 * step, 50)
+    assert second[3:] == (5 * step, 100 * step, 50)
+    assert slice.state.reads[at].frames_bytes == 90
+    slice.grants = True
+    slice.state.granted(0, 0, 1 << 20)
+    slice.run()
+    assert sum(last - first + 1 for _, first, last in sent(slice.effects)) == 100
+    assert slice.state.reads[at].taken == 100 * step
+
+
 # -- bounds ------------------------------------------------------------------------------------
 
 

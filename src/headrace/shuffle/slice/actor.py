@@ -221,7 +221,7 @@ class SliceActor:
                     self._session.send(messages.ProgressDelta(delta.documents), delta.bodies())
 
     def _fetch(self, fetch: state.Fetch) -> None:
-        frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through)
+        frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through, fetch.bytes_max)
         frames.add_done_callback(lambda done: self._inbox.put(_Fetched(fetch, done)))
 
     def _status(self, number: int) -> messages.SliceStatus:

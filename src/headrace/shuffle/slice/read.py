@@ -88,12 +88,13 @@ class Read:
         return found
 
     @property
+    def has_more(self) -> bool:
+        """Whether something of it is known of and not taken."""
+        return bool(self.frames or self.fetch or self.offset < self.head)
+
+    @property
     def adjusted(self) -> int:
         """The adjusted clock of its next frame."""
         frame = self.frames[0]
         # An ACK of clock 0 rolls back what was taken: it is due when that was.
         return max(self.source.adjusted(frame.clock), self.last)
-
-
-def frame_bytes(frame: Frame) -> int:
-    return frame.end - frame.offset

@@ -34,7 +34,7 @@ from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Phase, Producing, Read, Start, frame_bytes
+from headrace.shuffle.slice.read import Phase, Producing, Read, Start
 
 Decode = Callable[[Frame, Source], pa.RecordBatch]
 """The documents of a frame under the schema of a source."""
@@ -57,13 +57,14 @@ class Limits(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """The frames that begin in [offset, through); told to `fetched` with its number."""
+    """As `Journals.fetch` has it; told to `fetched` with its number."""
 
     number: int
     place: int
     journal: JournalId
     offset: Offset
     through: Offset
+    bytes_max: int
 
 
 class SendBlock(NamedTuple):
@@ -148,9 +149,9 @@ class SliceState:
         if read is None or read.fetch != number:
             return  # it is not wanted any more
         self._end_fetch(read)
-        read.offset = max([through, *(frame.end for frame in frames[-1:])])
+        read.offset = frames[-1].end if frames else through
         read.behind = read.offset < read.head
-        size = sum(frame_bytes(frame) for frame in frames)
+        size = sum(frame.bytes for frame in frames)
         read.frames.extend(frames)
         read.frames_bytes += size
         self._ahead_bytes[read.source.lane] += size
@@ -231,8 +232,8 @@ class SliceState:
             self._fetches_made += 1
             read.fetch, read.fetching_since = self._fetches_made, now
             self._fetching[place] = read
-            through = Offset(min(read.head, read.offset + self._limits.fetch_bytes))
-            effects.append(Fetch(read.fetch, place, read.journal, read.offset, through))
+            wanted = read.offset, read.head, self._limits.fetch_bytes
+            effects.append(Fetch(read.fetch, place, read.journal, *wanted))
         return effects
 
     def _end_fetch(self, read: Read) -> None:
@@ -326,7 +327,7 @@ class SliceState:
                 break
             read.phase = Phase.ACTIVE
             frame = read.frames.popleft()
-            taken_bytes = frame_bytes(frame)
+            taken_bytes = frame.bytes
             read.frames_bytes -= taken_bytes
             self._ahead_bytes[read.source.lane] -= taken_bytes
             read.last = max(read.last, read.source.adjusted(frame.clock))

@@ -211,7 +211,8 @@ class Run:
 
     def fetch(self, member: int, fetch: slices.Fetch) -> None:
         state = self.members[member].slice
-        frames = self.world.journals[fetch.journal].between(fetch.offset, fetch.through)
+        journal = self.world.journals[fetch.journal]
+        frames = journal.fetch(fetch.offset, fetch.through, fetch.bytes_max)
         for id in state.unknown_journals(frames):
             name = self.world.journals[JournalId(id)].name
             state.learned(JournalId(id), [s.tag for s in self.sources.of_journal(name)])
