@@ -11,6 +11,9 @@ Producer = NewType("Producer", int)
 Offset = NewType("Offset", int)
 """A position in a journal: ascending, and opaque to everybody but its backend."""
 
+FIRST = Offset(0)
+"""Where every journal begins that retention has not cut."""
+
 JournalId = NewType("JournalId", int)
 """Numbers one incarnation of a journal in its workspace; never reused."""
 

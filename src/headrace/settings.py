@@ -45,7 +45,7 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """With this much on disk that is needed a Queue takes no more, as long as there is something to
     consume."""
     queue_hard_bytes: int = 4096 * MIB
-    """With this much the Session fails: an open transaction does not fit. Half of it always does."""
+    """With more the Session fails: an open transaction does not fit. Half of this always does."""
     sync: bool = True
     """Whether Flushed means synced. Without, a member that loses power loses the Session."""
     credit_bytes: int = 4 * MIB
@@ -54,6 +54,9 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Asked for at once of one journal."""
     ahead_bytes: int = 32 * MIB
     """Of one lane: fetched by a Slice and not yet taken."""
+    open_s: float = 60.0
+    """Members that live but have not all opened after this long end the Session: their Queues
+    have half of it."""
     patience_s: float = 1.0
     """How long documents wait for a journal that may have earlier ones but does not answer."""
     horizon_s: float = 48 * 3600.0

@@ -37,6 +37,7 @@ def frame(offset: int, producer: int, flags: Flags, clock: int, count: int) -> F
         0,
         flags,
         b"",
+        10,
     )
 
 

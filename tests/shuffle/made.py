@@ -93,6 +93,7 @@ def frames(
                 0,
                 flags,
                 documents(int(clock), of_documents),
+                FRAME_BYTES,
                 hints=rows if len(rows) and flags is Flags.ACK else None,
             )
         )

@@ -36,6 +36,12 @@ class Odd:
         raise NotFoundError("nothing", do="")
 
 
+class Nonsense(msgspec.Struct, tag="nonsense"):
+    """Nobody knows such a message."""
+
+    number: int = 0
+
+
 def linger(channel: Channel[Any], _: Any = None) -> None:
     """Says nothing until the caller is gone."""
     over = threading.Event()
@@ -60,11 +66,32 @@ def refuse(_: Channel[Any], __: Any) -> None:
     raise StorageError("no space left", do="make room")
 
 
+def open_well(channel: Channel[Any], opening: Any) -> None:
+    """And say nothing else."""
+    if isinstance(opening, messages.OpenSlice):
+        channel.send(messages.Opened(opening.session))
+    else:
+        channel.send(messages.QueueOpened(opening.session))
+    linger(channel)
+
+
 def answer_for_another(channel: Channel[Any], opening: Any) -> None:
     if isinstance(opening, messages.OpenSlice):
         channel.send(messages.Opened("another"))
     else:
         channel.send(messages.QueueOpened("another"))
+    linger(channel)
+
+
+def answer_wrongly(channel: Channel[Any], opening: Any) -> None:
+    """With what can only come later."""
+    is_slice = isinstance(opening, messages.OpenSlice)
+    channel.send(messages.ProgressDelta(0) if is_slice else messages.Flushed(1))
+    linger(channel)
+
+
+def answer_nonsense(channel: Channel[Any], _: Any) -> None:
+    channel.send(Nonsense())
     linger(channel)
 
 

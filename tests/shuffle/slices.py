@@ -8,7 +8,7 @@ from typing import TypeVar
 from headrace.clock import Clock
 from headrace.frontier import place
 from headrace.ids import JournalId, Offset, Producer
-from headrace.journal.contract import Frame
+from headrace.journal.contract import Frame, until_full
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.queue.state import block_bytes
 from headrace.shuffle.routing import split_evenly
@@ -93,7 +93,8 @@ class ScriptedSlice:
                 return done
 
     def answer(self, fetch: Fetch) -> None:
-        frames = [f for f in self.frames[fetch.place] if fetch.offset <= f.offset < fetch.through]
+        found = (f for f in self.frames[fetch.place] if fetch.offset <= f.offset < fetch.through)
+        frames = until_full(found, fetch.bytes_max, lambda frame: frame.bytes)
         self.state.fetched(fetch.number, fetch.place, frames, fetch.through)
 
     def _answer(self, effects: list[Effect], done: list[Effect]) -> bool:

@@ -38,7 +38,7 @@ class Story:
         self.last_commit = Checkpoint()
         self.run = self.open()
 
-    def open(self, read_through: Checkpoint | None = None) -> Run:
+    def open(self, read_through: Checkpoint | None = None, *, is_cut: bool = False) -> Run:
         """Begin again from the last checkpoint that was committed."""
         self.run = Run(
             self.world,
@@ -48,6 +48,7 @@ class Story:
             split_evenly(self.members),
             self.last_commit,
             read_through,
+            is_cut=is_cut,
         )
         return self.run
 
@@ -67,6 +68,7 @@ class Story:
             documents=1,
             flags=flags,
             body=documents(clock, 1),
+            bytes=DOCUMENT_BYTES,
         )
 
     def outside(self, journal: int, clock: int, *, producer: int = 1) -> Frame:
@@ -86,6 +88,7 @@ class Story:
             documents=0,
             flags=Flags.ACK,
             body=b"",
+            bytes=ACK_BYTES,
             hints=np.array(list(hints), ACK_ROW) if hints else None,
         )
 
@@ -133,7 +136,7 @@ class Story:
         return [] if delta is None else self.shown(delta)
 
     def tag(self, journal: int) -> int:
-        return self.run.session._tags[JournalId(journal)]
+        return self.run.session.reading._tags[JournalId(journal)]
 
     def waits_for(self) -> list[tuple[int, str]]:
         return list(self.run.session.waiting_for())

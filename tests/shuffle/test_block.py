@@ -5,12 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.clock import CLOCK_MAX, Clock
-from headrace.shuffle.binding import document_schema
+from headrace.shuffle.binding import ADJUSTED_MAX, document_schema
 from headrace.shuffle.block import (
     BlockHead,
     BlockMaker,
@@ -102,6 +103,19 @@ def pair_table(rows: list[Row]) -> list[tuple[int, int, int, int, int]]:
     for row in rows:
         clocks.setdefault((row.place, row.producer), []).append(row.clock)
     return sorted((*key, min(some), max(some), len(some)) for key, some in clocks.items())
+
+
+# proves G8
+def test_no_adjusted_clock_lies_beyond_the_last_one() -> None:
+    read = source(delay=1000)
+    (routed,) = BlockMaker(read, Router(split_evenly(1))).make(
+        [Piece(1, 1, Clock(CLOCK_MAX - 9), documents(7, 5))]
+    )
+    assert (routed.head.low, routed.head.high) == (ADJUSTED_MAX, ADJUSTED_MAX)
+    encoded = msgspec.msgpack.encode(routed.head)
+    assert msgspec.msgpack.decode(encoded, type=BlockHead) == routed.head
+    batch = decode_block(routed.body, block_schema(read))
+    assert batch["_clock"].to_pylist() == list(range(CLOCK_MAX - 9, CLOCK_MAX - 4))
 
 
 def test_documents_outside_of_the_window_leave_no_block() -> None:

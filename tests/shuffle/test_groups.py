@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.ids import JournalId
-from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, Delta
-from headrace.shuffle.session.groups import Groups, IsRead
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.session.groups import Ack, Find, Groups
 
 HORIZON = 1000
 GroupOf = tuple[int, int, int]
@@ -24,11 +24,15 @@ def group(
     return Delta(commits=np.array(rows, COMMIT_ROW), parts=np.array(open_parts, PART_ROW))
 
 
-def read(*journals: int) -> IsRead:
-    def is_read(journal: JournalId, binding: int, offset: int) -> bool:
-        return journal in journals
+def read(*journals: int, there: bool = True) -> Find:
+    """These are read to their ends; the ACKs in others stand there, or nowhere."""
 
-    return is_read
+    def find(journal: JournalId, binding: int, offset: int) -> Ack:
+        if journal in journals:
+            return Ack.READ
+        return Ack.COMING if there else Ack.NOWHERE
+
+    return find
 
 
 def test_a_group_with_a_part_that_is_not_read_holds_its_producer() -> None:
@@ -101,14 +105,37 @@ def test_cohorts_are_apart() -> None:
     assert groups.settle(read(2)) == {}
 
 
-@pytest.mark.parametrize(("newest", "floors"), [(1020, 2), (1021, 1)])
-def test_a_group_is_given_up_when_documents_are_later_than_the_horizon(
-    newest: int, floors: int
+def committed(place: int, clock: int) -> Delta:
+    """Something of another producer, alone."""
+    return Delta(producers=np.array([(place, 7, clock, -1, -1)], PROGRESS_ROW))
+
+
+@pytest.mark.parametrize(
+    ("place", "clock", "there", "waits"),
+    [
+        (5, 1020, False, True),
+        (5, 1021, False, False),
+        (6, 1 << 60, False, True),
+        (5, 1 << 60, True, True),
+    ],
+    ids=["within the horizon", "beyond it", "another journal is", "the ACK is yet to be read"],
+)
+def test_a_group_is_given_up_when_its_own_journal_is_beyond_the_horizon(
+    place: int, clock: int, there: bool, waits: bool
 ) -> None:
     groups = Groups(HORIZON)
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
-    groups.fold(group((0, 7, newest), [(6, 7, newest, newest)], [(3, 7, newest)]))
-    assert len(groups.settle(read())) == floors
+    groups.fold(committed(place, clock))
+    assert bool(groups.settle(read(there=there))) is waits
+
+
+def test_what_was_shown_in_part_is_complete() -> None:
+    groups = Groups(HORIZON)
+    groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
+    groups.complete({(5, 1): 19, (5, 2): 20, (6, 1): 20})
+    assert groups.settle(read()) == {(0, 1): 20}
+    groups.complete({(5, 1): 20})
+    assert groups.settle(read()) == {}
 
 
 def test_reports_of_one_group_by_several_slices_are_one() -> None:

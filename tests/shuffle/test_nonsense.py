@@ -26,10 +26,11 @@ from headrace.shuffle.delta import Delta
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice.read import Start
+from headrace.testing.crash import eventually
 from headrace.transport import Channel, Client
 from tests.shuffle.made import head, source
-from tests.shuffle.odd import odd_member
-from tests.shuffle.running import SOON_S, Task, soon, swift
+from tests.shuffle.odd import Nonsense, linger, odd_member, open_well
+from tests.shuffle.running import SOON_S, Task, soon, swift, threads_of_sessions
 
 
 def opening(task: Task, member: int = 0, session: str = "s") -> messages.OpenSlice:
@@ -53,10 +54,6 @@ def open_queue(session: str = "q", slice: int = 0) -> messages.OpenQueue:
 def talking(task: Task, kind: str) -> Iterator[Channel[Any]]:
     with Client(task.addresses[0], swift()) as client:
         yield client.converse(kind, msgspec.msgpack.Decoder())
-
-
-class Nonsense(msgspec.Struct, tag="nonsense"):
-    number: int = 0
 
 
 UNKNOWN_READ = Start(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # type: ignore[arg-type]
@@ -120,34 +117,95 @@ def test_readers_that_ask_for_nonsense_are_told(
     assert sum(len(shown.documents) for shown in task.take(4)) == 4
 
 
-def report(channel: Channel[Any], opened: Any, bodies: list[bytes]) -> None:
-    """Open well, then report this."""
+Said = tuple[object, list[bytes]]
+"""A message and its bodies."""
+
+MANY = [b""] * 4
+NOWHERE = Delta(np.array([(place(0, 9), 10)], JOURNAL_ROW)).bodies()
+BEYOND = Delta(np.array([(place(0, 0), 1 << 62)], JOURNAL_ROW)).bodies()
+STATUS = messages.SliceStatus(7, {}, [], 0, "", [], True)
+
+
+def say(channel: Channel[Any], opened: Any, said: Said) -> None:
+    """Open well, and when told to read, say this."""
     channel.send(messages.Opened(opened.session))
     while (message := channel.receive()) is not None:
         if isinstance(message.control, messages.StartRead):
-            channel.send(messages.ProgressDelta(1), bodies)
+            channel.send(*said)
 
 
-UNKNOWN_BINDING = Delta(np.array([(place(0, 9), 10)], JOURNAL_ROW)).bodies()
-UNKNOWN_JOURNAL = Delta(np.array([(place(7, 0), 10)], JOURNAL_ROW)).bodies()
+UNREADABLE = "^member 0 sent a ProgressDelta that cannot be read: "
 
 
 # proves G13
 @pytest.mark.parametrize(
-    ("bodies", "error"),
+    ("said", "kind", "error"),
     [
-        ([b""], "the Session failed: ValidationError"),
-        ([b"123", b"", b"", b""], "the Session failed: ValidationError"),
-        (UNKNOWN_BINDING, "member 0 reports a/0000, which it does not read"),
-        (UNKNOWN_JOURNAL, "member 0 reports journal 7, which it does not read"),
+        ((messages.ProgressDelta(1), []), ProtocolError, UNREADABLE + "it has 0 tables, not 4"),
+        ((messages.ProgressDelta(1), [b""]), ProtocolError, UNREADABLE + "it has 1 tables, not 4"),
+        ((messages.ProgressDelta(1), [b"123", *MANY[1:]]), ProtocolError, UNREADABLE + "table 1"),
+        ((messages.ProgressDelta(-1), MANY), ProtocolError, UNREADABLE + "it counts -1 documents"),
+        (
+            (messages.ProgressDelta(1), NOWHERE),
+            ProtocolError,
+            UNREADABLE + "it is about journal a/0000 of binding '9', which it does not read",
+        ),
+        (
+            (messages.ProgressDelta(1), BEYOND),
+            ProtocolError,
+            UNREADABLE + "journal a/0000 of binding 'a' is read through 4611686018427387904, and",
+        ),
+        ((messages.Opened("s"), []), ProtocolError, "^member 0 sent Opened, not asked for"),
+        (
+            (STATUS, []),
+            ProtocolError,
+            "^member 0 sent SliceStatus, not asked for",
+        ),
+        ((Nonsense(), []), TransportError, "^member 0: malformed message from shuffle-slice at"),
+        ((7, []), TransportError, "^member 0: malformed message from shuffle-slice at"),
     ],
 )
-def test_reports_that_make_no_sense_end_the_session_and_say_why(
-    task: Task, bodies: list[bytes], error: str
+def test_a_slice_that_makes_no_sense_ends_the_session_and_is_named(
+    task: Task, said: Said, kind: type[HeadraceError], error: str
 ) -> None:
     task.append(0, 4)
-    with odd_member(slice=lambda c, o: report(c, o, bodies)) as odd, soon():
+    with odd_member(slice=lambda c, o: say(c, o, said)) as odd, soon():
         task.open("a", members=[odd.address], service=swift())
-        with pytest.raises(HeadraceError, match=error):
+        for _ in range(2):
+            with pytest.raises(kind, match=error):
+                task.shuffle.next_checkpoint(SOON_S)
+        task.leave()
+    eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")
+
+
+def answer(channel: Channel[Any], opened: Any, said: object) -> None:
+    """Open well, and answer the first bounds with this."""
+    channel.send(messages.QueueOpened(opened.session))
+    while not isinstance(channel.receive().control, messages.Bounds):  # type: ignore[union-attr]
+        pass
+    channel.send(said)
+    linger(channel)
+
+
+# proves G13
+@pytest.mark.parametrize(
+    ("said", "kind", "error"),
+    [
+        (messages.Flushed(7), ProtocolError, "member 1 answered Flush 7, not asked for"),
+        (messages.Grant(9, 1), ProtocolError, "the Queue of member 1 sent Grant.*, not asked for"),
+        (messages.Grant(-1, 1), ProtocolError, "the Queue of member 1 sent Grant.*, not asked for"),
+        (messages.QueueOpened("s"), ProtocolError, "the Queue of member 1 sent QueueOpened"),
+        (Nonsense(), TransportError, "the Queue of member 1: malformed message from shuffle-queue"),
+        (7, TransportError, "the Queue of member 1: malformed message from shuffle-queue"),
+    ],
+)
+def test_a_queue_that_makes_no_sense_ends_the_session_and_is_named(
+    task: Task, said: object, kind: type[HeadraceError], error: str
+) -> None:
+    task.append(0, 4)
+    with odd_member(slice=open_well, queue=lambda c, o: answer(c, o, said)) as odd, soon():
+        task.open("a", members=[task.addresses[0], odd.address], service=swift())
+        with pytest.raises(kind, match=f"^member 0: {error}"):
             task.shuffle.next_checkpoint(SOON_S)
         task.leave()
+    eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")

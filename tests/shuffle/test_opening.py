@@ -16,19 +16,33 @@ from headrace.errors import (
     StorageError,
     TransportError,
 )
+from headrace.settings import ShuffleSettings
 from headrace.shuffle import Member
 from headrace.testing.crash import eventually
 from headrace.transport import Channel, Server
-from tests.shuffle.odd import answer_for_another, leave, linger, odd_member, refuse
+from tests.shuffle.odd import (
+    answer_for_another,
+    answer_nonsense,
+    answer_wrongly,
+    leave,
+    linger,
+    odd_member,
+    open_well,
+    refuse,
+)
 from tests.shuffle.running import SOON_S, Task, soon, swift, threads_of_sessions
+from tests.sockets import sockets
+
+OPEN_S = 3.0
+"""Far above what an opening takes, also on a busy machine."""
 
 
 # proves G13
 @pytest.mark.parametrize(
     ("slice", "queue", "error", "text"),
     [
-        (refuse, linger, StorageError, "no space left"),
-        (linger, refuse, StorageError, "no space left"),
+        (refuse, linger, StorageError, "member 1: no space left"),
+        (linger, refuse, StorageError, "the Queue of member 1: no space left"),
         (answer_for_another, linger, ProtocolError, "member 1 answered for another Session"),
         (
             linger,
@@ -36,8 +50,12 @@ from tests.shuffle.running import SOON_S, Task, soon, swift, threads_of_sessions
             ProtocolError,
             "the Queue of member 1 answered for another Session",
         ),
-        (leave, linger, ProtocolError, "member 1 answered for another Session"),
-        (linger, leave, ProtocolError, "the Queue of member 1 answered for another Session"),
+        (leave, linger, ProtocolError, "member 1 answered nothing"),
+        (linger, leave, ProtocolError, "the Queue of member 1 answered nothing"),
+        (answer_wrongly, linger, ProtocolError, "member 1 answered ProgressDelta"),
+        (linger, answer_wrongly, ProtocolError, "the Queue of member 1 answered Flushed"),
+        (answer_nonsense, linger, TransportError, "member 1: malformed message"),
+        (linger, answer_nonsense, TransportError, "the Queue of member 1: malformed message"),
     ],
 )
 def test_an_opening_that_one_member_spoils_ends_at_once_with_the_cause(
@@ -80,3 +98,41 @@ def test_a_member_that_dies_while_it_opens_is_named(task: Task) -> None:
             task.open("a", members=[task.addresses[0], odd.address], service=swift())
         assert odd.address in lost.value.what
         eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")
+
+
+# proves G13
+@pytest.mark.parametrize(
+    ("slice", "queue", "late"),
+    [
+        (linger, open_well, "member 1 at {} did not open within 3 s; see what it waits for"),
+        (open_well, linger, "the Queue of member 1 at {} did not open within 1.5 s; see what"),
+        (linger, linger, "the Queue of member 1 at {} did not open within 1.5 s; see what"),
+    ],
+)
+def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
+    task: Task,
+    slice: Callable[[Channel[Any], Any], None],
+    queue: Callable[[Channel[Any], Any], None],
+    late: str,
+) -> None:
+    with odd_member(slice, queue) as odd, soon():
+        threads, connections = threads_of_us(), sockets()
+        with pytest.raises(PeerLostError) as given_up:
+            task.open(
+                "a",
+                members=[task.addresses[0], odd.address],
+                settings=ShuffleSettings(open_s=OPEN_S),
+                service=swift(),
+            )
+        assert late.format(odd.address) in str(given_up.value)
+        eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
+        eventually(lambda: sockets() <= connections, SOON_S, "no socket is left")
+        assert odd.conversations == task.members[0].streams == 0
+    task.append(0, 4)
+    task.open("a")
+    assert sum(len(shown.documents) for shown in task.take(4)) == 4
+
+
+def threads_of_us() -> set[threading.Thread]:
+    """All but those of gRPC's pool, which Python remembers if they ever called it."""
+    return {each for each in threading.enumerate() if not each.name.startswith("Dummy-")}

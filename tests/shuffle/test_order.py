@@ -8,13 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.clock import CLOCK_MAX, Clock, from_unix_ns
 from headrace.frontier import BindingTag
+from headrace.shuffle.binding import ADJUSTED_MAX
 from headrace.shuffle.order import in_order
 from headrace.shuffle.reader import Shown
 from tests.shuffle.made import head
 
 Document = tuple[int, int, int]
 """Binding, adjusted clock, number."""
+NOW = from_unix_ns(1_700_000_000_000_000_000)
+"""Clocks of today are beyond what a float tells apart."""
 
 
 def shown(position: int, binding: int, lane: int, clocks: list[int], delay: int) -> Shown:
@@ -23,10 +27,14 @@ def shown(position: int, binding: int, lane: int, clocks: list[int], delay: int)
         (1, 1, min(clocks), max(clocks)),
         binding=binding,
         lane=lane,
-        low=min(clocks) + delay,
-        high=max(clocks) + delay,
+        low=adjusted(min(clocks), delay),
+        high=adjusted(max(clocks), delay),
     )
     return Shown(position, described, True, no_clocks, no_clocks, ())
+
+
+def adjusted(clock: int, delay: int) -> int:
+    return min(clock + delay, ADJUSTED_MAX)
 
 
 def batch(first: int, clocks: list[int]) -> pa.RecordBatch:
@@ -44,6 +52,7 @@ def batch(first: int, clocks: list[int]) -> pa.RecordBatch:
 @pytest.mark.parametrize("seed", range(200))
 def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: int) -> None:
     rng = Random(seed)
+    first = rng.choice([0, NOW, CLOCK_MAX - 80])
     lanes = {0: 0, 1: 0, 2: 1}
     delays = {BindingTag(0): 0, BindingTag(1): rng.choice([0, 15]), BindingTag(2): 0}
     blocks: list[Shown] = []
@@ -52,7 +61,7 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
     number = 0
     for position in range(rng.randint(0, 8)):
         tag = rng.randrange(3)
-        start = rng.randrange(60)
+        start = first + rng.randrange(60)
         clocks = [start + rng.randrange(rng.choice([1, 20])) for _ in range(rng.randint(1, 9))]
         if rng.random() < 0.7:
             clocks.sort()
@@ -60,7 +69,8 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
         blocks.append(shown(position, tag, lanes[tag], clocks, delay))
         batches[position] = batch(number, clocks)
         for clock in clocks:
-            expected.append((lanes[tag], clock + delay, position, (tag, clock + delay, number)))
+            due = adjusted(clock, delay)
+            expected.append((lanes[tag], due, position, (tag, due, number)))
             number += 1
     loaded: list[int] = []
 
@@ -69,7 +79,7 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
         return batches[block.position]
 
     found = [
-        (tag, clock + delays[tag], n)
+        (tag, adjusted(clock, delays[tag]), n)
         for tag, part in in_order(blocks, load, delays)
         for n, clock in zip(part["doc"].to_pylist(), part["_clock"].to_pylist(), strict=True)
     ]
@@ -86,8 +96,9 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
             assert own == sorted(own), "equal clocks of a block keep their order"
 
 
-def test_a_block_is_loaded_when_the_merge_reaches_it() -> None:
-    blocks = [shown(at, 0, 0, [at * 10, at * 10 + 5], 0) for at in range(5)]
+@pytest.mark.parametrize("first", [0, NOW])
+def test_a_block_is_loaded_when_the_merge_reaches_it(first: Clock) -> None:
+    blocks = [shown(at, 0, 0, [first + at * 10, first + at * 10 + 5], 0) for at in range(5)]
     loaded: list[int] = []
 
     def load(block: Shown) -> pa.RecordBatch:

@@ -6,15 +6,23 @@ import numpy as np
 import pytest
 
 from headrace.clock import ZERO, Clock
-from headrace.errors import BehindRetentionError, NotFoundError, ProtocolError
-from headrace.frontier import JOURNAL_ROW, BindingTag, Frontier, JournalTag, place
+from headrace.errors import BehindRetentionError, NotFoundError, UsageError
+from headrace.frontier import (
+    JOURNAL_ROW,
+    PRODUCER_ROW,
+    BindingTag,
+    Frontier,
+    JournalTag,
+    place,
+)
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
-from headrace.shuffle.session.state import Assignments, SessionState
+from headrace.shuffle.session.reading import Assignments
+from headrace.shuffle.session.state import SessionState
 from tests.shuffle.made import source
 from tests.shuffle.story import Story
 
@@ -162,18 +170,77 @@ def test_a_deleted_journal_is_not_waited_for() -> None:
     assert story.next() == [(0, 10)]
 
 
-@pytest.mark.parametrize(("later", "gives_up"), [(1020, False), (1021, True)])
-def test_a_hint_is_given_up_beyond_the_horizon_of_document_clocks(
-    later: int, gives_up: bool
+# proves G9
+@pytest.mark.parametrize(
+    ("journal", "later", "gives_up"), [(A, 1020, False), (A, 1021, True), (C, 1 << 50, False)]
+)
+def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
+    journal: int, later: int, gives_up: bool
 ) -> None:
+    """Ordinary documents say how far clocks are, where the hint was found and not elsewhere."""
     story = abc()
     story.run.session._groups._horizon = 1000
     story.write(A, 10)
     story.ack(A, 20, hints=[*story.hints(20, A), (B, 999, 1, 20)])
     assert story.next() == []
-    story.write(C, later - 1, producer=2)
-    story.ack(C, later, producer=2, hints=[*story.hints(later, C, producer=2), (B, 999, 2, later)])
-    assert story.next() == ([(0, 10)] if gives_up else [])
+    assert list(story.run.session.waiting_for()) == [(1, "b/0000")]
+    story.outside(journal, later, producer=2)
+    shown = [(journal - 1, later)]
+    assert story.next() == ([(0, 10), *shown] if gives_up else shown)
+
+
+# proves G9
+def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None:
+    """One Slice is at today's documents while another is at those of last year."""
+    state = session()
+    state._groups._horizon = 1000
+    created(state, info(A, 100), info(B, 100), info(C, 0))
+    transaction = 0, 1, 20
+    report(
+        state,
+        A,
+        0,
+        through=100,
+        producers=[(1, 20), (2, 1 << 50)],
+        commits=[(*transaction, place(0, 0), 1, 20, 10)],
+        parts=[(*transaction, B, 1, 1, 20, 40)],
+    )
+    assert shown(state) == {(place(0, 0), 1): 9, (place(0, 0), 2): 1 << 50}
+    report(state, B, 1, through=40, producers=[(3, 1 << 51)])
+    assert shown(state) == {(place(1, 1), 3): 1 << 51}
+    report(state, B, 1, through=50, producers=[(1, 20)])
+    assert shown(state) == {(place(0, 0), 1): 20, (place(1, 1), 1): 20}
+
+
+# proves G9
+def test_what_was_published_never_goes_back() -> None:
+    """Of a producer that has shown 30 in A, transactions at 20 and at 26 turn out to be pending."""
+    base = Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(0, 0), 100)], JOURNAL_ROW),
+            np.array([(place(0, 0), 1, 30, -100)], PRODUCER_ROW),
+        ),
+        {JournalTag(0): JournalRef(JournalId(A), "a/0000")},
+        {BindingTag(n): f"{name}.{n}" for n, name in enumerate("abc")},
+    )
+    state = session(base)
+    created(state, info(A, 500), info(B, 500), info(C, 500))
+    for clock, offset in ((20, 10), (26, 30)):
+        report(
+            state,
+            B,
+            1,
+            through=clock * 10,
+            producers=[(1, clock)],
+            commits=[(0, 1, clock, place(1, 1), 1, clock, clock)],
+            parts=[(0, 1, clock, C, 2, 1, clock, offset)],
+        )
+    report(state, A, 0, through=200, producers=[(1, 40)])
+    assert shown(state) == {(place(1, 1), 1): 19}, "A stays at 30"
+    report(state, C, 2, through=20, producers=[(1, 20)])
+    assert shown(state) == {(place(1, 1), 1): 25, (place(2, 2), 1): 20}, "A stays at 30"
+    report(state, C, 2, through=40, producers=[(1, 26)])
+    assert shown(state)[place(0, 0), 1] == 40
 
 
 # -- rollbacks ---------------------------------------------------------------------------------
@@ -270,17 +337,29 @@ def report(
     binding: int,
     *,
     through: int,
-    producers: list[tuple[int, int]],
+    producers: list[tuple[int, int]] | None = None,
+    commits: list[tuple[int, ...]] | None = None,
+    parts: list[tuple[int, ...]] | None = None,
     documents: int = 1,
 ) -> None:
-    """What a Slice would say of commits without hints."""
-    at = place(session._tags[JournalId(journal)], binding)
-    rows = [(at, producer, commit, -through, 0) for producer, commit in producers]
-    dtype = Delta().producers.dtype
+    """What a Slice would say: each producer with its commit."""
+    at = place(session.reading._tags[JournalId(journal)], binding)
+    rows = [(at, producer, commit, -through, 0) for producer, commit in producers or []]
     delta = Delta(
-        np.array([(at, through)], JOURNAL_ROW), np.array(rows, dtype), documents=documents
+        np.array([(at, through)], JOURNAL_ROW),
+        np.array(rows, PROGRESS_ROW),
+        np.array(commits or [], COMMIT_ROW),
+        np.array(parts or [], PART_ROW),
+        documents,
     )
-    session.progress(session._readers[at], delta)
+    session.progress(session.reading._readers[at], delta)
+
+
+def shown(state: SessionState) -> dict[tuple[int, int], int]:
+    """The commits that the next checkpoint says have moved, by place and producer."""
+    delta = state.next_checkpoint()
+    rows = delta.frontier.producers.tolist() if delta else []
+    return {(at, producer): commit for at, producer, commit, _ in rows if commit}
 
 
 def session(
@@ -332,7 +411,7 @@ def test_a_deleted_journal_is_stopped_where_it_is_read() -> None:
     created(state, info(A, 0))
     told = state.journals_changed(Changes([], [JournalId(A), JournalId(77)], {}))
     assert told.stop == {0: [place(0, 0)]}
-    assert state.places() == 0
+    assert len(state.reading) == 0
     late = place(0, 0)
     state.progress(0, Delta(np.array([(late, 10)], JOURNAL_ROW)))
 
@@ -351,19 +430,72 @@ def test_tags_are_never_used_again() -> None:
     assert tags == {60: 8, 51: 7, 61: 9}
 
 
+def test_a_checkpoint_keeps_nothing_of_a_journal_that_is_gone_but_its_tag() -> None:
+    story = abc()
+    for journal, clock in ((A, 10), (B, 11), (C, 12)):
+        story.outside(journal, clock)
+    story.next()
+    last = max(tag for tag in story.last_commit.journals)
+    [gone] = [ref.id for tag, ref in story.last_commit.journals.items() if tag == last]
+    stays = next(journal for journal in (A, B) if journal != gone)
+    story.delete(gone)
+    story.outside(stays, 20)
+    story.next()
+    kept = story.last_commit
+    assert last not in kept.journals
+    assert len(kept.journals) == len(kept.frontier.journals) == 2
+    again = session(Checkpoint.decode(kept.encode()))
+    told = created(again, info(60, 0, name="a/0001"))
+    [started] = [start for some in told.start.values() for start in some]
+    assert started.place >> 32 == last + 1, "a tag is never used again"
+
+
+@pytest.mark.parametrize("binding", [0, 7])
+def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(binding: int) -> None:
+    """Unless a binding has read it that is not read now, and may come back."""
+    base = Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(0, 0), 10), (place(1, binding), 10)], JOURNAL_ROW),
+            np.zeros(0, PRODUCER_ROW),
+        ),
+        {JournalTag(n): JournalRef(JournalId(A + n), f"a/000{n}") for n in (0, 1)},
+        {BindingTag(n): f"a.{n}" for n in (0, 7)},
+    )
+    state = SessionState(Sources([source(0, "a")]), split_evenly(1), base, None, FOREVER)
+    created(state, info(A, 100))
+    report(state, A, 0, through=100, producers=[(1, 20)])
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert delta.gone == ({JournalTag(1)} if binding == 0 else set())
+
+
+def test_what_was_read_of_a_journal_that_is_gone_is_still_shown() -> None:
+    state = session()
+    created(state, info(A, 100), info(B, 100))
+    report(state, A, 0, through=100, producers=[(1, 20)])
+    state.journals_changed(Changes([], [JournalId(A)], {}))
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert [row[:3] for row in delta.frontier.producers.tolist()] == [(place(0, 0), 1, 20)]
+    assert delta.gone == {JournalTag(0)}
+    merged = Checkpoint().merge(delta)
+    assert not merged.journals
+    assert not len(merged.frontier)
+
+
 def test_a_delta_introduces_each_tag_once() -> None:
     story = abc()
     story.outside(A, 10)
     first = story.poll()
     assert first is not None
     assert list(first.journals.values()) == [JournalRef(JournalId(A), "a/0000")]
-    assert list(first.bindings.values()) == ["a.0"]
+    assert sorted(first.bindings.values()) == ["a.0", "b.1", "c.2"]
     story.outside(A, 20)
     story.outside(B, 21)
     second = story.poll()
     assert second is not None
     assert list(second.journals.values()) == [JournalRef(JournalId(B), "b/0000")]
-    assert list(second.bindings.values()) == ["b.1"]
+    assert not second.bindings
 
 
 # proves G13
@@ -380,14 +512,71 @@ def test_a_checkpoint_behind_retention_is_refused() -> None:
     )
 
 
+def begun(*journals: tuple[int, str]) -> Checkpoint:
+    """A task that has read its bindings, and ten bytes of each of these journals."""
+    return Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(tag, 0), 10) for tag, _ in enumerate(journals)], JOURNAL_ROW),
+            np.zeros(0, PRODUCER_ROW),
+        ),
+        {
+            JournalTag(tag): JournalRef(JournalId(id), name)
+            for tag, (id, name) in enumerate(journals)
+        },
+        {BindingTag(n): f"{name}.{n}" for n, name in enumerate("abc")},
+    )
+
+
 # proves G13
-def test_a_member_that_reports_what_it_does_not_read_is_refused() -> None:
-    state = session(members=2)
-    told = created(state, info(A, 0))
-    (reader,) = told.start
-    delta = Delta(np.array([(place(0, 0), 10)], JOURNAL_ROW))
-    with pytest.raises(ProtocolError, match=f"member {1 - reader} reports a/0000, which it does"):
-        state.progress(1 - reader, delta)
+def test_what_retention_removed_of_a_journal_before_it_was_ever_read_is_a_gap() -> None:
+    state = session(begun((A, "a/0000")))
+    with pytest.raises(BehindRetentionError, match=r"b/0000: .* goes on at 0"):
+        created(state, info(A, 100), info(B, 50, begin=20))
+
+
+def test_a_task_begins_with_what_retention_has_left_and_knows_it_afterwards() -> None:
+    state = session()
+    created(state, info(A, 100), info(B, 50, begin=20))
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert delta.frontier.journals.tolist() == [(place(1, 1), 20)]
+    again = session(Checkpoint().merge(delta))
+    told = created(again, info(A, 100), info(B, 50, begin=20))
+    starts = {start.journal: start.offset for some in told.start.values() for start in some}
+    assert starts == {A: 0, B: 20}
+    with pytest.raises(BehindRetentionError, match="goes on at 20"):
+        created(session(Checkpoint().merge(delta)), info(B, 50, begin=30))
+
+
+# proves G13
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (("b/0000", 100), "what it knows as a/0000 is b/0000 here"),
+        (("a/0000", 9), "it goes on at 10 of a/0000, which ends at 9"),
+    ],
+)
+def test_a_checkpoint_of_another_workspace_is_refused(found: tuple[str, int], why: str) -> None:
+    name, head = found
+    with pytest.raises(UsageError, match=why):
+        created(session(begun((A, "a/0000"))), info(A, head, name=name))
+
+
+# proves G7
+def test_producers_of_places_with_great_tags_stand_where_they_stood() -> None:
+    tag = JournalTag(3_000_001)
+    base = Checkpoint(
+        Frontier.from_rows(
+            np.array([(place(tag, binding), 10) for binding in (0, 1)], JOURNAL_ROW),
+            np.array([(place(tag, n), 7 + n, 30 + n, -10) for n in (0, 1)], PRODUCER_ROW),
+        ),
+        {tag: JournalRef(JournalId(A), "a/0000")},
+        {BindingTag(0): "a.0", BindingTag(1): "a.1"},
+    )
+    sources = Sources([source(0, "a"), source(1, "a")])
+    state = SessionState(sources, split_evenly(1), base, None, FOREVER)
+    told = created(state, info(A, 100))
+    assert [start.producers for start in told.start[0]] == [((7, 30),), ((8, 31),)]
 
 
 # -- limits, sparseness ------------------------------------------------------------------------
@@ -395,7 +584,7 @@ def test_a_member_that_reports_what_it_does_not_read_is_refused() -> None:
 
 def test_a_limit_takes_whole_reports_and_no_more_than_needed() -> None:
     state = session()
-    created(state, info(A, 0), info(B, 0), info(C, 0))
+    created(state, info(A, 10), info(B, 10), info(C, 10))
     for at, journal in enumerate((A, B, C)):
         report(state, journal, at, through=10, producers=[(1 + at, 50)], documents=10)
     first = state.next_checkpoint(11)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.frontier import place
-from headrace.ids import JournalId, Offset
+from headrace.ids import Offset
 from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import (
     Fetch,
     Limits,
-    Report,
     SendBlock,
     SendBounds,
     SendEnds,
-    SendFlush,
 )
-from tests.shuffle.made import Hint, frames, source
+from tests.shuffle.made import frames, source
 from tests.shuffle.slices import ScriptedSlice, commits, only, sent
 
 DELAY = 100
@@ -153,6 +153,43 @@ def test_without_credit_nothing_is_sent_and_little_is_fetched() -> None:
     assert sent(slice.run()) == [(0, 2, 2)]
 
 
+# proves G8
+def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
+    """Also if a binding's pieces are many blocks: a Queue takes a Slice's blocks as they come."""
+    sources = [source(0, "a"), source(1, "b"), source(2, "late", lane=1)]
+    slice = ScriptedSlice(sources, limits=Limits(block_documents=1))
+    slice.start(frames("O5 O6", journal=3), tag=2, binding=2)
+    slice.start(frames("O10 O30 O50", journal=1), tag=0, binding=0)
+    slice.start(frames("O20 O40", journal=2), tag=1, binding=1)
+    assert [(lane, first) for lane, first, _ in sent(slice.run())] == [
+        *((0, clock) for clock in (10, 20, 30, 40, 50)),
+        *((1, clock) for clock in (5, 6)),
+    ]
+
+
+@pytest.mark.parametrize("step", [1, 10, 10**9])
+def test_offsets_are_positions_and_say_nothing_of_bytes(step: int) -> None:
+    """A backend's positions may count records, or anything that ascends."""
+    limits = Limits(credit_bytes=1, fetch_bytes=50, ahead_bytes=50, cycle_documents=1)
+    slice = ScriptedSlice(limits=limits)
+    slice.grants = False
+    script = frames(" ".join(f"O{c}" for c in range(1, 101)))
+    scaled = [
+        frame._replace(offset=Offset(at * step), end=Offset((at + 1) * step))
+        for at, frame in enumerate(script)
+    ]
+    at = slice.start(scaled)
+    first, second = only(slice.run(), Fetch)
+    assert first[3:] == (0, 100 * step, 50)
+    assert second[3:] == (5 * step, 100 * step, 50)
+    assert slice.state.reads[at].frames_bytes == 90
+    slice.grants = True
+    slice.state.granted(0, 0, 1 << 20)
+    slice.run()
+    assert sum(last - first + 1 for _, first, last in sent(slice.effects)) == 100
+    assert slice.state.reads[at].taken == 100 * step
+
+
 # -- bounds ------------------------------------------------------------------------------------
 
 
@@ -219,164 +256,6 @@ def test_the_next_span_has_an_extent_of_its_own() -> None:
     assert len({block.member for block in only(slice.effects, SendBlock)}) == 2
 
 
-# -- flushing ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("script", "flushes"),
-    [
-        ("C10", 0),
-        ("C10 C11", 0),
-        ("O10", 1),
-        ("C10 A10", 1),
-        ("C10 A0", 1),
-        ("A10", 1),
-    ],
-)
-def test_a_flush_follows_what_commits_or_rolls_back_and_nothing_else(
-    script: str, flushes: int
-) -> None:
-    slice = ScriptedSlice(members=2)
-    slice.start(frames(script))
-    effects = slice.run()
-    assert len(only(effects, SendFlush)) == flushes
-    assert len(only(effects, Report)) == flushes
-
-
-@pytest.mark.parametrize("script", ["O10", "A10", "C9", "C10 C9"])
-def test_duplicates_of_what_was_committed_are_neither_sent_nor_flushed(script: str) -> None:
-    slice = ScriptedSlice()
-    slice.start(frames(script), producers=((1, 10),))
-    effects = slice.run()
-    assert sent(effects) == []
-    assert only(effects, SendFlush) == []
-
-
-# proves G7
-def test_a_frame_that_reaches_over_the_last_commit_is_cut() -> None:
-    slice = ScriptedSlice()
-    slice.start(frames("C8+5 A12"), producers=((1, 10),))
-    assert sent(slice.run()) == [(0, 11, 12)]
-
-
-# proves G7
-def test_one_flush_is_in_flight_and_the_next_has_what_came_meanwhile() -> None:
-    slice = ScriptedSlice(members=2)
-    slice.answers_flushes = False
-    at = slice.start(frames("O10"))
-    assert only(slice.run(), SendFlush) == [SendFlush(1)]
-    slice.grow(at, frames("O11", begin=10))
-    slice.grow(at, frames("O12", begin=20))
-    assert only(slice.run(), SendFlush) == []
-    assert slice.state.flushed(1, 1) == []
-    effects = slice.state.flushed(0, 1)
-    assert [type(e) for e in effects] == [Report, SendFlush]
-    assert commits(effects) == [(1, 10)]
-    assert commits(slice.flushed(2)) == [(1, 12)]
-
-
-# proves G13
-@pytest.mark.parametrize(("member", "number"), [(0, 1), (0, 3), (1, 2)])
-def test_an_answer_to_no_flush_is_an_error(member: int, number: int) -> None:
-    slice = ScriptedSlice(members=2)
-    at = slice.start(frames("O10"))
-    slice.run()
-    slice.answers_flushes = False
-    slice.grow(at, frames("O11", begin=10))
-    slice.run()
-    slice.state.flushed(1, 2)
-    with pytest.raises(ProtocolError, match=f"member {member} answered Flush {number}, not asked"):
-        slice.state.flushed(member, number)
-
-
-def test_a_report_says_where_the_read_and_its_producers_stand() -> None:
-    slice = ScriptedSlice()
-    at = slice.start(frames("C10+2 p2:C20 A12"))
-    (report,) = only(slice.run(), Report)
-    assert report.delta.journals.tolist() == [(at, 30)]
-    assert sorted(report.delta.producers.tolist()) == [(at, 1, 12, -30, 0), (at, 2, 0, 10, -1)]
-    assert report.delta.documents == 2
-
-
-# -- hints -------------------------------------------------------------------------------------
-
-OWN: Hint = (1, 10, 1, 12)
-
-
-def reported(sources: list[int], hints: list[Hint], *, also_reads: bool = False) -> Report:
-    """What is reported of `C10 A12` in journal 1, which these hints accompany."""
-    made = [source(0, "a"), *(source(n + 1, "b", cohort=c) for n, c in enumerate(sources))]
-    slice = ScriptedSlice(made)
-    slice.state.learned(JournalId(2), [each.tag for each in made[1:]])
-    slice.state.learned(JournalId(3), [])
-    if also_reads:
-        slice.start(frames("C10 A12", journal=2, hints=hints), tag=1, binding=1)
-    slice.start(frames("C10 A12", journal=1, hints=hints), tag=0, binding=0)
-    return only(slice.run(), Report)[0]
-
-
-# proves G9
-def test_an_ack_elsewhere_in_the_cohort_is_a_part_to_wait_for() -> None:
-    report = reported([0], [OWN, (2, 10, 1, 12)])
-    assert report.delta.commits.tolist() == [(0, 1, 12, place(0, 0), 1, 12, 10)]
-    assert report.delta.parts.tolist() == [(0, 1, 12, 2, 1, 1, 12, 10)]
-
-
-def test_a_part_is_waited_for_under_every_binding_of_the_cohort() -> None:
-    report = reported([0, 1, 0], [OWN, (2, 10, 1, 12)])
-    assert [row[4] for row in report.delta.parts.tolist()] == [1, 3]
-
-
-@pytest.mark.parametrize(
-    ("sources", "hints", "also_reads"),
-    [
-        ([], [OWN], False),
-        ([1], [OWN, (2, 10, 1, 12)], False),
-        ([], [OWN, (3, 10, 1, 12)], False),
-        ([0], [OWN, (0, 0, 1, 12)], False),
-        ([0], [OWN, (2, 10, 1, 0)], False),
-        ([0], [OWN, (2, 10, 1, 12)], True),
-    ],
-    ids=["alone", "other cohort", "not a source", "no journal", "rolled back", "read here too"],
-)
-def test_hints_that_leave_nothing_to_wait_for_are_not_reported(
-    sources: list[int], hints: list[Hint], also_reads: bool
-) -> None:
-    report = reported(sources, hints, also_reads=also_reads)
-    assert report.delta.commits.tolist() == []
-    assert report.delta.parts.tolist() == []
-
-
-def test_a_transaction_of_two_producers_is_named_alike_wherever_it_is_read() -> None:
-    hints: list[Hint] = [(1, 10, 3, 12), (2, 10, 2, 29)]
-    made = [source(0, "a"), source(1, "b")]
-    for tag, script in enumerate(["p3:C10 p3:A12", "p2:C20 p2:A29"]):
-        slice = ScriptedSlice(made)
-        slice.state.learned(JournalId(1), [0])
-        slice.state.learned(JournalId(2), [1])
-        slice.start(frames(script, journal=tag + 1, hints=hints), tag=tag, binding=tag)
-        (report,) = only(slice.run(), Report)
-        assert [row[:3] for row in report.delta.commits.tolist()] == [(0, 2, 29)]
-        assert [row[:3] for row in report.delta.parts.tolist()] == [(0, 2, 29)]
-
-
-def test_a_journal_of_two_bindings_hints_itself() -> None:
-    made = [source(0, "a"), source(1, "a")]
-    slice = ScriptedSlice(made)
-    slice.start(frames("C10 A12"), tag=0, binding=0)
-    (report,) = only(slice.run(), Report)
-    assert [row[3:5] for row in report.delta.parts.tolist()] == [(1, 1)]
-
-
-def test_hinted_journals_of_which_nothing_is_known_are_asked_for() -> None:
-    slice = ScriptedSlice()
-    some = frames("C10 A12", hints=[OWN, (7, 0, 1, 12), (0, 0, 1, 12)])
-    assert slice.state.unknown_journals(some) == {1, 7}
-    slice.state.learned(JournalId(7), [])
-    slice.state.learned(JournalId(1), [0])
-    assert slice.state.unknown_journals(some) == set()
-
-
 # -- what goes wrong, and what ends ------------------------------------------------------------
 
 
@@ -417,6 +296,17 @@ def test_a_stopped_read_is_gone_though_its_fetch_comes_later() -> None:
     slice.state.fetched(2, other, slice.frames[other], Offset(10))
     assert sent(slice.run()) == [(0, 20, 20)]
     assert slice.state.reads.keys() == {other}
+
+
+def test_a_great_many_reads_are_stopped_without_looking_at_the_others() -> None:
+    """Each costs the same, however many there are: a quadratic stop would take minutes."""
+    slice = ScriptedSlice()
+    places = [slice.start([], tag=tag) for tag in range(20_000)]
+    began = time.process_time()
+    for at in places:
+        slice.state.stop(at)
+    assert time.process_time() - began < 5.0
+    assert not slice.state.reads
 
 
 def test_what_a_stopped_read_had_queued_is_dropped() -> None:

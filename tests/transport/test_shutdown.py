@@ -9,7 +9,9 @@ import time
 import pytest
 
 from headrace.errors import PeerLostError, UsageError
+from headrace.testing.crash import eventually
 from headrace.transport import Client, Server
+from tests.sockets import sockets
 from tests.transport.echo import CALM, REPLIES, SWIFT, Count, Echo, Hold, Say, say
 from tests.transport.peer import Peer
 
@@ -83,6 +85,17 @@ def test_closing_leaves_no_thread_and_no_descriptor(echo: Echo) -> None:
         thread.join(10)
         assert not thread.is_alive()
     assert len(os.listdir("/dev/fd")) <= descriptors + 1
+
+
+def test_a_closed_client_has_no_connection_also_while_somebody_holds_it(server: Server) -> None:
+    before = sockets()
+    client = Client(server.address, CALM)
+    channel = client.converse("echo", REPLIES)
+    say(channel, "hello")
+    assert sockets() > before
+    client.close()
+    eventually(lambda: sockets() <= before, BOUND_S, "the connection ends on both sides")
+    assert channel.ended
 
 
 @pytest.mark.parametrize("role", ["serve", "serve-carelessly"])

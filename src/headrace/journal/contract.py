@@ -6,9 +6,9 @@ works through that owner (`remote`). The messages are what travels between the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
 from headrace.journal.sequencer import Flags
+
+T = TypeVar("T")
 
 NO_HOLDER = Holder(0)
 
@@ -108,10 +110,24 @@ class Frame(NamedTuple):
     flags: Flags
     body: Any
     """A buffer with an Arrow IPC record batch; empty for an ACK."""
+    bytes: int
+    """What it takes to hold it, with its hints."""
     skip: int = 0
     """How many of its first documents were seen in an earlier frame."""
     hints: npt.NDArray[np.void] | None = None
     """Of an ACK: the rows (journal, offset, producer, clock) of its transaction, its own too."""
+
+
+def until_full(found: Iterable[T], bytes_max: int, size: Callable[[T], int]) -> list[T]:
+    """The first of them, until they come to `bytes_max`."""
+    taken: list[T] = []
+    left = bytes_max
+    for each in found:
+        taken.append(each)
+        left -= size(each)
+        if left <= 0:
+            break
+    return taken
 
 
 class Watch(Protocol):
@@ -166,8 +182,14 @@ class Journals(Protocol):
     ) -> Iterator[Frame]:
         """Frames of [offset, through): all of them, or the committed ones with no ACKs."""
 
-    def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
-        """The frames that begin in [offset, through), as they stand; for a reader of many."""
+    def fetch(
+        self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
+    ) -> Future[list[Frame]]:
+        """The first frames that begin in [offset, through), as they stand; for a reader of many.
+
+        They are added until they hold `bytes_max`, so there is at least one if there are any. What
+        follows begins at the end of the last; if there are none, at `through`.
+        """
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         """The name of each; empty if it is gone."""

@@ -127,11 +127,12 @@ AnyCall = (
 
 
 class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
-    """The frames that begin in [offset, through), in one answer."""
+    """The first frames that begin in [offset, through), in one answer: see `Journals.fetch`."""
 
     journal: JournalId
     offset: Offset
     through: Offset
+    bytes_max: int
     kernel: str = ""
     """Of a reader that would read the log's files itself: see `files.Whereabouts`."""
 

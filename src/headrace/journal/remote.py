@@ -29,7 +29,7 @@ from headrace.journal import messages
 from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
 from headrace.journal.messages import Answer, Ask, Changed, Fetched, Frames, PointedOut, replies
 from headrace.journal.names import Selector
-from headrace.journal.records import ACK_ROW, CollectionPut
+from headrace.journal.records import ACK_BYTES, ACK_ROW, CollectionPut, docs_bytes
 from headrace.journal.sequencer import Flags
 from headrace.journal.stored import stored_frame
 from headrace.log import LogFiles
@@ -116,8 +116,10 @@ class RemoteJournals:
                 assert isinstance(message.control, Frames)
                 yield from _frames(journal, message.control, message.bodies)
 
-    def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
-        fetch = messages.Fetch(journal, offset, through, self._kernel)
+    def fetch(
+        self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
+    ) -> Future[list[Frame]]:
+        fetch = messages.Fetch(journal, offset, through, bytes_max, self._kernel)
         return self._ask(fetch, (), fetch)
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
@@ -251,6 +253,7 @@ def _stored_frames(journal: JournalId, found: PointedOut) -> list[Frame] | None:
 def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Iterator[Frame]:
     tables = [np.frombuffer(rows, ACK_ROW) for rows in control.hints]
     for head, body in zip(control.heads, bodies, strict=True):
+        hints = tables[head.hints] if head.hints >= 0 else None
         yield Frame(
             journal,
             head.offset,
@@ -261,6 +264,7 @@ def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Itera
             head.schema,
             Flags(head.flags),
             body,
+            docs_bytes(len(body)) if hints is None else ACK_BYTES + hints.nbytes,
             head.skip,
-            tables[head.hints] if head.hints >= 0 else None,
+            hints,
         )

@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.errors import HeadraceError, UsageError, to_wire
 from headrace.journal import messages
-from headrace.journal.contract import Changes, Frame, Write
+from headrace.journal.contract import Changes, Frame, Write, until_full
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.owner import Owner
 from headrace.journal.messages import Answer, Ask, Changed, FrameHead, Frames, Refusal
@@ -83,9 +83,11 @@ class JournalService:
     def _fetched(self, number: int, fetch: messages.Fetch) -> _Answer:
         owner, wanted = self._owner, (fetch.journal, fetch.offset, fetch.through)
         if fetch.kernel and fetch.kernel == owner.directory.kernel:
-            stored = owner.stored(*wanted)
+            found = owner.stored(*wanted)
+            stored = until_full(found, fetch.bytes_max, lambda each: each.extent.bytes)
             return Message(messages.PointedOut(number, owner.directory, stored))
-        packed, bodies = _packed(list(owner.read(*wanted, False)))
+        frames = owner.read(*wanted, False)
+        packed, bodies = _packed(until_full(frames, fetch.bytes_max, lambda frame: frame.bytes))
         return Message(messages.Fetched(number, packed), bodies)
 
     def stream(
@@ -182,7 +184,7 @@ def _batches(frames: Iterable[Frame]) -> Generator[Message[Any], None, None]:
     size = 0
     for frame in frames:
         batch.append(frame)
-        size += len(frame.body) + (frame.hints.nbytes if frame.hints is not None else 0)
+        size += frame.bytes
         if size > _FRAMES_BYTES or len(batch) == _FRAMES_MOST:
             yield Message(*_packed(batch))
             batch, size = [], 0

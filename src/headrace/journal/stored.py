@@ -44,6 +44,7 @@ def stored_frame(
             record.schema,
             record.flags,
             body,
+            records.docs_bytes(len(body)),
         )
     if not isinstance(record, Acks):
         raise DataError(
@@ -51,4 +52,7 @@ def stored_frame(
             do="remove the newest index snapshot and open the workspace again",
         )
     _, _, producer, clock = record.rows[row].tolist()
-    return Frame(journal, offset, end, producer, clock, 0, 0, Flags.ACK, b"", hints=record.rows)
+    size = records.ACK_BYTES + record.rows.nbytes
+    return Frame(
+        journal, offset, end, producer, clock, 0, 0, Flags.ACK, b"", size, hints=record.rows
+    )

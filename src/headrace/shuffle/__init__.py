@@ -10,12 +10,27 @@ Each level is a folder of three: `state` decides and is pure, `actor` runs it in
 - `session/`: who reads what, which transactions are complete, what the next checkpoint is.
 - `slice/`: which journals to read on, in what order, what to send to which Queue and to report.
 - `queue/`: what to write next, when to acknowledge, when to let Slices send more.
+
+A consumer that hands its checkpoints on by number keeps them in a `History`.
 """
 
 from headrace.shuffle.binding import Binding
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.client import NextCheckpoint, Shuffle
+from headrace.shuffle.history import History, TaskInfo, describe_task, list_tasks, reset_task
 from headrace.shuffle.routing import Range
 from headrace.shuffle.service import Member
 
-__all__ = ["Binding", "Checkpoint", "Member", "NextCheckpoint", "Range", "Shuffle"]
+__all__ = [
+    "Binding",
+    "Checkpoint",
+    "History",
+    "Member",
+    "NextCheckpoint",
+    "Range",
+    "Shuffle",
+    "TaskInfo",
+    "describe_task",
+    "list_tasks",
+    "reset_task",
+]

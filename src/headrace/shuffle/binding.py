@@ -24,6 +24,8 @@ from headrace.journal.collection import Collection
 from headrace.journal.names import JournalName, Selector, parse_journal_name
 
 READ_DELAY_S_MAX = 366 * 86400.0
+ADJUSTED_MAX = CLOCK_MAX - 1
+"""Adjusted clocks beyond count as this one, so that there is something above all of them."""
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,10 @@ class Source(msgspec.Struct, frozen=True):
     """In clock units."""
     not_before: Clock
     not_after: Clock
+
+    def adjusted(self, clock: int) -> int:
+        """The clock plus the read delay."""
+        return min(clock + self.delay, ADJUSTED_MAX)
 
 
 class Sources:

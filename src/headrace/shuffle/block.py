@@ -118,8 +118,8 @@ class BlockMaker:
         head = BlockHead(
             self._source.tag,
             self._source.lane,
-            int(table["first"].min()) + self._source.delay,
-            int(table["last"].max()) + self._source.delay,
+            self._source.adjusted(int(table["first"].min())),
+            self._source.adjusted(int(table["last"].max())),
             len(clocks),
             table.tobytes(),
         )

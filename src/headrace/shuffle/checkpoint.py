@@ -1,6 +1,7 @@
 """Checkpoints: a frontier, and what its tags stand for.
 
-A delta is a checkpoint too: it holds the places that moved, and the tags it is the first to use.
+A delta is a checkpoint too: it holds the places that moved, the tags it is the first to use, and
+those whose journals are gone. A tag is never used again, so how many there were is kept.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class _Tags(msgspec.Struct, array_like=True):
     journals: dict[int, JournalRef]
     bindings: dict[int, str]
     frontier: bytes
+    gone: list[int]
+    tags_used: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,23 @@ class Checkpoint:
     frontier: Frontier = field(default_factory=Frontier.empty)
     journals: Mapping[JournalTag, JournalRef] = field(default_factory=dict)
     bindings: Mapping[BindingTag, str] = field(default_factory=dict)
+    gone: frozenset[JournalTag] = frozenset()
+    """Of a delta: after it nothing is kept of these."""
+    tags_used: int = 0
+    """Every journal tag so far is below it."""
 
     def merge(self, delta: Checkpoint) -> Checkpoint:
         """This checkpoint with what the delta adds; what a restart can do without is left out."""
+        frontier = reduce(self.frontier, delta.frontier).prune()
+        journals = _union(self.journals, delta.journals, "journal")
+        if delta.gone:
+            journals = {tag: ref for tag, ref in journals.items() if tag not in delta.gone}
+            frontier = frontier.project(journals=journals)
         return Checkpoint(
-            reduce(self.frontier, delta.frontier).prune(),
-            _union(self.journals, delta.journals, "journal"),
+            frontier,
+            journals,
             _union(self.bindings, delta.bindings, "binding"),
+            tags_used=max(self.tags_used, delta.tags_used),
         )
 
     def encode(self) -> bytes:
@@ -51,6 +64,8 @@ class Checkpoint:
             dict(sorted(self.journals.items())),
             dict(sorted(self.bindings.items())),
             self.frontier.encode(),
+            sorted(self.gone),
+            self.tags_used,
         )
         payload = msgspec.msgpack.encode(tags)
         return bytes(xxhash.xxh3_64_digest(payload)) + payload
@@ -68,6 +83,8 @@ class Checkpoint:
             Frontier.decode(tags.frontier),
             {JournalTag(tag): ref for tag, ref in tags.journals.items()},
             {BindingTag(tag): name for tag, name in tags.bindings.items()},
+            frozenset(JournalTag(tag) for tag in tags.gone),
+            tags.tags_used,
         )
 
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -28,9 +28,6 @@ from headrace.shuffle.session.actor import SessionActor
 from headrace.shuffle.session.handler import open_slices
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus
-
-_LOOK_AGAIN_S = 0.02
-"""How long a checkpoint of a cut is waited for before the members are asked again."""
 
 
 class NextCheckpoint(NamedTuple):
@@ -90,12 +87,14 @@ class Shuffle:
         ]
         self._number = 0
         self._silence_s = service.silence_s
-        self._places_in_cut = None if cut is None else self._places(cut)
+        self._is_cut = cut is not None
         with ExitStack() as stack:
             clients, slices = open_slices(openings, service, stack)
             self._consumers = [Consumer(each, self.session, self._sources) for each in clients]
             horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
-            state = SessionState(self._sources, tiles, base, read_through, horizon)
+            state = SessionState(
+                self._sources, tiles, base, read_through, horizon, is_cut=self._is_cut
+            )
             watch = workspace.watch() if cut is None else CutWatch(cut)
             self._actor = SessionActor(state, slices, watch)
             stack.callback(self._actor.close)
@@ -109,7 +108,7 @@ class Shuffle:
     def next_checkpoint(
         self, timeout_s: float | None = None, *, documents_max: int | None = None
     ) -> NextCheckpoint | None:
-        """The next one; None if nothing became visible in time.
+        """The next one; None if nothing became visible in time, or a cut is at its end.
 
         `documents_max` is soft: at least one report of a Slice is taken, and no more than needed.
         """
@@ -122,27 +121,17 @@ class Shuffle:
             delta = answer.result()
         except CancelledError:
             return None
-        return self._numbered(delta)
+        if delta is None:
+            return None
+        self._number += 1
+        return NextCheckpoint(self._number, delta)
 
     def drain(self) -> Iterator[NextCheckpoint]:
         """The checkpoints that are left of a cut: together they show what was committed there."""
-        if self._places_in_cut is None:
+        if not self._is_cut:
             raise UsageError("this Shuffle has no end", do="open it with a cut")
-        while True:
-            answer = self._actor.poll(None)
-            while not answer.done():
-                # Asked after the poll: what a Slice reported before it answers was seen by that.
-                status = self.status()
-                if (
-                    status.settled
-                    and status.places == self._places_in_cut
-                    and not answer.done()
-                    and answer.cancel()
-                ):
-                    return
-                with suppress(FutureTimeoutError):
-                    answer.result(_LOOK_AGAIN_S)
-            yield self._numbered(answer.result())
+        while (checkpoint := self.next_checkpoint()) is not None:
+            yield checkpoint
 
     def read(
         self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False
@@ -161,10 +150,6 @@ class Shuffle:
             for consumer in self._consumers:
                 consumer.release(checkpoint.number)
 
-    def _numbered(self, delta: Checkpoint) -> NextCheckpoint:
-        self._number += 1
-        return NextCheckpoint(self._number, delta)
-
     def _announce(self, workspace: Workspace, members: Sequence[str], stack: ExitStack) -> None:
         if workspace.directory:
             names = [source.name for source in self._sources.all]
@@ -172,9 +157,6 @@ class Shuffle:
                 workspace.directory, self.session, names, list(members), self.status
             )
             stack.callback(announced.close)
-
-    def _places(self, cut: Sequence[JournalInfo]) -> int:
-        return sum(len(self._sources.of_journal(journal.name)) for journal in cut)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

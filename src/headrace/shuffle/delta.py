@@ -15,9 +15,9 @@ clock) of its ACKs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -79,11 +79,16 @@ class Delta:
         ]
 
     @classmethod
-    def from_bodies(cls, bodies: list[memoryview], documents: int) -> Delta:
+    def from_bodies(cls, bodies: Sequence[memoryview], documents: int) -> Delta:
+        """Raises ValueError if they are no tables."""
         dtypes = (JOURNAL_ROW, PROGRESS_ROW, COMMIT_ROW, PART_ROW)
-        try:
-            tables = [np.frombuffer(b, d) for b, d in zip(bodies, dtypes, strict=True)]
-        except ValueError as error:
-            raise msgspec.ValidationError(f"a progress delta has {error}") from error
+        if len(bodies) != len(dtypes):
+            raise ValueError(f"it has {len(bodies)} tables, not {len(dtypes)}")
+        for number, (body, dtype) in enumerate(zip(bodies, dtypes, strict=True), 1):
+            if body.nbytes % dtype.itemsize:
+                raise ValueError(
+                    f"table {number} has {body.nbytes} bytes, in rows of {dtype.itemsize}"
+                )
+        tables = [np.frombuffer(b, d) for b, d in zip(bodies, dtypes, strict=True)]
         journals, producers, commits, parts = tables
         return cls(journals, producers, commits, parts, documents)

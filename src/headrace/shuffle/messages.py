@@ -3,7 +3,7 @@
 | from → to       | messages                                                                  |
 |-----------------|---------------------------------------------------------------------------|
 | Session → Slice | OpenSlice, Tags, StartRead, StopRead, Heads, Starving, AskStatus           |
-| Slice → Session | Opened, ProgressDelta, SliceStatus                                         |
+| Slice → Session | Opened, ProgressDelta, Finished, SliceStatus                               |
 | Slice → Queue   | OpenQueue, Append, Acks, Bounds, Flush, Hunger                             |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
 | reader → member | ReadCheckpoint, Release; Documents and Blocks come back                    |
@@ -56,6 +56,8 @@ class Tags(msgspec.Struct, frozen=True, tag="tags"):
 
 class StartRead(msgspec.Struct, frozen=True, tag="start-read"):
     reads: list[Start]
+    last: bool = False
+    """They are of a cut: nothing else will be started, stopped or grow, and `Finished` is said."""
 
 
 class StopRead(msgspec.Struct, frozen=True, tag="stop-read"):
@@ -112,6 +114,10 @@ class ProgressDelta(msgspec.Struct, frozen=True, tag="progress-delta"):
     """The tables of a `Delta` are its bodies."""
 
     documents: int
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """Everything of the cut is taken, and what ended there is reported. No report follows."""
 
 
 class OpenQueue(msgspec.Struct, frozen=True, array_like=True, tag="open-queue"):
@@ -200,7 +206,7 @@ class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
 
 
 ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
-FromSlice = Opened | ProgressDelta | SliceStatus
+FromSlice = Opened | ProgressDelta | Finished | SliceStatus
 ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Hunger
 FromQueue = QueueOpened | Grant | Flushed
 ToReader = ReadCheckpoint | Release

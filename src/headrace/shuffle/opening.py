@@ -1,4 +1,4 @@
-"""Opening one conversation with each of several members: all of them, or none."""
+"""Opening one conversation with each of several members: all of them in time, or none."""
 
 from __future__ import annotations
 
@@ -6,21 +6,61 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
+import msgspec
+
+from headrace.errors import HeadraceError, PeerLostError, ProtocolError
+from headrace.shuffle.naming import named
 from headrace.transport import Channel, Client
 
 
+def open_one(
+    client: Client,
+    kind: str,
+    replies: msgspec.msgpack.Decoder[Any],
+    opening: object,
+    answer: object,
+    whose: str,
+) -> Channel[Any]:
+    """A conversation that begins with `opening` and `answer`. Whatever goes wrong is `whose`."""
+    try:
+        channel = client.converse(kind, replies)
+        channel.send(opening)
+        said = channel.receive()
+    except HeadraceError as error:
+        raise named(error, whose) from error
+    if said is None or said.control != answer:
+        heard = "nothing" if said is None else type(said.control).__name__
+        if heard == type(answer).__name__:
+            heard = "for another Session"
+        raise ProtocolError(f"{whose} answered {heard}", do="open the Session again")
+    return channel
+
+
 def open_all(
-    clients: Sequence[Client], open_one: Callable[[int, Client], Channel[Any]]
+    clients: Sequence[Client],
+    open_at: Callable[[int, Client], Channel[Any]],
+    *,
+    who: str,
+    timeout_s: float,
 ) -> list[Channel[Any]]:
-    """`open_one` of every member at the same time. The first refusal ends it, and is raised."""
+    """`open_at` of every member at the same time. The first refusal ends it, and is raised.
+
+    A member that lives and does not answer in time ends it too. `who` is what answers there.
+    """
     with ThreadPoolExecutor(len(clients)) as pool:
-        asked = [pool.submit(open_one, at, client) for at, client in enumerate(clients)]
-        done, _ = wait(asked, return_when=FIRST_EXCEPTION)
-        for each in done:
-            if error := each.exception():
-                # Those that still wait, perhaps for the one that refused, are freed.
-                close_all(clients)
-                raise error
+        asked = [pool.submit(open_at, at, client) for at, client in enumerate(clients)]
+        done, _ = wait(asked, timeout_s, FIRST_EXCEPTION)
+        error = next((found for each in done if (found := each.exception())), None)
+        if error is None and (late := [at for at, each in enumerate(asked) if each not in done]):
+            names = ", ".join(f"{who} {at} at {clients[at].address}" for at in late)
+            error = PeerLostError(
+                f"{names} did not open within {timeout_s:g} s",
+                do="see what it waits for, or allow more time with shuffle.open_s",
+            )
+        if error is not None:
+            # Those that still wait, perhaps for the one that refused, are freed.
+            close_all(clients)
+            raise error
     return [each.result() for each in asked]
 
 

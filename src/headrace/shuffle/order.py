@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.frontier import BindingTag
+from headrace.shuffle.binding import ADJUSTED_MAX
 from headrace.shuffle.reader import Shown
 
 Load = Callable[[Shown], pa.RecordBatch]
@@ -48,7 +49,9 @@ def in_order(
 
 
 def _rest(block: Shown, batch: pa.RecordBatch, delays: dict[BindingTag, int]) -> _Rest:
-    clocks = batch.column(batch.num_columns - 2).to_numpy() + np.uint64(delays[block.head.binding])
+    delay = delays[block.head.binding]
+    clocks = batch.column(batch.num_columns - 2).to_numpy()
+    clocks = np.minimum(clocks, np.uint64(ADJUSTED_MAX - delay)) + np.uint64(delay)
     if len(clocks) > 1 and (clocks[1:] < clocks[:-1]).any():
         order = np.argsort(clocks, kind="stable")
         batch, clocks = batch.take(pa.array(order)), clocks[order]
@@ -58,7 +61,8 @@ def _rest(block: Shown, batch: pa.RecordBatch, delays: dict[BindingTag, int]) ->
 def _merge(rests: list[_Rest], below: int | None) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
     """What lies below a clock, in order; it is taken off the rests."""
     counts = [
-        len(rest.clocks) if below is None else int(np.searchsorted(rest.clocks, below))
+        # Of another type, both would be compared as floats.
+        len(rest.clocks) if below is None else int(np.searchsorted(rest.clocks, np.uint64(below)))
         for rest in rests
     ]
     parts = [rest for rest, count in zip(rests, counts, strict=True) if count]

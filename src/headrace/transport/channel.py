@@ -196,6 +196,9 @@ class Channel(Generic[C]):
             self._read_done.set()
             self._decided.set()
             writing.join()
+            # The connection lives as long as these do.
+            self._reader = self._writer = None
+            self._cut_off = _nothing
 
     def break_off(self, error: HeadraceError) -> None:
         """Ends it here without a word: the peer sees it as lost."""
@@ -325,3 +328,7 @@ class Channel(Generic[C]):
         if self._peer_closed and not self._left:
             return PeerLostError(f"{self.peer} closed the conversation", do="open another one")
         return UsageError(f"the conversation with {self.peer} is closed", do="open another one")
+
+
+def _nothing() -> None:
+    """There is nobody left to cut off."""

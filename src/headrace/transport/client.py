@@ -35,7 +35,7 @@ class Client:
         self._settings = settings
         self._options = call_options(settings)
         try:
-            self._flight = fl.connect(address, **client_options(settings))
+            self._flight: Any = fl.connect(address, **client_options(settings))
         except pa.ArrowException as error:
             raise UsageError(
                 f"{address!r} is not an address: {error}", do="use the address of a Server"
@@ -64,7 +64,8 @@ class Client:
         with self._changed:
             self._changed.wait_for(lambda: not self._channels, CLOSE_S)
         self._watchdog.close()
-        self._flight.close()
+        # Flight disconnects when nothing refers to its client any more, and not in its `close`.
+        self._flight = None
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -76,9 +77,10 @@ class Client:
     def _open(self, opening: Opening, replies: msgspec.msgpack.Decoder[C]) -> Channel[C]:
         peer = f"{opening.kind} at {self.address}"
         command = fl.FlightDescriptor.for_command(msgspec.msgpack.encode(opening))
+        flight = self._flight
         self._check_open()
         try:
-            writer, reader = self._flight.do_exchange(command, self._options)
+            writer, reader = flight.do_exchange(command, self._options)
         except FLIGHT_ERRORS as error:
             raise translate(error, peer) from error
         channel = Channel(

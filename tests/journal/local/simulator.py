@@ -511,13 +511,14 @@ def journal_frames(log: list[Logged]) -> dict[JournalId, list[Frame]]:
                         record.schema,
                         record.flags,
                         b"",
+                        body_bytes,
                     )
                 )
             case Acks():
                 for journal, offset, producer, clock in record.rows.tolist():
                     end = Offset(offset + records.ACK_BYTES)
                     frames[journal].append(
-                        Frame(journal, offset, end, producer, clock, 0, 0, Flags.ACK, b"")
+                        Frame(journal, offset, end, producer, clock, 0, 0, Flags.ACK, b"", 0)
                     )
             case JournalsDeleted():
                 for journal in record.journals:

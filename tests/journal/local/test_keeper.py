@@ -197,14 +197,14 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(kept: Kept
     def read() -> list[Frame] | None:
         return _stored_frames(journal.id, PointedOut(0, kept.owner.directory, found))
 
-    found = kept.owner.stored(*wanted)
+    found = list(kept.owner.stored(*wanted))
     before = read()
     assert before is not None
     assert [seen(frame) for frame in before] == kept.raw()["stays/0000"]
     ws.delete_collection("gone")
     kept.keep()
     assert read() is None, "it asks again"
-    found = kept.owner.stored(*wanted)
+    found = list(kept.owner.stored(*wanted))
     after = read()
     assert after is not None
     assert [seen(frame) for frame in after] == [seen(frame) for frame in before]

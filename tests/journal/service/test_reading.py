@@ -19,6 +19,8 @@ from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.sequencer import Flags
 from tests.journal.conftest import column, mixture
 
+PLENTY = 1 << 30
+
 
 def comparable(frame: Frame) -> tuple[object, ...]:
     hints = None if frame.hints is None else frame.hints.tolist()
@@ -152,13 +154,47 @@ def test_a_fetch_gives_the_frames_that_begin_in_its_range(
         every = list(owner.frames(journal, committed=False))
         for frame in every:
             for through in (frame.offset + 1, frame.end, frame.end + 1, journal.head):
-                found = journals.fetch(journal.id, frame.offset, Offset(min(through, journal.head)))
+                end = Offset(min(through, journal.head))
+                found = journals.fetch(journal.id, frame.offset, end, PLENTY)
                 expected = [f for f in every if frame.offset <= f.offset < through]
                 assert list(map(comparable, found.result())) == list(map(comparable, expected))
         with pytest.raises(AheadOfHeadError):
-            journals.fetch(journal.id, Offset(0), Offset(journal.head + 1)).result()
+            journals.fetch(journal.id, Offset(0), Offset(journal.head + 1), PLENTY).result()
     with pytest.raises(NotFoundError):
-        journals.fetch(JournalId(99), Offset(0), Offset(1)).result()
+        journals.fetch(JournalId(99), Offset(0), Offset(1), PLENTY).result()
+
+
+@pytest.mark.parametrize("sees_files", [True, False])
+def test_a_fetch_stops_when_it_is_full_and_the_next_goes_on_where_it_ended(
+    owner: hr.Workspace,
+    workspace: hr.Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    sees_files: bool,
+) -> None:
+    mixture(workspace)
+    if not sees_files:
+        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+    journals = workspace._connection.journals()
+    for journal in workspace.journals():
+        every = list(owner.frames(journal, committed=False))
+        for bytes_max in (0, 1, every[0].bytes, 5000, 20_000, PLENTY):
+            found: list[Frame] = []
+            fetches = 0
+            offset = Offset(0)
+            while more := journals.fetch(journal.id, offset, journal.head, bytes_max).result():
+                held = [frame.bytes for frame in more]
+                assert sum(held[:-1]) <= bytes_max, "it stops at the one that fills it"
+                assert all(len(frame.body) < frame.bytes for frame in more)
+                found += more
+                offset = more[-1].end
+                fetches += 1
+            assert list(map(comparable, found)) == list(map(comparable, every))
+            assert offset == journal.head
+            held_bytes = sum(frame.bytes for frame in found)
+            assert (
+                fetches <= len(every) if bytes_max < 2 else fetches <= held_bytes // bytes_max + 1
+            )
+        assert journals.fetch(journal.id, journal.head, journal.head, PLENTY).result() == []
 
 
 def test_journals_are_named_by_their_ids(workspace: hr.Workspace) -> None:
@@ -171,7 +207,7 @@ def test_journals_are_named_by_their_ids(workspace: hr.Workspace) -> None:
 
 def fetched(workspace: hr.Workspace, journal: JournalInfo) -> list[tuple[object, ...]]:
     journals = workspace._connection.journals()
-    frames = journals.fetch(journal.id, Offset(0), journal.head).result()
+    frames = journals.fetch(journal.id, Offset(0), journal.head, PLENTY).result()
     return list(map(comparable, frames))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.ids import Holder, JournalId, Offset, Producer, new_producer
-from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write
+from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write, until_full
 from headrace.journal.local.catalog import CatalogChange
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.state import Client, OwnerState
@@ -103,10 +103,13 @@ class LocalJournals:
     ) -> Iterator[Frame]:
         return self._owner.read(journal, offset, through, committed)
 
-    def fetch(self, journal: JournalId, offset: Offset, through: Offset) -> Future[list[Frame]]:
+    def fetch(
+        self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
+    ) -> Future[list[Frame]]:
         done: Future[list[Frame]] = Future()
         try:
-            done.set_result(list(self._owner.read(journal, offset, through, False)))
+            frames = self._owner.read(journal, offset, through, False)
+            done.set_result(until_full(frames, bytes_max, lambda frame: frame.bytes))
         except HeadraceError as error:
             done.set_exception(error)
         return done

@@ -227,11 +227,11 @@ class Owner:
         frames = self._found(journal, offset, through, self._frame)
         return committed(frames) if only_committed else frames
 
-    def stored(self, journal: JournalId, offset: Offset, through: Offset) -> list[Stored]:
+    def stored(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Stored]:
         """Where the frames of [offset, through) are, in the files of `directory`."""
         with self._view:
             self._index.journal(journal).check_readable(offset, through)
-        return list(self._found(journal, offset, through, self._stored))
+        return self._found(journal, offset, through, self._stored)
 
     def _found(
         self,

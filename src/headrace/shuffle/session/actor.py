@@ -13,7 +13,9 @@ from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
-from headrace.shuffle.session.state import Assignments, SessionState
+from headrace.shuffle.naming import named
+from headrace.shuffle.session.reading import Assignments
+from headrace.shuffle.session.state import SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
 from headrace.transport import Channel
 
@@ -27,7 +29,7 @@ class _FromSlice(NamedTuple):
 
 
 class _Poll(NamedTuple):
-    answer: Future[Checkpoint]
+    answer: Future[Checkpoint | None]
     documents_max: int | None
 
 
@@ -67,9 +69,9 @@ class SessionActor:
             thread.daemon = True
             thread.start()
 
-    def poll(self, documents_max: int | None) -> Future[Checkpoint]:
-        """The next checkpoint, once there is one; one poll at a time."""
-        answer: Future[Checkpoint] = Future()
+    def poll(self, documents_max: int | None) -> Future[Checkpoint | None]:
+        """The next checkpoint, once there is one; None at the end of a cut. One poll at a time."""
+        answer: Future[Checkpoint | None] = Future()
         with self._lock:
             if self._error is None:
                 self._inbox.put(_Poll(answer, documents_max))
@@ -108,14 +110,17 @@ class SessionActor:
                 self._inbox.put(_FromSlice(member, message.control, message.bodies))
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(_of_member(member, error)))
+        self._inbox.put(_Failed(named(error, f"member {member}")))
 
     def _observe(self) -> None:
+        listed = False
         try:
             while not self._closing:
                 changes = self._watch.next(_WATCH_S)
-                if changes:
+                # The first says which journals there are, and there may be none.
+                if changes or not listed:
                     self._inbox.put(changes)
+                listed = True
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
 
@@ -126,7 +131,7 @@ class SessionActor:
                 self._take(said)
                 self._serve()
         except HeadraceError as raised:
-            error = type(raised)(self._state.named(raised.what), do=raised.do)
+            error = type(raised)(self._state.reading.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
             error = HeadraceError(f"the Session failed: {raised!r}", do="this is a bug")
         self._end(error)
@@ -134,10 +139,18 @@ class SessionActor:
     def _take(self, said: Any) -> None:
         match said:
             case _FromSlice(member, messages.ProgressDelta(documents), bodies):
-                tables = [memoryview(body) for body in bodies]
-                self._state.progress(member, Delta.from_bodies(tables, documents))
-            case _FromSlice(member, messages.SliceStatus() as status):
+                self._take_progress(member, documents, bodies)
+            case _FromSlice(member, messages.Finished()):
+                self._state.finished(member)
+            case _FromSlice(member, messages.SliceStatus(number) as status) if (
+                number in self._asked
+            ):
                 self._take_status(member, status)
+            case _FromSlice(member, control):
+                raise ProtocolError(
+                    f"member {member} sent {type(control).__name__}, not asked for",
+                    do="this is a bug",
+                )
             case _Ask():
                 self._asks += 1
                 self._asked[self._asks] = said, {}
@@ -154,6 +167,13 @@ class SessionActor:
             case _:
                 raise ProtocolError(f"a Session was told {said!r}", do="this is a bug")
 
+    def _take_progress(self, member: int, documents: int, bodies: tuple[Any, ...]) -> None:
+        try:
+            delta = Delta.from_bodies([memoryview(body) for body in bodies], documents)
+        except ValueError as error:
+            raise unreadable(member, error) from error
+        self._state.progress(member, delta)
+
     def _take_status(self, member: int, status: messages.SliceStatus) -> None:
         ask, answers = self._asked[status.number]
         answers[member] = status
@@ -167,8 +187,9 @@ class SessionActor:
         for member, channel in enumerate(self._slices):
             if told.tags:
                 channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
-            if starts := told.start.get(member):
-                channel.send(messages.StartRead(starts))
+            starts = told.start.get(member, [])
+            if starts or told.last:
+                channel.send(messages.StartRead(starts, told.last))
             if stops := told.stop.get(member):
                 channel.send(messages.StopRead(stops))
             if heads := told.heads.get(member):
@@ -181,14 +202,15 @@ class SessionActor:
             self._starve(False)
             return
         checkpoint = self._ready or self._state.next_checkpoint(self._poll.documents_max)
-        if checkpoint is not None:
+        has_answer = checkpoint is not None or self._state.is_over
+        if has_answer:
             poll, self._poll = self._poll, None
             if poll.answer.set_running_or_notify_cancel():
                 self._ready = None
                 poll.answer.set_result(checkpoint)
             else:
                 self._ready = checkpoint
-        self._starve(checkpoint is None)
+        self._starve(not has_answer)
 
     def _starve(self, starving: bool) -> None:
         if self._starving != starving:
@@ -215,8 +237,3 @@ class SessionActor:
         for each in waiting:
             if each.answer.set_running_or_notify_cancel():
                 each.answer.set_exception(error)
-
-
-def _of_member(member: int, error: HeadraceError) -> HeadraceError:
-    """The same error, which says whose it is."""
-    return type(error)(f"member {member}: {error.what}", do=error.do)

@@ -2,18 +2,32 @@
 
 A group is one transaction within one cohort: the ACKs it has there, and of those that were read,
 the clock of the first document in that place.
+
+An ACK that stands in a journal is waited for however long it takes to read up to it: Slices advance
+at their own pace through years of documents. One that stands nowhere may never come. It is given up
+once the journals that named it have documents whose clocks are further on than the horizon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from headrace.ids import JournalId
 from headrace.shuffle.delta import Delta
 
-IsRead = Callable[[JournalId, int, int], bool]
-"""Of the ACK at an offset of a journal, under a binding."""
+
+class Ack(Enum):
+    """How an ACK stands that a hint names."""
+
+    READ = "it is read, or can never be"
+    COMING = "the journal has it, or more before it"
+    NOWHERE = "the journal is read to its end and does not have it, or is not there"
+
+
+Find = Callable[[JournalId, int, int], Ack]
+"""The ACK at an offset of a journal, under a binding."""
 
 GroupId = tuple[int, int, int]
 """Its cohort, and the least (producer, clock) of its ACKs."""
@@ -35,15 +49,17 @@ class Groups:
         self._horizon = horizon
         self._groups: dict[GroupId, _Group] = {}
         self._oldest: dict[tuple[int, int], _Group] = {}
-        self._newest_clock = 0
+        self._newest: dict[int, int] = {}
+        """By place, the greatest clock that is committed there."""
 
     def fold(self, delta: Delta) -> None:
         """Take over what a Slice reports of transactions."""
+        for at, clock in delta.producers[["place", "last_commit"]].tolist():
+            self._newest[at] = max(self._newest.get(at, 0), clock)
         for cohort, g_producer, g_clock, at, producer, clock, first in delta.commits.tolist():
             group = self._group((cohort, g_producer, g_clock))
             group.clocks[producer] = clock
             group.firsts[at, producer] = first
-            self._newest_clock = max(self._newest_clock, clock)
         for (
             cohort,
             g_producer,
@@ -63,14 +79,22 @@ class Groups:
             found = self._groups[id] = _Group(id[0])
         return found
 
-    def settle(self, is_read: IsRead) -> dict[tuple[int, int], int]:
+    def complete(self, shown: Mapping[tuple[int, int], int]) -> None:
+        """Forget the groups of which anything was shown: `shown` has the clocks up to which."""
+        self._groups = {
+            id: group
+            for id, group in self._groups.items()
+            if not any(shown.get(key, 0) >= group.clocks[key[1]] for key in group.firsts)
+        }
+
+    def settle(self, find: Find) -> dict[tuple[int, int], int]:
         """Forget the groups that are complete; returns, by cohort and producer, the clock of the
         oldest that is not.
 
         A group is also held by an older one of any of its producers, and so on: what is left to
         be shown is the greatest set in which nothing waits for anything outside.
         """
-        pending = {id: g for id, g in self._groups.items() if not self._is_complete(g, is_read)}
+        pending = {id: g for id, g in self._groups.items() if not self._is_complete(g, find)}
         rest = {id: g for id, g in self._groups.items() if id not in pending}
         oldest: dict[tuple[int, int], _Group] = {}
         found = list(pending.values())
@@ -98,20 +122,25 @@ class Groups:
         first = self._oldest[cohort, producer].firsts.get((place, producer), clock)
         return first - 1
 
-    def waiting(self, is_read: IsRead) -> Iterator[tuple[int, int]]:
+    def waiting(self, find: Find) -> Iterator[tuple[int, int]]:
         """Each producer of a pending group, with a journal that the group waits for."""
         for group in self._groups.values():
             for journal, binding, offset in group.parts:
-                if not is_read(JournalId(journal), binding, offset):
+                if find(JournalId(journal), binding, offset) is not Ack.READ:
                     yield from ((producer, journal) for producer in group.clocks)
                     break
 
-    def _is_complete(self, group: _Group, is_read: IsRead) -> bool:
-        if self._newest_clock - max(group.clocks.values()) > self._horizon:
-            return True
-        return all(
-            is_read(JournalId(journal), binding, offset) for journal, binding, offset in group.parts
-        )
+    def _is_complete(self, group: _Group, find: Find) -> bool:
+        for journal, binding, offset in group.parts:
+            found = find(JournalId(journal), binding, offset)
+            if found is Ack.COMING or (found is Ack.NOWHERE and not self._is_late(group)):
+                return False
+        return True
+
+    def _is_late(self, group: _Group) -> bool:
+        """Whether the journals in which it was read are beyond the horizon."""
+        newest = max((self._newest.get(at, 0) for at, _ in group.firsts), default=0)
+        return newest - max(group.clocks.values()) > self._horizon
 
 
 def _is_held(group: _Group, oldest: Mapping[tuple[int, int], _Group]) -> bool:

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import ProtocolError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
-from headrace.shuffle.opening import open_all
+from headrace.shuffle.opening import open_all, open_one
 from headrace.transport import Channel, Client
 
 _from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decoder(
@@ -24,18 +23,20 @@ def open_slices(
 ) -> tuple[list[Client], list[Channel[Any]]]:
     """A conversation with the Slice of every member, each open. The first refusal ends it."""
     members = openings[0].members
+    timeout_s = openings[0].settings.open_s
     clients = [Client(member.address, settings) for member in members]
     for client in clients:
         stack.callback(client.close)
-    return clients, open_all(clients, lambda at, client: _open_slice(client, openings[at]))
+    slices = open_all(
+        clients,
+        lambda at, client: _open_slice(client, openings[at]),
+        who="member",
+        timeout_s=timeout_s,
+    )
+    return clients, slices
 
 
 def _open_slice(client: Client, opening: messages.OpenSlice) -> Channel[Any]:
-    channel = client.converse(messages.SLICE, _from_slice)
-    channel.send(opening)
-    answer = channel.receive()
-    if answer is None or answer.control != messages.Opened(opening.session):
-        raise ProtocolError(
-            f"member {opening.member} answered for another Session", do="open the Session again"
-        )
-    return channel
+    answer = messages.Opened(opening.session)
+    whose = f"member {opening.member}"
+    return open_one(client, messages.SLICE, _from_slice, opening, answer, whose)

@@ -15,50 +15,33 @@ it again.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
 from headrace.clock import ZERO
-from headrace.errors import BehindRetentionError, NotFoundError, ProtocolError
+from headrace.errors import NotFoundError, ProtocolError, UsageError
 from headrace.frontier import (
     JOURNAL_ROW,
     PRODUCER_ROW,
-    TAG_BITS,
     TAG_MAX,
     BindingTag,
     Frontier,
-    JournalTag,
-    place,
 )
-from headrace.ids import JournalId, Offset, Producer
-from headrace.journal.contract import Changes, JournalInfo
-from headrace.journal.names import parse_journal_name
-from headrace.shuffle.binding import Source, Sources
-from headrace.shuffle.checkpoint import Checkpoint, JournalRef
+from headrace.ids import FIRST, JournalId, Producer
+from headrace.journal.contract import Changes
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
-from headrace.shuffle.routing import Range, assign
-from headrace.shuffle.session.groups import Groups
-from headrace.shuffle.slice.read import Start
-
-_PLACE = re.compile(r"\bplace (\d+)\b")
+from headrace.shuffle.routing import Range
+from headrace.shuffle.session.groups import Ack, Groups
+from headrace.shuffle.session.reading import Assignments, Reading
+from headrace.shuffle.session.reports import Reports
 
 Key = tuple[int, int]
 """A place and a producer."""
-
-
-@dataclass(slots=True)
-class Assignments:
-    """What Slices are to be told, by member."""
-
-    tags: list[tuple[JournalId, tuple[int, ...]]] = field(default_factory=list)
-    """Journals of which every Slice learns what reads them."""
-    start: dict[int, list[Start]] = field(default_factory=dict)
-    stop: dict[int, list[int]] = field(default_factory=dict)
-    heads: dict[int, list[tuple[int, Offset]]] = field(default_factory=dict)
 
 
 class SessionState:
@@ -69,33 +52,19 @@ class SessionState:
         last_commit: Checkpoint,
         read_through: Checkpoint | None,
         horizon: int,
+        *,
+        is_cut: bool = False,
     ) -> None:
-        """`horizon`, in clock units, is how long a hint is waited for."""
-        self._sources = sources
-        self._ranges = ranges
-        self._last_commit = last_commit
-        self._read_through = read_through
-        self._refs: dict[JournalTag, JournalRef] = dict(last_commit.journals)
-        if read_through:
-            self._refs |= read_through.journals
-        self._tags = {ref.id: tag for tag, ref in self._refs.items()}
-        self._known_bindings = set(last_commit.bindings)
-        self._known_tags = set(last_commit.journals)
-        self._readers: dict[int, int] = {}
-        """The member that reads each place."""
-        self._places: dict[JournalId, list[int]] = {}
-        self._infos: dict[JournalId, JournalInfo] = {}
-        self._gone: set[JournalId] = set()
-        self._next_tag = max(self._refs, default=-1) + 1
-        self._listed = False
+        """`horizon`, in clock units, is how long a hint is waited for.
 
+        Of a cut all journals are there at first, and never change.
+        """
+        self._sources = sources
+        self._members = len(ranges)
+        self._read_through = read_through
+        self.reading = Reading(sources, ranges, last_commit, read_through, is_cut=is_cut)
         frontier = last_commit.frontier
-        self._resume = dict(
-            zip(
-                frontier.journals["place"].tolist(), frontier.resume_offsets().tolist(), strict=True
-            )
-        )
-        self._through: dict[int, int] = dict(self._resume)
+        self._through: dict[int, int] = self.reading.resume
         """How far each place is read in this Session. What was published may be ahead of it, but
         says nothing of what is withheld there."""
         self._raw: dict[Key, tuple[int, int]] = {}
@@ -109,91 +78,59 @@ class SessionState:
         self._touched: set[Key] = set()
         self._touched_places: set[int] = set()
         self._groups = Groups(horizon)
+        self._reports = Reports(sources)
+        self._is_cut = is_cut
+        self._finished: set[int] = set()
+        """Members that have read all of the cut."""
         self._deltas: deque[Delta] = deque()
+        self._replays = read_through is not None
+        """Until what was folded for a replay is published."""
 
     # -- journals --------------------------------------------------------------------------
 
     def journals_changed(self, changes: Changes) -> Assignments:
         """What a watch saw; at first, all journals there are."""
-        self._listed = True
-        told = Assignments()
-        for info in changes.created:
-            self._created(info, told)
-        for id in changes.deleted:
-            self._deleted(id, told)
-        for id, head in changes.heads.items():
-            for at in self._places.get(id, ()):
-                told.heads.setdefault(self._readers[at], []).append((at, head))
+        told = self.reading.changed(changes)
+        for start in chain.from_iterable(told.start.values()):
+            self._reports.started(start)
+            self._through.setdefault(start.place, start.offset)
+            if start.place not in self._published_through and start.offset > FIRST:
+                # A restart must know that nothing was removed but what is below.
+                self._touched_places.add(start.place)
+        for at in chain.from_iterable(told.stop.values()):
+            self._reports.stopped(at)
+        for at, head in chain.from_iterable(told.heads.values()):
+            self._reports.grown(at, head)
         return told
-
-    def _created(self, info: JournalInfo, told: Assignments) -> None:
-        name = parse_journal_name(info.name)
-        found = self._sources.of_journal(name)
-        if info.id in self._places or not found:
-            return
-        if (tag := self._tags.get(info.id)) is None:
-            tag = self._tags[info.id] = JournalTag(self._next_tag)
-            self._next_tag += 1
-            self._refs[tag] = JournalRef(info.id, info.name)
-        self._places[info.id] = []
-        self._infos[info.id] = info
-        told.tags.append((info.id, tuple(source.tag for source in found)))
-        for source in found:
-            at = place(tag, source.tag)
-            member = assign(name, source, self._ranges)
-            self._readers[at] = member
-            self._places[info.id].append(at)
-            told.start.setdefault(member, []).append(self._start(at, source, info))
-
-    def _start(self, at: int, source: Source, info: JournalInfo) -> Start:
-        offset = self._resume.get(at, info.begin)
-        if offset < info.begin:
-            raise BehindRetentionError(
-                f"{info.name}: the checkpoint of binding {source.name!r} goes on at {offset}, and"
-                f" retention has removed everything below {info.begin}",
-                do="keep more, or reset the task and accept the gap",
-            )
-        self._through.setdefault(at, offset)
-        rows = self._last_commit.frontier.producers
-        begin, end = np.searchsorted(rows["place"], [at, at + 1]).tolist()
-        producers = tuple((p, commit) for _, p, commit, _ in rows[begin:end].tolist())
-        return Start(at, info.id, info.name, source.tag, Offset(offset), info.head, producers)
-
-    def _deleted(self, id: JournalId, told: Assignments) -> None:
-        self._gone.add(id)
-        self._infos.pop(id, None)
-        for at in self._places.pop(id, []):
-            told.stop.setdefault(self._readers.pop(at), []).append(at)
-
-    def journal_name(self, at: int) -> str:
-        ref = self._refs.get(JournalTag(at >> TAG_BITS))
-        return ref.name if ref else f"journal {at >> TAG_BITS}"
-
-    def named(self, text: str) -> str:
-        """`text` with the names of the places it mentions."""
-        return _PLACE.sub(lambda found: self.place_name(int(found[1])), text)
-
-    def place_name(self, at: int) -> str:
-        source = self._sources.by_tag.get(BindingTag(at & TAG_MAX))
-        binding = source.name if source else f"{at & TAG_MAX}"
-        return f"journal {self.journal_name(at)} of binding {binding!r}"
 
     # -- progress --------------------------------------------------------------------------
 
     def progress(self, member: int, delta: Delta) -> None:
         """What a Slice reports."""
-        for at in delta.journals["place"].tolist():
+        for at in np.union1d(delta.journals["place"], delta.commits["place"]).tolist():
             # One that was stopped may have been on its way.
-            if self._readers.get(at, member) != member or not self._is_known(at):
-                raise ProtocolError(
-                    f"member {member} reports {self.journal_name(at)}, which it does not read",
-                    do="this is a bug",
-                )
+            if self.reading.reader(at) not in (member, None) or not self._reports.knows(at):
+                raise unreadable(member, f"it is about place {at}, which it does not read")
+        if member in self._finished:
+            raise unreadable(member, "it had finished before")
+        if flaw := self._reports.flaw(delta):
+            raise unreadable(member, flaw)
         self._deltas.append(delta)
 
-    def _is_known(self, at: int) -> bool:
-        journal, binding = JournalTag(at >> TAG_BITS), BindingTag(at & TAG_MAX)
-        return journal in self._refs and binding in self._sources.by_tag
+    def finished(self, member: int) -> None:
+        """A Slice has reported all that there is in the cut."""
+        if not (self._is_cut and self.reading.is_listed) or member in self._finished:
+            raise ProtocolError(f"member {member} sent Finished, not asked for", do="this is a bug")
+        self._finished.add(member)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing will become visible any more: the cut is read to its end, and published."""
+        return self._is_read_to_its_end and not self._deltas and not self._replays
+
+    @property
+    def _is_read_to_its_end(self) -> bool:
+        return len(self._finished) == self._members
 
     def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next one, as a delta, if there is any progress; else None.
@@ -229,7 +166,7 @@ class SessionState:
     # -- publishing ------------------------------------------------------------------------
 
     def _publish(self) -> Checkpoint | None:
-        floors = self._groups.settle(self._is_read)
+        floors = self._groups.settle(self._find)
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
         for key in self._touched:
@@ -252,6 +189,7 @@ class SessionState:
             if at in shown or through > published:
                 journals.append((at, through))
         self._touched_places = set()
+        self._replays = False
         self._published_through |= dict(journals)
         return self._delta(journals, producers) if journals else None
 
@@ -264,13 +202,15 @@ class SessionState:
         commit = raw if cap is None else max(before, min(raw, cap))
         if commit == raw:
             self._held_since.pop(key, None)
-            if span < 0 and self._is_behind(at):
-                # The last checkpoint had read on from here, and this Session has yet to.
-                span = -span
         else:
             span = max(self._held_since.get(key, 0), self._settled(key))
-        # A restart reads again what was published, and is behind it for a while.
-        return commit, span if _rank(span) > _rank(before_span) else before_span
+        if _rank(span) <= _rank(before_span):
+            # A restart reads again what was published, and is behind it for a while.
+            return commit, before_span
+        if span < 0 and self._is_behind(at):
+            # The last checkpoint had read on from here, and this Session has yet to.
+            span = -span
+        return commit, span
 
     def _is_behind(self, at: int) -> bool:
         """Whether the place is still being read again."""
@@ -292,22 +232,18 @@ class SessionState:
         frontier = Frontier.from_rows(
             np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
         )
-        tags = {JournalTag(at >> TAG_BITS) for at, _ in journals} - self._known_tags
-        bindings = {BindingTag(at & TAG_MAX) for at, _ in journals} - self._known_bindings
-        self._known_tags |= tags
-        self._known_bindings |= bindings
-        return Checkpoint(
-            frontier,
-            {tag: self._refs[tag] for tag in tags},
-            {tag: self._sources.by_tag[tag].name for tag in bindings},
-        )
+        return self.reading.delta(frontier)
 
-    def _is_read(self, journal: JournalId, binding: int, offset: int) -> bool:
-        """Whether an ACK that a hint names is read, or can never be."""
-        if journal in self._gone:
-            return True
-        tag = self._tags.get(journal)
-        return tag is not None and self._through.get(place(tag, binding), -1) > offset
+    def _find(self, journal: JournalId, binding: int, offset: int) -> Ack:
+        """How an ACK stands that a hint names."""
+        if self.reading.is_gone(journal):
+            return Ack.READ
+        if (at := self.reading.place_of(journal, binding)) is None:
+            return Ack.NOWHERE
+        through = self._through.get(at, -1)
+        if through > offset:
+            return Ack.READ
+        return Ack.COMING if through < self.reading.head(journal) else Ack.NOWHERE
 
     # -- replaying -------------------------------------------------------------------------
 
@@ -317,34 +253,43 @@ class SessionState:
             self._fold(self._deltas.popleft())
         rows = wanted.frontier.producers.tolist()
         for at, producer, commit, _ in rows:
-            if self._listed and at not in self._readers:
+            if self.reading.is_listed and self.reading.reader(at) is None:
                 raise NotFoundError(
-                    f"{self.journal_name(at)} is not read any more, and the checkpoint that is to"
-                    " be replayed has documents of it",
+                    f"{self.reading.journal_name(at)} is not read any more, and the checkpoint that"
+                    " is to be replayed has documents of it",
                     do="reset the task, and accept that the last batch is not repeated exactly",
                 )
             if self._raw.get((at, producer), (0, 0))[0] < commit:
+                if self._is_read_to_its_end:
+                    raise UsageError(
+                        f"the cut ends before the checkpoint that is to be replayed, in"
+                        f" {self.reading.journal_name(at)}",
+                        do="take the cut after that checkpoint",
+                    )
                 return None
         self._read_through = None
         for at, producer, commit, span in rows:
             before, before_span = self._published.get((at, producer), (ZERO, 0))
             later = max(before_span, span, key=_rank)
             self._published[at, producer] = max(before, commit), later
+        self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
-        self._known_tags |= wanted.journals.keys()
-        self._known_bindings |= wanted.bindings.keys()
+        self.reading.handed_out(wanted)
         return wanted
 
     # -- status ----------------------------------------------------------------------------
 
-    def places(self) -> int:
-        return len(self._readers)
-
     def waiting_for(self) -> Iterator[tuple[Producer, str]]:
         """Producers whose transactions are pending, each with a journal that it waits for."""
-        names = {id: info.name for id, info in self._infos.items()}
-        for producer, journal in self._groups.waiting(self._is_read):
-            yield Producer(producer), names.get(JournalId(journal), f"journal {journal}")
+        for producer, journal in self._groups.waiting(self._find):
+            yield Producer(producer), self.reading.journal_name_by_id(JournalId(journal))
+
+
+def unreadable(member: int, why: object) -> ProtocolError:
+    return ProtocolError(
+        f"member {member} sent a ProgressDelta that cannot be read: {why}",
+        do="run the same version of Headrace on all members",
+    )
 
 
 def _rank(span: int) -> int:

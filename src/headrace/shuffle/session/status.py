@@ -49,13 +49,15 @@ class SessionStatus(msgspec.Struct, frozen=True):
 
 def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> SessionStatus:
     lagging = [
-        JournalLag(state.journal_name(lag.place), member, lag.phase, lag.taken, lag.head)
+        JournalLag(state.reading.journal_name(lag.place), member, lag.phase, lag.taken, lag.head)
         for member, status in enumerate(slices)
         for lag in status.lagging
     ]
     lagging.sort(key=lambda lag: lag.taken - lag.head)
     transactions = [
-        OpenTransaction(format_producer(Producer(producer)), state.journal_name(at), "its ACK")
+        OpenTransaction(
+            format_producer(Producer(producer)), state.reading.journal_name(at), "its ACK"
+        )
         for status in slices
         for at, producer in status.open
     ]
@@ -64,9 +66,11 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
         for producer, journal in state.waiting_for()
     ]
     return SessionStatus(
-        state.places(),
+        len(state.reading),
         [
-            MemberStatus(member, status.reads, status.queue_bytes, state.named(status.waits))
+            MemberStatus(
+                member, status.reads, status.queue_bytes, state.reading.named(status.waits)
+            )
             for member, status in enumerate(slices)
         ],
         lagging[:_SHOWN],

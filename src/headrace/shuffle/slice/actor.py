@@ -18,6 +18,7 @@ from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.naming import named
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
@@ -26,6 +27,8 @@ from headrace.transport import Channel
 
 _LAGGING_SHOWN = 100
 _OPEN_SHOWN = 100
+_SLEEP_S_MAX = 3600.0
+"""Documents may be due later than any timer can be set."""
 
 
 class _FromSession(NamedTuple):
@@ -74,6 +77,8 @@ class SliceActor:
         )
         self._state = SliceState(sources, ranges, decoder, limits)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._reads_cut = False
+        self._finished = False
         self._listeners = [
             threading.Thread(
                 target=self._listen, args=(member,), name="headrace-slice-queue", daemon=True
@@ -92,6 +97,9 @@ class SliceActor:
                     return
                 self._take(said)
             self._carry_out(self._state.advance(self._now()))
+            if self._reads_cut and not self._finished and self._state.is_settled:
+                self._finished = True
+                self._session.send(messages.Finished())
 
     # -- what is said ----------------------------------------------------------------------
 
@@ -108,10 +116,10 @@ class SliceActor:
         try:
             while (message := self._queues[member].receive()) is not None:
                 self._inbox.put(_FromQueue(member, message.control))
-            error: HeadraceError = PeerLostError(f"the Queue of member {member} closed", do="retry")
+            error: HeadraceError = PeerLostError("it ended the conversation", do="open again")
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(error))
+        self._inbox.put(_Failed(named(error, f"the Queue of member {member}")))
 
     def _take_in(self) -> list[Any]:
         """Everything that was said; waits for something, or until there is something to do."""
@@ -127,7 +135,8 @@ class SliceActor:
         wake_at = self._state.wake_at(self._now())
         if wake_at is None:
             return None
-        return max(0.0, (to_unix_ns(Clock(wake_at)) - self._now_ns()) / 1e9)
+        sleep_s = (to_unix_ns(Clock(wake_at)) - self._now_ns()) / 1e9
+        return min(max(0.0, sleep_s), _SLEEP_S_MAX)
 
     def _now(self) -> Clock:
         return from_unix_ns(self._now_ns())
@@ -136,7 +145,7 @@ class SliceActor:
         match said:
             case _FromSession(control):
                 self._take_order(control)
-            case _FromQueue(member, messages.Grant(lane, size)):
+            case _FromQueue(member, messages.Grant(lane, size)) if 0 <= lane < self._sources.lanes:
                 self._state.granted(member, lane, size)
             case _FromQueue(member, messages.Flushed(number)):
                 self._carry_out(self._state.flushed(member, number))
@@ -144,6 +153,11 @@ class SliceActor:
                 self._take_frames(fetch, frames)
             case _Failed(error):
                 raise error
+            case _FromQueue(member, control):
+                raise ProtocolError(
+                    f"the Queue of member {member} sent {control}, not asked for",
+                    do="this is a bug",
+                )
             case _:
                 raise ProtocolError(f"a Slice was told {said!r}", do="this is a bug")
 
@@ -152,9 +166,10 @@ class SliceActor:
             case messages.Tags(journals):
                 for id, tags in journals:
                     self._state.learned(JournalId(id), tags)
-            case messages.StartRead(reads):
+            case messages.StartRead(reads, last):
                 for start in reads:
                     self._state.start(start)
+                self._reads_cut = last
             case messages.StopRead(places):
                 for place in places:
                     self._state.stop(place)
@@ -174,7 +189,11 @@ class SliceActor:
     def _take_frames(self, fetch: state.Fetch, fetched: Future[list[Frame]]) -> None:
         try:
             frames = fetched.result()
-        except NotFoundError:
+        except NotFoundError as error:
+            if self._reads_cut:
+                raise NotFoundError(
+                    f"place {fetch.place} was deleted after the cut", do="take another cut"
+                ) from error
             return  # it was deleted; the Session will say so
         if unknown := sorted(self._state.unknown_journals(frames)):
             ids = [JournalId(id) for id in unknown]
@@ -202,7 +221,7 @@ class SliceActor:
                     self._session.send(messages.ProgressDelta(delta.documents), delta.bodies())
 
     def _fetch(self, fetch: state.Fetch) -> None:
-        frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through)
+        frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through, fetch.bytes_max)
         frames.add_done_callback(lambda done: self._inbox.put(_Fetched(fetch, done)))
 
     def _status(self, number: int) -> messages.SliceStatus:

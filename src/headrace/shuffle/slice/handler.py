@@ -13,7 +13,7 @@ from headrace.journal.connection import Connection
 from headrace.settings import ServiceSettings, Settings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.opening import close_all, open_all
+from headrace.shuffle.opening import close_all, open_all, open_one
 from headrace.shuffle.queue.handler import Queues
 from headrace.shuffle.slice.actor import SliceActor
 from headrace.transport import Channel, Client
@@ -87,7 +87,13 @@ class SliceService:
             stack.callback(client.close)
         reached = threading.Event()
         session.on_end(lambda: None if reached.is_set() else close_all(clients))
-        queues = open_all(clients, lambda at, client: _open_queue(client, opening, at))
+        queues = open_all(
+            clients,
+            lambda at, client: _open_queue(client, opening, at),
+            who="the Queue of member",
+            # The Session hears which Queue it is before its own time is over.
+            timeout_s=opening.settings.open_s / 2,
+        )
         reached.set()
         return queues
 
@@ -100,21 +106,14 @@ def _tell(session: Channel[Any], error: Exception) -> None:
 
 
 def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Channel[Any]:
-    channel = client.converse(messages.QUEUE, _from_queue)
-    channel.send(
-        messages.OpenQueue(
-            opening.session,
-            member,
-            opening.member,
-            len(opening.members),
-            opening.sources,
-            opening.settings,
-        )
+    asked = messages.OpenQueue(
+        opening.session,
+        member,
+        opening.member,
+        len(opening.members),
+        opening.sources,
+        opening.settings,
     )
-    answer = channel.receive()
-    if answer is None or answer.control != messages.QueueOpened(opening.session):
-        raise ProtocolError(
-            f"the Queue of member {member} answered for another Session",
-            do="open the Session again",
-        )
-    return channel
+    answer = messages.QueueOpened(opening.session)
+    whose = f"the Queue of member {member}"
+    return open_one(client, messages.QUEUE, _from_queue, asked, answer, whose)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.frontier import JOURNAL_ROW
+from headrace.frontier import JOURNAL_ROW, TAG_MAX
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
@@ -59,8 +59,10 @@ class Progress:
     def _clear(self) -> None:
         self.worth_a_flush = False
         self._through: dict[int, Offset] = {}
-        self._producers: dict[tuple[int, int], tuple[Sequenced, int]] = {}
-        """Each with its span, as a frontier has it."""
+        self._passed_over: set[int] = set()
+        """Places where duplicates were read, which commit nothing but may be waited for."""
+        self._producers: dict[int, dict[int, tuple[Sequenced, int]]] = {}
+        """By place, each with its span, as a frontier has it."""
         self._since: dict[tuple[int, int], int] = {}
         self._parts: dict[_Group, list[_Part]] = {}
         self._commits: dict[_Group, list[Ended]] = {}
@@ -69,12 +71,13 @@ class Progress:
         self._documents = 0
 
     def started(self, place: int, journal: JournalId) -> None:
-        self._places[journal, place & 0xFFFFFFFF] = place
+        self._places[journal, place & TAG_MAX] = place
 
-    def stopped(self, place: int) -> None:
-        self._places = {key: at for key, at in self._places.items() if at != place}
+    def stopped(self, place: int, journal: JournalId) -> None:
+        del self._places[journal, place & TAG_MAX]
         self._through.pop(place, None)
-        self._producers = {key: row for key, row in self._producers.items() if key[0] != place}
+        self._passed_over.discard(place)
+        self._producers.pop(place, None)
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
         unknown: set[int] = set()
@@ -89,9 +92,18 @@ class Progress:
     def touched(self, place: int, through: Offset) -> None:
         self._through[place] = through
 
+    def passed_over(self, place: int) -> None:
+        """A duplicate. They come in runs, so they are reported when their run ends."""
+        self._passed_over.add(place)
+
+    def reached_head(self, place: int) -> None:
+        self.worth_a_flush |= place in self._passed_over
+
     def stepped(self, place: int, producer: Producer, after: Sequenced, end: Offset) -> None:
         """`end` is that of the frame that made the step."""
-        self._producers[place, producer] = after, -end if after.begin is None else after.begin
+        self.worth_a_flush |= place in self._passed_over
+        span = -end if after.begin is None else after.begin
+        self._producers.setdefault(place, {})[producer] = after, span
 
     def rolled_back(self) -> None:
         self.worth_a_flush = True
@@ -155,7 +167,7 @@ class Progress:
             ]
         delta = Delta(
             np.array(list(self._through.items()), JOURNAL_ROW),
-            np.array([self._producer_row(*item) for item in self._producers.items()], PROGRESS_ROW),
+            np.array(list(self._producer_rows()), PROGRESS_ROW),
             np.array(commits, COMMIT_ROW),
             np.array(parts, PART_ROW),
             self._documents,
@@ -167,9 +179,11 @@ class Progress:
         place = self._places.get((part.journal, part.binding))
         return place is not None and reads[place].taken > part.offset
 
-    def _producer_row(self, key: tuple[int, int], row: tuple[Sequenced, int]) -> tuple[int, ...]:
-        state, span = row
-        return (*key, state.last_commit, span, self._since.get(key, NOT_COMMITTED))
+    def _producer_rows(self) -> Iterator[tuple[int, ...]]:
+        for place, producers in self._producers.items():
+            for producer, (state, span) in producers.items():
+                since = self._since.get((place, producer), NOT_COMMITTED)
+                yield place, producer, state.last_commit, span, since
 
 
 _ALONE = _Hinted([])

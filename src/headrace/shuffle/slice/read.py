@@ -97,8 +97,4 @@ class Read:
         """The adjusted clock of its next frame."""
         frame = self.frames[0]
         # An ACK of clock 0 rolls back what was taken: it is due when that was.
-        return max(frame.clock + self.source.delay, self.last)
-
-
-def frame_bytes(frame: Frame) -> int:
-    return frame.end - frame.offset
+        return max(self.source.adjusted(frame.clock), self.last)

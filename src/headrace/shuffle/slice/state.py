@@ -8,8 +8,8 @@ A read is one journal under one binding. It is
 
 Frames are taken in cycles. A cycle takes due frames in order, as many as fit, sequences each, and
 sends what they hold: blocks, then the ACKs that ended spans, then new bounds. After anything that
-commits or rolls back a Flush follows, one at a time; when every Queue has answered it, what was
-taken before it is reported.
+commits or rolls back, and after a run of duplicates, a Flush follows, one at a time; when every
+Queue has answered it, what was taken before it is reported.
 
 While a backlog's next part is being fetched, frames above what was taken of it wait, so that the
 order holds; but only for `patience`, so that a journal that stalls holds up nobody.
@@ -34,7 +34,7 @@ from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Phase, Producing, Read, Start, frame_bytes
+from headrace.shuffle.slice.read import Phase, Producing, Read, Start
 
 Decode = Callable[[Frame, Source], pa.RecordBatch]
 """The documents of a frame under the schema of a source."""
@@ -57,13 +57,14 @@ class Limits(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """The frames that begin in [offset, through); told to `fetched` with its number."""
+    """As `Journals.fetch` has it; told to `fetched` with its number."""
 
     number: int
     place: int
     journal: JournalId
     offset: Offset
     through: Offset
+    bytes_max: int
 
 
 class SendBlock(NamedTuple):
@@ -134,7 +135,7 @@ class SliceState:
         if read := self.reads.pop(place, None):
             read.stopped = True
             self._drop_frames(read)
-            self._progress.stopped(place)
+            self._progress.stopped(place, read.journal)
 
     def head(self, place: int, head: Offset) -> None:
         """The journal has grown."""
@@ -148,9 +149,9 @@ class SliceState:
         if read is None or read.fetch != number:
             return  # it is not wanted any more
         self._end_fetch(read)
-        read.offset = max([through, *(frame.end for frame in frames[-1:])])
+        read.offset = frames[-1].end if frames else through
         read.behind = read.offset < read.head
-        size = sum(frame_bytes(frame) for frame in frames)
+        size = sum(frame.bytes for frame in frames)
         read.frames.extend(frames)
         read.frames_bytes += size
         self._ahead_bytes[read.source.lane] += size
@@ -197,7 +198,7 @@ class SliceState:
     def is_settled(self) -> bool:
         """Everything it knows of is taken, and reported where that ended anything."""
         flushed = self._flushing is None and not self._progress.worth_a_flush
-        return flushed and not any(read.has_more for read in self.reads.values())
+        return flushed and not (self._wanting or self._fetching or self._gated or any(self._queued))
 
     def wake_at(self, now: Clock) -> int | None:
         """When `advance` has something to do though nothing happens."""
@@ -231,8 +232,8 @@ class SliceState:
             self._fetches_made += 1
             read.fetch, read.fetching_since = self._fetches_made, now
             self._fetching[place] = read
-            through = Offset(min(read.head, read.offset + self._limits.fetch_bytes))
-            effects.append(Fetch(read.fetch, place, read.journal, read.offset, through))
+            wanted = read.offset, read.head, self._limits.fetch_bytes
+            effects.append(Fetch(read.fetch, place, read.journal, *wanted))
         return effects
 
     def _end_fetch(self, read: Read) -> None:
@@ -326,10 +327,10 @@ class SliceState:
                 break
             read.phase = Phase.ACTIVE
             frame = read.frames.popleft()
-            taken_bytes = frame_bytes(frame)
+            taken_bytes = frame.bytes
             read.frames_bytes -= taken_bytes
             self._ahead_bytes[read.source.lane] -= taken_bytes
-            read.last = max(read.last, frame.clock + read.source.delay)
+            read.last = max(read.last, read.source.adjusted(frame.clock))
             self._take(read, frame, pieces, ends)
             read.taken = frame.end
             self._progress.touched(read.place, frame.end)
@@ -340,6 +341,8 @@ class SliceState:
                 self._queue(read)
             else:
                 read.phase = Phase.PENDING
+            if not read.has_more:
+                self._progress.reached_head(read.place)
             self._want(read)
         return self._blocks(pieces) + self._ends(ends) if frames else None
 
@@ -361,15 +364,14 @@ class SliceState:
             ) from error
         producing.sequence = step.after
         if step.outcome is Outcome.DUPLICATE:
+            self._progress.passed_over(read.place)
             return
         if frame.flags is not Flags.ACK:
-            if step.outcome is not Outcome.EXTEND:
-                producing.first = Clock(frame.clock + step.skip)
-            documents = frame.documents - step.skip
-            producing.pending += documents
-            batch = self._decode(frame, read.source)
-            batch = batch.slice(step.skip) if step.skip else batch
             clock = Clock(frame.clock + step.skip)
+            if step.outcome is not Outcome.EXTEND:
+                producing.first = clock
+            producing.pending += frame.documents - step.skip
+            batch = self._decode(frame, read.source).slice(step.skip)
             pieces.setdefault(read.source.tag, []).append(
                 Piece(read.place, frame.producer, clock, batch)
             )

@@ -43,6 +43,8 @@ class Member:
     written: int = 0
     """How many of the entries in the log are synced."""
     scanned: int = 0
+    reads_cut: bool = False
+    finished: bool = False
 
 
 class Run:
@@ -57,6 +59,8 @@ class Run:
         ranges: list[Range],
         last_commit: Checkpoint,
         read_through: Checkpoint | None,
+        *,
+        is_cut: bool = False,
     ) -> None:
         self.world = world
         self.sources = sources
@@ -73,7 +77,9 @@ class Run:
             cycle_documents=self.rng.choice([1, 4, 100]),
             patience=self.rng.choice([0, 50]),
         )
-        self.session = SessionState(sources, ranges, last_commit, read_through, HORIZON)
+        self.session = SessionState(
+            sources, ranges, last_commit, read_through, HORIZON, is_cut=is_cut
+        )
         self.members = [
             Member(
                 SliceState(sources, ranges, _decode, limits),
@@ -117,10 +123,15 @@ class Run:
             state.start(start)
         for place, head in told.heads.get(member, []):
             state.head(place, head)
+        self.members[member].reads_cut = told.last
         self.advance(member)
 
     def advance(self, member: int) -> None:
-        self.slice_effects(member, self.members[member].slice.advance(self.world.now))
+        target = self.members[member]
+        self.slice_effects(member, target.slice.advance(self.world.now))
+        if target.reads_cut and not target.finished and target.slice.is_settled:
+            target.finished = True
+            self.send("report", member, -1, lambda: self.session.finished(member))
 
     def slice_effects(self, member: int, effects: list[slices.Effect]) -> None:
         everybody = range(len(self.members))
@@ -200,7 +211,8 @@ class Run:
 
     def fetch(self, member: int, fetch: slices.Fetch) -> None:
         state = self.members[member].slice
-        frames = self.world.journals[fetch.journal].between(fetch.offset, fetch.through)
+        journal = self.world.journals[fetch.journal]
+        frames = journal.fetch(fetch.offset, fetch.through, fetch.bytes_max)
         for id in state.unknown_journals(frames):
             name = self.world.journals[JournalId(id)].name
             state.learned(JournalId(id), [s.tag for s in self.sources.of_journal(name)])

@@ -75,13 +75,12 @@ class Simulator:
         self.order: dict[tuple[BindingTag, int, int], int] = {}
         self.run = self.open()
 
-    def open(self) -> Run:
+    def open(self, *, is_cut: bool = False) -> Run:
         count = self.rng.choice([1, 2, 2, 3])
         ranges = QUADRANTS if count == 3 and self.rng.random() < 0.5 else split_evenly(count)
         self.say(f"open with {count} members")
-        return Run(
-            self.world, self.sources, self.rng, self.say, ranges, self.last_commit, self.prepared
-        )
+        about = self.world, self.sources, self.rng, self.say, ranges
+        return Run(*about, self.last_commit, self.prepared, is_cut=is_cut)
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -90,6 +89,7 @@ class Simulator:
             deed = self.rng.choices(_DEEDS, _WEIGHTS)[0]
             self.say(deed.__name__)
             deed(self)
+        self.drain()
         self.finish()
 
     def publish(self) -> None:
@@ -151,6 +151,29 @@ class Simulator:
     def crash(self) -> None:
         self.crashes += 1
         self.run_has_prepared = False
+        self.run = self.open()
+
+    def drain(self) -> None:
+        """A Session that is given a cut shows that, nothing else, and says when it is over."""
+        self.say("drain")
+        cut = self.all_committed()
+        self.run_has_prepared = False
+        self.run = self.open(is_cut=True)
+        self.run.watch()
+        for _ in range(10_000):
+            if self.rng.random() < 0.1:
+                self.publish()
+            if self.rng.random() < 0.1:
+                self.pass_time()
+            self.run.deliver()
+            self.poll()
+            if self.run.session.is_over and not self.run_has_prepared:
+                break
+        assert self.run.session.is_over, "the cut has no end"
+        assert set(self.seen) == cut, "exactly the cut is shown"
+        while self.run.deliver():
+            pass
+        assert self.run.session.next_checkpoint() is None, "what is over is over"
         self.run = self.open()
 
     def finish(self) -> None:
@@ -221,10 +244,17 @@ class Simulator:
 
     def check_complete(self) -> None:
         assert self.prepared is None
-        for source in self.sources.all:
-            for documents in self.world.documents_of({source.collection}).values():
-                for number in documents:
-                    assert (source.tag, number) in self.seen, f"document {number} is lost"
+        lost = self.all_committed() - self.seen.keys()
+        assert not lost, f"documents are lost: {sorted(lost)}"
+
+    def all_committed(self) -> set[tuple[BindingTag, int]]:
+        """Under each binding that reads it."""
+        return {
+            (source.tag, number)
+            for source in self.sources.all
+            for documents in self.world.documents_of({source.collection}).values()
+            for number in documents
+        }
 
 
 _DEEDS: list[Callable[[Simulator], None]] = [

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.ids import JournalId, Offset, Producer
-from headrace.journal.contract import Changes, Frame, JournalInfo
+from headrace.journal.contract import Changes, Frame, JournalInfo, until_full
 from headrace.journal.records import ACK_ROW
 from headrace.journal.sequencer import Flags
 
@@ -50,12 +50,14 @@ class Journal:
     def info(self) -> JournalInfo:
         return JournalInfo(self.id, self.name, Offset(0), self.head, len(self.frames))
 
-    def between(self, offset: int, through: int) -> list[Frame]:
-        """The frames that begin in [offset, through)."""
-        return [frame for frame in self.frames if offset <= frame.offset < through]
+    def fetch(self, offset: int, through: int, bytes_max: int) -> list[Frame]:
+        """As `Journals.fetch`."""
+        found = (frame for frame in self.frames if offset <= frame.offset < through)
+        return until_full(found, bytes_max, lambda frame: frame.bytes)
 
-    def add(self, size: int, **fields: object) -> Frame:
-        end = Offset(self.head + size)
+    def add(self, step: int, **fields: object) -> Frame:
+        """`step` is how far its end is from its offset; positions need not count bytes."""
+        end = Offset(self.head + step)
         frame = Frame(journal=self.id, offset=self.head, end=end, schema=0, **fields)  # type: ignore[arg-type]
         self.frames.append(frame)
         self.head = end
@@ -153,12 +155,13 @@ class World:
             )
         batch = batch_of(documents)
         journal.add(
-            10 * count,
+            1,
             producer=producer,
             clock=Clock(clock),
             documents=count,
             flags=flags,
             body=batch,
+            bytes=10 * count,
         )
         return documents
 
@@ -172,17 +175,18 @@ class World:
         rows = []
         for producer, id in spans:
             offset = heads.get(id, self.journals[id].head)
-            heads[id] = offset + 5
+            heads[id] = offset + 1
             rows.append((id, offset, producer, clocks[producer]))
         hints = np.array(rows, ACK_ROW)
         for at, (id, _, producer, clock) in enumerate(rows):
             self.journals[id].add(
-                5,
+                1,
                 producer=producer,
                 clock=Clock(clock),
                 documents=0,
                 flags=Flags.ACK,
                 body=b"",
+                bytes=5,
                 hints=hints if self._hints else hints[at : at + 1],
             )
 

@@ -1,0 +1,236 @@
+"""A Session over a cut shows all of it, and then says that it is over, without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.errors import NotFoundError, PeerLostError, ProtocolError, TransportError, UsageError
+from headrace.frontier import JOURNAL_ROW, place
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Changes, JournalInfo
+from headrace.shuffle import messages
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.delta import PROGRESS_ROW, Delta
+from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.state import SessionState
+from headrace.transport import Channel
+from tests.shuffle.made import source
+from tests.shuffle.odd import linger, odd_member
+from tests.shuffle.running import SETTINGS, SOON_S, Task, soon, swift
+from tests.shuffle.test_session_state import abc
+
+A = place(0, 0)
+
+# -- what the Session decides ------------------------------------------------------------------
+
+
+def session(
+    members: int = 1, *, is_cut: bool = True, read_through: Checkpoint | None = None
+) -> SessionState:
+    """Of one journal, which ends at 100."""
+    sources = Sources([source(0, "a")])
+    state = SessionState(
+        sources, split_evenly(members), Checkpoint(), read_through, 1 << 60, is_cut=is_cut
+    )
+    info = JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(100), 1)
+    assert state.journals_changed(Changes([info], [], {})).last is is_cut
+    return state
+
+
+def committed(through: int, clock: int = 5) -> Delta:
+    rows = [(A, 1, clock, -through, 0)]
+    return Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW), documents=1)
+
+
+def test_a_cut_is_over_when_all_members_finished_and_everything_is_published() -> None:
+    state = session(members=2)
+    reader = state.reading._readers[A]
+    state.progress(reader, committed(50))
+    state.finished(1 - reader)
+    assert state.next_checkpoint() is not None
+    assert not state.is_over, "one has yet to finish"
+    state.progress(reader, committed(100, clock=6))
+    state.finished(reader)
+    assert not state.is_over, "the last report is not published"
+    assert state.next_checkpoint() is not None
+    assert state.is_over
+    assert state.next_checkpoint() is None
+
+
+def test_a_cut_without_anything_in_it_is_over_when_all_members_say_so() -> None:
+    sources = Sources([source(0, "a")])
+    state = SessionState(sources, split_evenly(2), Checkpoint(), None, 1 << 60, is_cut=True)
+    assert not state.is_over
+    assert state.journals_changed(Changes([], [], {})).last
+    for member in range(2):
+        assert not state.is_over
+        state.finished(member)
+    assert state.is_over
+
+
+def test_what_waits_for_something_beyond_the_cut_does_not_hold_its_end() -> None:
+    story = abc()
+    story.write(1, 10)
+    story.ack(1, 20, hints=[*story.hints(20, 1), (2, 500, 1, 20)])
+    story.open(is_cut=True)
+    assert story.next() == []
+    assert story.waits_for() == [(1, "b/0000")]
+    assert story.run.session.is_over
+
+
+def test_what_a_replay_had_folded_is_shown_before_the_end() -> None:
+    before = session()
+    before.progress(0, committed(50))
+    handed_out = before.next_checkpoint()
+    assert handed_out is not None
+    state = session(read_through=handed_out)
+    state.progress(0, committed(50))
+    state.progress(0, committed(100, clock=6))
+    state.finished(0)
+    assert state.next_checkpoint() is handed_out
+    assert not state.is_over
+    rest = state.next_checkpoint()
+    assert rest is not None
+    assert rest.frontier.journals.tolist() == [(A, 100)]
+    assert state.is_over
+
+
+# proves G10, G13
+def test_a_cut_that_ends_before_what_is_to_be_replayed_is_refused() -> None:
+    before = session()
+    before.progress(0, committed(50))
+    state = session(read_through=before.next_checkpoint())
+    assert state.next_checkpoint() is None
+    state.finished(0)
+    with pytest.raises(UsageError, match=r"the cut ends before the checkpoint .*, in a/0000"):
+        state.next_checkpoint()
+
+
+# proves G13
+@pytest.mark.parametrize(("is_cut", "times"), [(False, 1), (True, 2)])
+def test_a_member_that_finishes_out_of_turn_is_refused(is_cut: bool, times: int) -> None:
+    state = session(is_cut=is_cut)
+    for _ in range(times - 1):
+        state.finished(0)
+    with pytest.raises(ProtocolError, match="member 0 sent Finished, not asked for"):
+        state.finished(0)
+
+
+# proves G13
+def test_a_member_that_had_finished_reports_no_more() -> None:
+    state = session()
+    state.finished(0)
+    with pytest.raises(ProtocolError, match=r"member 0 sent a ProgressDelta .* it had finished"):
+        state.progress(0, committed(50))
+
+
+# -- real members ------------------------------------------------------------------------------
+
+
+def open_cut(task: Task, *bindings: hr.Binding, cut: Sequence[JournalInfo]) -> hr.Shuffle:
+    return hr.Shuffle(task.workspace, bindings, task.addresses, cut=cut, settings=SETTINGS)
+
+
+def drained(shuffle: hr.Shuffle, field: str = "n") -> list[Any]:
+    return sorted(
+        value
+        for checkpoint in shuffle.drain()
+        for member in range(shuffle.members)
+        for _, batch in shuffle.read(member, checkpoint)
+        for value in batch[field].to_pylist()
+    )
+
+
+def test_a_cut_is_read_to_its_end_and_the_end_stays(task: Task) -> None:
+    task.append(0, 1000)
+    with soon(), open_cut(task, hr.Binding(collection="a"), cut=task.workspace.journals()) as cut:
+        task.append(1000, 10)
+        assert drained(cut) == list(range(1000))
+        for timeout_s in (None, 0.0, SOON_S):
+            assert cut.next_checkpoint(timeout_s) is None
+        assert list(cut.drain()) == []
+
+
+def test_an_empty_cut_is_at_its_end(task: Task) -> None:
+    for cut in ([], task.workspace.journals()):
+        with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
+            assert shuffle.next_checkpoint() is None
+
+
+def test_documents_with_a_read_delay_belong_to_the_cut(task: Task) -> None:
+    task.append(0, 100)
+    binding = hr.Binding(collection="a", read_delay_s=1.0)
+    with soon(), open_cut(task, binding, cut=task.workspace.journals()) as shuffle:
+        assert drained(shuffle) == list(range(100))
+
+
+def test_a_transaction_that_is_open_in_the_cut_is_not_waited_for(task: Task) -> None:
+    task.append(0, 10)
+    with task.workspace.publisher("slow") as transaction:
+        transaction.append("a", [{"n": 100 + n} for n in range(10)])
+        transaction._outgoing.send(transaction._outgoing.seal()).result()
+        cut = task.workspace.journals()
+        with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
+            assert drained(shuffle) == list(range(10))
+
+
+# proves G13
+def test_a_journal_that_was_deleted_after_the_cut_is_named(task: Task) -> None:
+    task.append(0, 10)
+    cut = task.workspace.journals()
+    task.workspace.delete_journals(["a/0001"])
+    with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
+        with pytest.raises(NotFoundError) as gone:
+            drained(shuffle)
+        assert "journal a/0001 of binding 'a' was deleted after the cut" in gone.value.what
+
+
+# proves G13
+def test_a_member_that_is_lost_ends_what_waits_for_the_end(task: Task) -> None:
+    def die(channel: Channel[Any], opened: Any) -> None:
+        """When all is said and read, but without saying so."""
+        channel.send(messages.Opened(opened.session))
+        while not isinstance(channel.receive().control, messages.StartRead):  # type: ignore[union-attr]
+            pass
+        raise PeerLostError("out of power", do="see why")
+
+    with odd_member(slice=die) as odd, soon():
+        shuffle = hr.Shuffle(
+            task.workspace, [hr.Binding(collection="a")], [odd.address], cut=[], service=swift()
+        )
+        with shuffle, pytest.raises(TransportError, match="member 0: out of power"):
+            shuffle.next_checkpoint()
+
+
+def test_nobody_is_asked_for_the_end(task: Task) -> None:
+    """Each member hears of all reads at once, says when it has finished them, and that is all."""
+    heard: list[object] = []
+
+    def finish(channel: Channel[Any], opened: Any) -> None:
+        channel.send(messages.Opened(opened.session))
+        while (message := channel.receive()) is not None:
+            heard.append(message.control)
+            # Once the Session has nothing to show, and waits.
+            if {type(each) for each in heard} >= {messages.StartRead, messages.Starving}:
+                channel.send(messages.Finished())
+                break
+        linger(channel)
+
+    cut = task.workspace.journals()
+    with odd_member(slice=finish) as odd, soon():
+        shuffle = hr.Shuffle(
+            task.workspace, [hr.Binding(collection="a")], [odd.address], cut=cut, service=swift()
+        )
+        with shuffle:
+            assert list(shuffle.drain()) == []
+    kinds = sorted(type(each).__name__ for each in heard)
+    assert kinds == ["StartRead", "Starving", "Tags"]
+    (start,) = [each for each in heard if isinstance(each, messages.StartRead)]
+    assert start.last
+    assert [read.name for read in start.reads] == ["a/0000", "a/0001"]

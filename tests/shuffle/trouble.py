@@ -1,0 +1,115 @@
+"""Objects that something happens to: their user is killed, stands still or is told late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.shuffle import Checkpoint
+from headrace.shuffle.stored import Label, decode
+from headrace.storage import ObjectInfo, Objects, open_objects
+from tests.shuffle.numbered import START, keys, merged
+
+
+class Killed(BaseException):
+    """What a killed process does not survive: nothing catches it."""
+
+
+class Mortal:
+    """Objects whose user is killed before or after one of its changes."""
+
+    def __init__(self, objects: Objects, change: int, when: str) -> None:
+        self._objects = objects
+        self._left = change
+        self._when = when
+        self.get, self.list = objects.get, objects.list
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._pass("before")
+        won = self._objects.put_if_absent(key, data)
+        self._pass("after")
+        return won
+
+    def delete(self, key: str) -> None:
+        self._pass("before")
+        self._objects.delete(key)
+        self._pass("after")
+
+    def _pass(self, when: str) -> None:
+        if when == self._when:
+            if self._left == 0:
+                raise Killed
+            self._left -= 1
+
+
+class Meanwhile:
+    """Objects whose user stands still before one of its requests, while others do something."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._requests = -1
+        self.do: Callable[[], None] | None = None
+
+    def arm(self, request: int, do: Callable[[], None]) -> None:
+        self._requests, self.do = request, do
+
+    def __getattr__(self, name: str) -> object:
+        if self._requests == 0 and self.do:
+            do, self.do = self.do, None
+            do()
+        self._requests -= 1
+        return getattr(self._objects, name)
+
+
+class Hasty:
+    """Objects whose next listing shows no full checkpoint that comes or goes meanwhile, but for 0:
+    only what is there before it and after it has to be listed.
+    """
+
+    def __init__(self, objects: Objects, do: Callable[[], None]) -> None:
+        self._objects = objects
+        self._do: Callable[[], None] | None = None
+        self.do = do
+        self.get, self.delete = objects.get, objects.delete
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._do = self.do
+        return self._objects.put_if_absent(key, data)
+
+    def list(self, prefix: str) -> Sequence[ObjectInfo]:
+        if self._do is None:
+            return self._objects.list(prefix)
+        before = self._objects.list(prefix)
+        self._do()
+        self._do = None
+        after = keys(self._objects)
+        return [info for info in before if info.key in after or info.key.endswith(f"/{0:020d}")]
+
+
+class Witness:
+    """Objects that remember what was first put under each key, also after it is deleted."""
+
+    def __init__(self) -> None:
+        self._objects = open_objects("memory://")
+        self.first: dict[str, bytes] = {}
+        self.put_again = 0
+        self.get, self.list, self.delete = (
+            self._objects.get,
+            self._objects.list,
+            self._objects.delete,
+        )
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        won = self._objects.put_if_absent(key, data)
+        if won and key in self.first:
+            self.put_again += "/delta/" in key
+        elif won:
+            self.first[key] = data
+        return won
+
+    def delta(self, generation: str, number: int) -> Checkpoint:
+        label = Label("t", generation, "delta", number)
+        return decode(label, self.first[label.key])[1]
+
+    def whole(self, generation: str, number: int) -> Checkpoint:
+        deltas = [self.delta(generation, each) for each in range(1, number + 1)]
+        return merged(START, deltas)
