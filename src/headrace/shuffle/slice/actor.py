@@ -18,7 +18,7 @@ from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.naming import named
+from headrace.shuffle.naming import bug, named
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
@@ -111,6 +111,8 @@ class SliceActor:
             self._inbox.put(None)
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
+        except Exception as error:  # noqa: BLE001  it ends the Slice
+            self._inbox.put(_Failed(bug(error)))
 
     def _listen(self, member: int) -> None:
         try:
@@ -119,6 +121,8 @@ class SliceActor:
             error: HeadraceError = PeerLostError("it ended the conversation", do="open again")
         except HeadraceError as raised:
             error = raised
+        except Exception as raised:  # noqa: BLE001  it ends the Slice
+            error = bug(raised)
         self._inbox.put(_Failed(named(error, f"the Queue of member {member}")))
 
     def _take_in(self) -> list[Any]:
