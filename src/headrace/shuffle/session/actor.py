@@ -13,10 +13,9 @@ from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
-from headrace.shuffle.naming import named
+from headrace.shuffle.peer import Peer
 from headrace.shuffle.session.state import Assignments, SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
-from headrace.transport import Channel
 
 _WATCH_S = 60.0
 
@@ -43,7 +42,7 @@ class _Failed(NamedTuple):
 class SessionActor:
     """Any failure ends it, once and for all: every later poll raises the cause."""
 
-    def __init__(self, state: SessionState, slices: Sequence[Channel[Any]], watch: Watch) -> None:
+    def __init__(self, state: SessionState, slices: Sequence[Peer], watch: Watch) -> None:
         self._state = state
         self._slices = slices
         self._watch = watch
@@ -109,7 +108,7 @@ class SessionActor:
                 self._inbox.put(_FromSlice(member, message.control, message.bodies))
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(named(error, f"member {member}")))
+        self._inbox.put(_Failed(error))
 
     def _observe(self) -> None:
         listed = False

@@ -18,7 +18,7 @@ from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.naming import named
+from headrace.shuffle.peer import Peer
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
@@ -54,7 +54,7 @@ class SliceActor:
         ranges: Sequence[Range],
         journals: Journals,
         session: Channel[Any],
-        queues: Sequence[Channel[Any]],
+        queues: Sequence[Peer],
         queue_status: Callable[[], tuple[int, str]],
         settings: ShuffleSettings,
         now_ns: Callable[[], int] = time.time_ns,
@@ -114,10 +114,10 @@ class SliceActor:
         try:
             while (message := self._queues[member].receive()) is not None:
                 self._inbox.put(_FromQueue(member, message.control))
-            error: HeadraceError = PeerLostError("it ended the conversation", do="open again")
+            error: HeadraceError = PeerLostError(f"the Queue of member {member} closed", do="retry")
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(named(error, f"the Queue of member {member}")))
+        self._inbox.put(_Failed(error))
 
     def _take_in(self) -> list[Any]:
         """Everything that was said; waits for something, or until there is something to do."""
