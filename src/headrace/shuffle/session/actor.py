@@ -13,11 +13,10 @@ from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
-from headrace.shuffle.naming import bug, named
+from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.state import SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
-from headrace.transport import Channel
 
 _WATCH_S = 60.0
 
@@ -48,7 +47,7 @@ class _Failed(NamedTuple):
 class SessionActor:
     """Any failure ends it, once and for all: every later poll raises the cause."""
 
-    def __init__(self, state: SessionState, slices: Sequence[Channel[Any]], watch: Watch) -> None:
+    def __init__(self, state: SessionState, slices: Sequence[Peer], watch: Watch) -> None:
         self._state = state
         self._slices = slices
         self._watch = watch
@@ -116,8 +115,8 @@ class SessionActor:
         except HeadraceError as raised:
             error = raised
         except Exception as raised:  # noqa: BLE001  it ends the Session
-            error = bug(raised)
-        self._inbox.put(_Failed(named(error, f"member {member}")))
+            error = bug(f"member {member}", raised)
+        self._inbox.put(_Failed(error))
 
     def _observe(self) -> None:
         listed = False
@@ -131,7 +130,7 @@ class SessionActor:
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
         except Exception as error:  # noqa: BLE001  it ends the Session
-            self._inbox.put(_Failed(named(bug(error), "the watch")))
+            self._inbox.put(_Failed(bug("the watch", error)))
 
     def _run(self) -> None:
         error: HeadraceError = UsageError("the Session is closed", do="open another")
@@ -142,7 +141,7 @@ class SessionActor:
         except HeadraceError as raised:
             error = type(raised)(self._state.reading.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
-            error = named(bug(raised), "the Session")
+            error = bug("the Session", raised)
         self._end(error)
 
     def _take(self, said: Any) -> None:

@@ -115,7 +115,7 @@ class SessionState:
 
     def progress(self, member: int, delta: Delta) -> None:
         """What a Slice reports."""
-        for at in np.union1d(delta.journals["place"], delta.commits["place"]).tolist():
+        for at in {*delta.journals["place"].tolist(), *delta.commits["place"].tolist()}:
             # One that was stopped may have been on its way.
             if self.reading.reader(at) not in (member, None) or not self._reports.knows(at):
                 raise unreadable(member, f"it is about place {at}, which it does not read")

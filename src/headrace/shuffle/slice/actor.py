@@ -18,7 +18,7 @@ from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.naming import bug, named
+from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
@@ -56,7 +56,7 @@ class SliceActor:
         ranges: Sequence[Range],
         journals: Journals,
         session: Channel[Any],
-        queues: Sequence[Channel[Any]],
+        queues: Sequence[Peer],
         queue_status: Callable[[], tuple[int, str]],
         settings: ShuffleSettings,
         now_ns: Callable[[], int] = time.time_ns,
@@ -112,18 +112,18 @@ class SliceActor:
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
         except Exception as error:  # noqa: BLE001  it ends the Slice
-            self._inbox.put(_Failed(bug(error)))
+            self._inbox.put(_Failed(bug("the Session", error)))
 
     def _listen(self, member: int) -> None:
         try:
             while (message := self._queues[member].receive()) is not None:
                 self._inbox.put(_FromQueue(member, message.control))
-            error: HeadraceError = PeerLostError("it ended the conversation", do="open again")
+            error: HeadraceError = PeerLostError(f"the Queue of member {member} closed", do="retry")
         except HeadraceError as raised:
             error = raised
         except Exception as raised:  # noqa: BLE001  it ends the Slice
-            error = bug(raised)
-        self._inbox.put(_Failed(named(error, f"the Queue of member {member}")))
+            error = bug(f"the Queue of member {member}", raised)
+        self._inbox.put(_Failed(error))
 
     def _take_in(self) -> list[Any]:
         """Everything that was said; waits for something, or until there is something to do."""
