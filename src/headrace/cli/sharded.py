@@ -11,8 +11,12 @@ import pyarrow as pa
 import typer
 
 import headrace as hr
+from headrace.cli.access import token_option
+from headrace.cli.opening import checked_place
 from headrace.cli.resuming import Sessions
+from headrace.cli.units import counted
 from headrace.errors import UsageError
+from headrace.journal.places import is_address
 from headrace.settings import ServiceSettings
 from headrace.shuffle.binding import Source, document_schema
 from headrace.shuffle.block import without_ours
@@ -27,20 +31,29 @@ ShardsOption = Annotated[
         min=1, max=SHARDS_MAX, metavar="N", show_default=False, help="Through N shuffle members."
     ),
 ]
+
+
+def _addresses(given: list[str] | None) -> list[str]:
+    addresses = given or []
+    for at, each in enumerate(addresses):
+        if not is_address(each):
+            what = f"{each!r} is not an address: write it like grpc://localhost:7071"
+            raise typer.BadParameter(what)
+        if checked_place(each) in addresses[:at]:
+            raise typer.BadParameter(f"{each} is one member: name it once")
+    return addresses
+
+
 MemberOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="ADDRESS", help="Through this one, of `shuffle member`; repeat it for more."
+        metavar="ADDRESS",
+        callback=_addresses,
+        help="Through this one, of `shuffle member`; repeat it for more.",
     ),
 ]
 MemberTokenOption = Annotated[
-    str,
-    typer.Option(
-        envvar="HEADRACE_MEMBER_TOKEN",
-        show_envvar=False,
-        show_default=False,
-        help="What those members ask for; better in HEADRACE_MEMBER_TOKEN.",
-    ),
+    str, token_option("HEADRACE_MEMBER_TOKEN", "What those members ask for")
 ]
 
 
@@ -49,15 +62,16 @@ class Through(NamedTuple):
 
     shards: int | None
     members: Sequence[str]
-    token: str
+    service: ServiceSettings
+    """How they are reached."""
 
     @contextmanager
     def opened(self, *, processes: bool) -> Iterator[tuple[list[str], ServiceSettings]]:
         """Where members listen, and how they are reached. `processes`: what those made are."""
         if self.members:
-            yield list(self.members), ServiceSettings(token=self.token)
+            yield list(self.members), self.service
             return
-        with LocalMembers(self.shards or 1, processes=processes) as made:
+        with LocalMembers(self.shards or 1, processes=processes, service=self.service) as made:
             yield made.addresses, made.service
 
 
@@ -73,9 +87,9 @@ def sharded_batches(
 
     Those committed now; with `follow` also those that commit later, without end.
     """
-    if through.members and through.shards not in (None, len(through.members)):
+    if through.members and through.shards and through.shards != len(through.members):
         raise UsageError(
-            f"{through.shards} shards for {len(through.members)} members",
+            f"{counted(through.shards, 'shard')} for {counted(len(through.members), 'member')}",
             do="leave --shards out: every member is one",
         )
     bindings = [hr.Binding(collection=c, selector=s) for c, s in collections.items()]
