@@ -67,7 +67,7 @@ class SliceActor:
         self._queues = queues
         self._queue_status = queue_status
         self._now_ns = now_ns
-        decoder = Decoder(sources, journals.collections)
+        self._decoder = Decoder(sources, journals.collections)
         limits = Limits(
             credit_bytes=settings.credit_bytes,
             fetch_bytes=settings.fetch_bytes,
@@ -75,7 +75,7 @@ class SliceActor:
             cycle_bytes=min(Limits().cycle_bytes, settings.credit_bytes),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
-        self._state = SliceState(sources, ranges, decoder, limits)
+        self._state = SliceState(sources, ranges, self._decoder, limits)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._reads_cut = False
         self._finished = False
@@ -171,6 +171,7 @@ class SliceActor:
                 for id, tags in journals:
                     self._state.learned(JournalId(id), tags)
             case messages.StartRead(reads, last):
+                self._decoder.journals_started()
                 for start in reads:
                     self._state.start(start)
                 self._reads_cut = last
