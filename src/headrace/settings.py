@@ -42,9 +42,10 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions: what each member may use."""
 
     queue_soft_bytes: int = 2048 * MIB
-    """At this much on disk a Queue takes no more, as long as there is something to consume."""
+    """With this much on disk that is needed a Queue takes no more, as long as there is something to
+    consume."""
     queue_hard_bytes: int = 4096 * MIB
-    """At this much the Session fails: an open transaction does not fit."""
+    """With this much the Session fails: an open transaction does not fit. Half of it always fits."""
     sync: bool = True
     """Whether Flushed means synced. Without, a member that loses power loses the Session."""
     credit_bytes: int = 4 * MIB

@@ -18,6 +18,7 @@ from tests.shuffle.made import source
 
 
 def frame(batch: pa.RecordBatch, version: int) -> Frame:
+    body = batch.serialize()
     return Frame(
         JournalId(1),
         Offset(0),
@@ -27,7 +28,8 @@ def frame(batch: pa.RecordBatch, version: int) -> Frame:
         batch.num_rows,
         version,
         Flags.OUTSIDE,
-        batch.serialize(),
+        body,
+        len(body),
     )
 
 

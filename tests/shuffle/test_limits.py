@@ -209,20 +209,23 @@ def test_a_transaction_above_the_hard_limit_ends_the_session_and_is_named(
 
 # proves G11, G12
 @pytest.mark.parametrize("lag", [0, 1])
-def test_an_open_transaction_keeps_no_room_but_its_own(
-    workspace: hr.Workspace, members: list[str], lag: int
+@pytest.mark.parametrize("count", [1_000, 3_800])
+def test_an_open_transaction_of_half_the_hard_limit_keeps_no_room_but_its_own(
+    workspace: hr.Workspace, members: list[str], count: int, lag: int
 ) -> None:
     """Others publish many times the hard limit behind it."""
+    assert MEMBERS * SMALL.queue_hard_bytes / 2 > 3_800 * KIB
     with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
         open_long = workspace.publisher().begin()
-        for first in range(0, 1_000, 100):
+        for first in range(0, count, 100):
             open_long.append("a", batch(1_000_000 + first, 100))
         open_long._outgoing.send(open_long._outgoing.seal()).result()
-        for _ in range(6):
+        for _ in range(12):
             publish(workspace, 2_000)
             assert sorted(consume(shuffle, 2_000, lag)) == list(range(2_000))
+            assert max(held_bytes(shuffle)) <= SMALL.queue_hard_bytes + OVERSHOOT_BYTES
         open_long.commit()
-        assert sorted(consume(shuffle, 1_000, lag)) == list(range(1_000_000, 1_001_000))
+        assert sorted(consume(shuffle, count, lag)) == list(range(1_000_000, 1_000_000 + count))
         workspace.append("a", batch(0, 1))
         assert consume(shuffle, 1) == [0]
         eventually(lambda: _is_empty(shuffle), WAIT_S, "the release of everything")

@@ -10,9 +10,10 @@ import pytest
 from headrace.frontier import place
 from headrace.log import Directory, Log
 from headrace.log.group import tell
-from headrace.settings import ShuffleSettings
+from headrace.settings import KIB, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.queue import store
+from headrace.testing.crash import eventually
 from headrace.testing.power import RecordedDisk
 from tests.shuffle.queues import WAIT_S, Gate, GatedDisk, ScriptedQueue
 
@@ -99,3 +100,72 @@ def test_what_was_flushed_is_found_though_the_log_has_yet_to_say_that_it_is_sync
                 assert queue.read(1, commit(10)) == list(range(1, 11))
             finally:
                 read.set()
+
+
+SMALL = ShuffleSettings(queue_soft_bytes=32 * KIB, queue_hard_bytes=512 * KIB)
+DOCUMENTS = 500
+"""Of a block: some 14 KiB."""
+
+
+def held_bytes(queue: ScriptedQueue) -> int:
+    return queue.actor.status()[0]
+
+
+def block(queue: ScriptedQueue, number: int, producer: int = 1) -> list[int]:
+    """Append one; the clocks of its documents."""
+    first = number * DOCUMENTS + 1
+    queue.append((P, producer, first, first + DOCUMENTS - 1))
+    return list(range(first, first + DOCUMENTS))
+
+
+# proves G10
+def test_a_block_is_read_where_it_was_until_its_copy_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    monkeypatch.setattr(store, "Directory", lambda path: GatedDisk(Directory(path), gate))
+    with ScriptedQueue(tmp_path, settings=SMALL) as queue:
+        kept = block(queue, 0)
+        queue.flush()
+        size = held_bytes(queue)
+        shown = block(queue, 1, producer=2) + block(queue, 2, producer=2)
+        queue.flush()
+        gate.shut()
+        assert queue.read(1, commit(shown[-1], 2)) == shown
+        queue.consumer.release(1)
+        eventually(lambda: held_bytes(queue) == 4 * size, WAIT_S, "a copy of the open block")
+        assert queue.read(2, commit(kept[-1])) == kept
+        gate.open()
+        queue.flush()
+        assert queue.read(2, commit(kept[-1])) == kept
+        queue.consumer.release(2)
+        eventually(lambda: held_bytes(queue) == size, WAIT_S, "only the copy is left")
+        assert queue.read(3) == []
+        queue.consumer.release(3)
+        eventually(lambda: held_bytes(queue) == 0, WAIT_S, "everything is given back")
+
+
+# proves G10, G12
+def test_checkpoints_can_be_read_again_while_blocks_before_and_in_them_move(tmp_path: Path) -> None:
+    """The next but one is read before a checkpoint is released; one producer is always open."""
+    with ScriptedQueue(tmp_path, settings=SMALL) as queue:
+        size = 0
+        kept = block(queue, 0)
+        plans: dict[int, tuple[int, list[int]]] = {}
+        for number in range(1, 40):
+            shown = block(queue, number, producer=2)
+            queue.flush()
+            size = size or held_bytes(queue) // 2
+            plans[number] = shown[-1], shown
+            for each in range(max(1, number - 1), number + 1):
+                last, expected = plans[each]
+                assert queue.read(each, commit(last, 2)) == expected
+            if number > 2:
+                queue.consumer.release(number - 2)
+            assert held_bytes(queue) < SMALL.queue_hard_bytes / 2
+        assert queue.read(40, commit(kept[-1])) == kept
+        assert queue.read(40, commit(kept[-1])) == kept
+        queue.consumer.release(40)
+        assert queue.read(41) == []
+        queue.consumer.release(41)
+        eventually(lambda: held_bytes(queue) == 0, WAIT_S, "everything is given back")

@@ -9,12 +9,14 @@ import pytest
 from headrace.errors import StorageError
 from headrace.frontier import place
 from headrace.shuffle.block import BlockHead
+from headrace.shuffle.queue.needed import Account
 from headrace.shuffle.queue.state import (
     INFINITE,
     Effect,
     Ended,
     Flushed,
     Grant,
+    Move,
     QueueState,
     Retract,
     Sync,
@@ -202,9 +204,8 @@ def test_at_the_soft_limit_credit_is_kept_until_something_is_released() -> None:
     assert state.reason() == (
         "queue over 0.0 MiB, 0.0 MiB pinned by producer 000000000001 in place 12884901888"
     )
-    assert state.released(size) == [Grant(0, 0, size)]
+    assert state.needs(Account(size)) == [Grant(0, 0, size)]
     assert state.reason() == ""
-    assert state.released(0) == [], "what was released stays so"
 
 
 # proves G12
@@ -216,6 +217,82 @@ def test_a_starving_consumer_gets_credit_beyond_the_soft_limit() -> None:
     assert state.append(0, at(11), b"x" * 100)[1:] == [Grant(0, 0, size)]
     assert state.starve(False) == []
     assert state.append(0, at(12), b"x" * 100)[1:] == []
+
+
+HARD = 1600
+SOFT = 800
+MOVE = Move(HARD // 16)
+
+
+def holding(*bodies: int) -> QueueState:
+    """Blocks of so many bytes, of a consumer that does not starve."""
+    state = QueueState(1, 1, SOFT, HARD)
+    for low, size in enumerate(bodies):
+        state.append(0, at(low), bytes(size - block_bytes(at(low), b"")))
+    assert state.held_bytes == sum(bodies)
+    return state
+
+
+# proves G12
+@pytest.mark.parametrize(
+    ("account", "moves"),
+    [
+        (Account(unneeded_bytes=100, open_bytes=50), False),
+        (Account(unneeded_bytes=101, open_bytes=50), True),
+        (Account(unneeded_bytes=200, open_bytes=200), False),
+        (Account(unneeded_bytes=201, open_bytes=200), True),
+        (Account(unneeded_bytes=400, open_bytes=700), False),
+        (Account(unneeded_bytes=401, open_bytes=700), True),
+    ],
+)
+def test_open_blocks_are_moved_once_more_than_they_is_kept_for_them(
+    account: Account, moves: bool
+) -> None:
+    """But not for little, and always for much."""
+    assert (MOVE in holding(700).needs(account)) is moves
+
+
+# proves G12
+def test_one_portion_is_moved_at_a_time() -> None:
+    state = holding(500)
+    account = Account(unneeded_bytes=300, open_bytes=150)
+    assert state.needs(account) == [MOVE]
+    state.moving(100)
+    assert state.held_bytes == 600
+    assert state.needs(account) == []
+    assert state.moved(account) == [MOVE]
+    state.moving(50)
+    assert state.moved(Account(given_back_bytes=450, open_bytes=150)) == []
+    assert state.held_bytes == 200
+
+
+# proves G12
+def test_what_is_not_needed_and_what_is_being_moved_do_not_count() -> None:
+    state = holding(700, 100)
+    assert state.needed_bytes == SOFT
+    assert "queue over" in state.reason()
+    assert [type(each) for each in state.needs(Account(0, 300, 200))] == [Move, Grant]
+    assert (state.held_bytes, state.needed_bytes) == (800, 500)
+    state.moving(150)
+    assert (state.held_bytes, state.needed_bytes) == (950, 500)
+    assert state.reason() == ""
+
+
+# proves G12
+def test_a_disk_that_is_full_of_what_is_not_needed_fails_nobody_and_takes_no_more() -> None:
+    state = holding(700, 700)
+    state.starve(True)
+    assert state.needs(Account(0, 390, 900)) == [], "that would cost more than it gives back"
+    # Now it must be: without what is kept in vain there is room.
+    effects = state.append(0, at(2), bytes(200))
+    assert written(effects) == [(0, 2)]
+    assert effects[1:] == [MOVE]
+    state.moving(100)
+    assert state.held_bytes > HARD
+    assert written(more := state.append(0, at(3), b"")) == [(0, 3)]
+    assert more[1:] == [], "no credit meanwhile"
+    grants = state.moved(Account(490, 0, 900))
+    assert [type(each) for each in grants] == [Grant]
 
 
 # proves G12, G13

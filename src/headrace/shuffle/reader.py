@@ -87,19 +87,27 @@ class _Open:
     """Those of which more may be shown."""
 
 
+class Advance(NamedTuple):
+    """What a checkpoint changes."""
+
+    shown: list[Shown]
+    """In the Queue's order."""
+    closed: list[int]
+    """The positions of blocks of which nothing more will be shown."""
+
+
 class QueueReader:
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
         self._by_key: dict[Key, dict[int, int]] = {}
         """The open blocks that each producer has rows in, with its least clock there: ascending."""
         self._retracted: dict[Key, list[Ended]] = {}
+        self._closed: list[int] = []
 
-    def advance(self, entries: Iterable[Entry], checkpoint: Frontier) -> list[Shown]:
-        """What the next checkpoint shows, in the Queue's order.
-
-        `entries` are those that came since the last call; they include at least all that were
-        flushed before the checkpoint was made.
-        """
+    def advance(self, entries: Iterable[Entry], checkpoint: Frontier) -> Advance:
+        """`entries` are those that came since the last call; they include at least all that were
+        flushed before the checkpoint was made."""
+        self._closed = []
         commits: dict[Key, int] = {
             (place, producer): commit
             for place, producer, commit, _ in checkpoint.producers.tolist()
@@ -116,11 +124,7 @@ class QueueReader:
                         self._retracted.setdefault(key, []).append(end)
                         touched |= blocks.keys()
         shown = (self._show(self._open[at], commits) for at in sorted(touched))
-        return [each for each in shown if each is not None]
-
-    def open_blocks(self) -> list[int]:
-        """The positions of the blocks that must be kept for a later checkpoint."""
-        return list(self._open)
+        return Advance([each for each in shown if each is not None], self._closed)
 
     def _add(self, entry: BlockEntry) -> None:
         firsts: dict[Key, int] = {
@@ -170,7 +174,8 @@ class QueueReader:
                 opened.waiting.discard(key)
                 self._let_go(key, opened.entry.position)
         if not opened.waiting:
-            self._open.pop(opened.entry.position)
+            del self._open[opened.entry.position]
+            self._closed.append(opened.entry.position)
 
     def _let_go(self, key: Key, position: int) -> None:
         """Of a block, and of the retractions that concern none but it."""

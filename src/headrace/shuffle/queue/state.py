@@ -10,6 +10,11 @@ wait for S; and a lane never waits for the lanes after it, since each has its ow
 A Slice may have so many bytes of blocks of a lane here that are not written, and gets them back as
 they are written. Control messages need no credit. At the soft limit of the disk nothing is given
 back, unless the consumer starves, since an ACK may be just ahead; at the hard limit it fails.
+
+What is needed counts: documents of which a checkpoint is yet to be made, read or released. What is
+not needed stays on disk behind open transactions, until these are moved to the end, a portion at a
+time. It does not count; but while the disk holds more than the hard limit with it, no credit is
+given back, so that it cannot outgrow what is being moved.
 """
 
 from __future__ import annotations
@@ -21,10 +26,21 @@ from typing import NamedTuple
 
 from headrace.errors import StorageError
 from headrace.ids import Producer, format_producer
+from headrace.settings import MIB
 from headrace.shuffle.block import BlockHead
+from headrace.shuffle.queue.needed import Account
 
 INFINITE = (1 << 64) - 1
 """Above every adjusted clock."""
+
+_PORTION_BYTES = 8 * MIB
+_PORTION_SHARE = 16
+"""So much is moved at a time, and no more than this share of the hard limit."""
+
+_LITTLE_SHARE = 8
+"""Less than this share of the soft limit that is not needed is not worth moving anything."""
+_MUCH_SHARE = 4
+"""This share of the hard limit always is."""
 
 
 class Ended(NamedTuple):
@@ -71,7 +87,14 @@ class Flushed(NamedTuple):
     number: int
 
 
-Effect = WriteBlock | Retract | Sync | Grant | Flushed
+class Move(NamedTuple):
+    """Copy the first blocks to the end, say with `moving` how much that was, and when it is durable
+    with `moved` what is needed then."""
+
+    bytes_max: int
+
+
+Effect = WriteBlock | Retract | Sync | Grant | Flushed | Move
 
 
 class _Acks(NamedTuple):
@@ -115,13 +138,21 @@ class QueueState:
         self._flushes: dict[int, list[Flushed]] = {}
         self._starving = False
         self._pinned: dict[tuple[int, int], int] = {}
-        self.written_bytes = 0
-        self.released_bytes = 0
+        self._account = Account()
+        self._written_bytes = 0
+        self._is_moving = False
+        self._copied_bytes = 0
+        """Written a second time, and not yet given back where it was first."""
 
     @property
     def held_bytes(self) -> int:
-        """What is on disk and not released."""
-        return self.written_bytes - self.released_bytes
+        """What is on disk."""
+        return self._written_bytes - self._account.given_back_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """What counts."""
+        return self.held_bytes - self._account.unneeded_bytes - self._copied_bytes
 
     def append(self, slice: int, head: BlockHead, body: object) -> list[Effect]:
         self._streams[slice].put(head.lane, WriteBlock(slice, head, body))
@@ -144,15 +175,19 @@ class QueueState:
     def synced(self, number: int) -> list[Effect]:
         return list(self._flushes.pop(number))
 
-    def released(self, total_bytes: int) -> list[Effect]:
-        """`total_bytes` of everything ever written here need not be kept."""
-        self.released_bytes = max(self.released_bytes, total_bytes)
-        return self._grants()
+    def needs(self, account: Account) -> list[Effect]:
+        """What of the file is needed has changed."""
+        self._account = account
+        return self._moves() + self._grants()
 
-    def moved(self, size: int) -> list[Effect]:
-        """So many bytes of blocks were written once more; the first time is released soon."""
-        self.written_bytes += size
-        return []
+    def moving(self, size: int) -> None:
+        self._written_bytes += size
+        self._copied_bytes = size
+
+    def moved(self, account: Account) -> list[Effect]:
+        self._is_moving = False
+        self._copied_bytes = 0
+        return self.needs(account)
 
     def starve(self, starving: bool) -> list[Effect]:
         """Whether the consumer has nothing visible left to consume."""
@@ -161,7 +196,7 @@ class QueueState:
 
     def reason(self) -> str:
         """Why Slices are being held back, or nothing."""
-        if self.held_bytes < self._soft_bytes:
+        if self.needed_bytes < self._soft_bytes:
             return ""
         return f"queue over {_size(self._soft_bytes)}{self._pinning()}"
 
@@ -184,7 +219,7 @@ class QueueState:
         if self._syncs in self._flushes:
             effects.append(Sync(self._syncs))
             self._syncs += 1
-        return effects + self._grants()
+        return effects + self._moves() + self._grants()
 
     def _next(self) -> deque[tuple[int, _Item]] | None:
         """Where the item stands that may be written now."""
@@ -214,19 +249,35 @@ class QueueState:
     def _wrote(self, block: WriteBlock) -> None:
         size = block_bytes(block.head, block.body)
         self._streams[block.slice].owed_bytes[block.head.lane] += size
-        self.written_bytes += size
+        self._written_bytes += size
         pairs = block.head.pair_rows()
         for place, producer, _, _, rows in pairs.tolist():
             key = place, producer
             self._pinned[key] = self._pinned.get(key, 0) + size * rows // block.head.rows
-        if self.held_bytes > self._hard_bytes:
+        if self.needed_bytes > self._hard_bytes:
             raise StorageError(
                 f"queue over its limit of {_size(self._hard_bytes)}{self._pinning()}",
                 do="a retry will not help: raise the limit, or make the transaction smaller",
             )
 
+    def _moves(self) -> list[Effect]:
+        """Once that gives back more than it costs, or must be."""
+        unneeded = self._account.unneeded_bytes
+        little = max(self._account.open_bytes, self._soft_bytes // _LITTLE_SHARE)
+        is_worth_it = unneeded > min(little, self._hard_bytes // _MUCH_SHARE)
+        if self._is_moving or not (is_worth_it or (unneeded and self._is_over_full)):
+            return []
+        self._is_moving = True
+        return [Move(min(_PORTION_BYTES, self._hard_bytes // _PORTION_SHARE))]
+
+    @property
+    def _is_over_full(self) -> bool:
+        return self.held_bytes >= self._hard_bytes
+
     def _grants(self) -> list[Effect]:
-        if self.held_bytes >= self._soft_bytes and not self._starving:
+        if self.needed_bytes >= self._soft_bytes and not self._starving:
+            return []
+        if self._is_moving and self._is_over_full:
             return []
         effects: list[Effect] = []
         for stream in self._streams:

@@ -1,7 +1,6 @@
 """The file of a Queue: blocks and rollbacks, in the order they are to be read in.
 
-Space is given back from the front. So that a block which stays open for long does not keep all
-that came after it, it can be moved to the end; it is still known by the position it had at first.
+Space is given back from the front: see `needed`.
 
 Each is one payload of a `log`: a kind, the length of the head, the head, and for a block its
 documents. They are aligned, so that a reader maps them without copying.
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from headrace.shuffle.queue.state import Ended, block_bytes
 from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry
 
 _HEAD = struct.Struct("<II")
-_BLOCK, _RETRACTION, _MOVED = 1, 2, 3
+_BLOCK, _RETRACTION, _COPY = 1, 2, 3
 _ALIGNED = 8
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,10 +44,6 @@ class QueueStore:
         self._synced = -1
         """Where the last payload begins that was written, and that is known to be durable."""
         self._released = 0
-        self._moved: dict[int, int] = {}
-        """Where blocks are now, by the position they are known by."""
-        self._moving: dict[int, int] = {}
-        """Where they will be, once that is durable."""
 
     def write_block(self, head: BlockHead, body: Any) -> None:
         self._append(_framed(_BLOCK, _encode(head)), body)
@@ -77,7 +72,7 @@ class QueueStore:
     def entries(self, position: int) -> Iterator[tuple[int, int, Entry | None]]:
         """What is durable from a position on: where, what it counts for, and what it is.
 
-        None of a block that was moved here.
+        The copy of a block is nothing new.
         """
         for at, payload in self._log.scan(position):
             kind, head, body = _parts(payload)
@@ -87,35 +82,19 @@ class QueueStore:
             block = _block_head.decode(head)
             yield at, block_bytes(block, body), BlockEntry(at, block) if kind == _BLOCK else None
 
-    def body(self, position: int) -> memoryview:
-        """The documents of the block that is known by a position."""
-        return _parts(self._log.read(self.place(position)))[2]
+    def body(self, location: int) -> memoryview:
+        """The documents of the block that is there."""
+        return _parts(self._log.read(location))[2]
 
-    def extent(self, position: int) -> Extent:
+    def extent(self, location: int) -> Extent:
         """Where `stored_body` finds it, in the files of `directory`."""
-        return self._log.extent(self.place(position))
+        return self._log.extent(location)
 
-    def place(self, position: int) -> int:
-        """Where the block is now; what lies below is not needed for it."""
-        return self._moved.get(position, position)
-
-    def move(self, positions: Iterable[int]) -> int:
-        """Write blocks again at the end, unless that is under way; returns what they count for."""
-        if self._moving:
-            return 0
-        size = 0
-        for position in positions:
-            _, head, body = _parts(self._log.read(self.place(position)))
-            size += block_bytes(_block_head.decode(head), body)
-            self._moving[position] = self._append(_framed(_MOVED, bytes(head)), body)
-        return size
-
-    def settle(self, needed: Container[int]) -> None:
-        """Blocks that were moved are read from where they are now; others are forgotten."""
-        if self._moving and max(self._moving.values()) < self.synced_end():
-            self._moved |= self._moving
-            self._moving = {}
-        self._moved = {at: now for at, now in self._moved.items() if at in needed}
+    def copy(self, location: int) -> tuple[int, int]:
+        """Write a block again at the end; returns where that is, and what it counts for."""
+        _, head, body = _parts(self._log.read(location))
+        size = block_bytes(_block_head.decode(head), body)
+        return self._append(_framed(_COPY, bytes(head)), body), size
 
     def release_before(self, position: int) -> None:
         if position > self._released:

@@ -234,7 +234,7 @@ class Run:
             else:
                 entries.append(BlockEntry(position, item[0]))
         member.scanned = member.written
-        shown = member.reader.advance(entries, checkpoint.frontier)
+        shown = member.reader.advance(entries, checkpoint.frontier).shown
 
         schemas = {source.tag: block_schema(source) for source in self.sources.all}
         loader = BlockLoader(lambda position: member.log[position][1], schemas)  # type: ignore[misc]
