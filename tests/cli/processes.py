@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Self
+from typing import IO, Self
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 PATIENCE_S = 30.0
@@ -33,27 +35,29 @@ class Running:
             # Whoever runs the tests in the background may have it ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        self._lines: SimpleQueue[str] = SimpleQueue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self._lines.put(line.decode())
+        self._out = _Lines(self.process.stdout)
+        self._aside = _Lines(self.process.stderr)
 
     def line(self) -> str:
         """The next line that it prints."""
-        return self._lines.get(timeout=PATIENCE_S)
+        return self._out.next()
+
+    def note(self) -> str:
+        """The next line that it prints on stderr."""
+        return self._aside.next()
+
+    def children(self) -> set[int]:
+        """The processes that it started and that still run."""
+        return {pid for pid, parent in _living() if parent == self.process.pid}
 
     def end(self, number: signal.Signals) -> tuple[int, str, str]:
-        """Sends a signal and waits: the exit code, what was printed and not yet seen, stderr."""
+        """Sends a signal and waits: the exit code, and what stdout and stderr had not shown yet."""
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE_S)
-        self._reader.join()
-        assert self.process.stderr
-        rest = "".join(self._lines.get() for _ in range(self._lines.qsize()))
-        return code, rest, self.process.stderr.read().decode()
+        return self.wait()
+
+    def wait(self) -> tuple[int, str, str]:
+        """Waits for its end, as `end` does."""
+        return self.process.wait(PATIENCE_S), self._out.rest(), self._aside.rest()
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +65,43 @@ class Running:
     def __exit__(self, *exception: object) -> None:
         self.process.kill()
         self.process.wait(PATIENCE_S)
+        for lines in (self._out, self._aside):
+            lines.close()
+        if self.process.stdin:
+            self.process.stdin.close()
+
+
+class _Lines:
+    """What a stream brings, taken as it comes."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        assert stream
+        self._stream = stream
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            self._lines.put(line.decode())
+
+    def next(self) -> str:
+        return self._lines.get(timeout=PATIENCE_S)
+
+    def rest(self) -> str:
         self._reader.join()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream:
-                stream.close()
+        return "".join(self._lines.get() for _ in range(self._lines.qsize()))
+
+    def close(self) -> None:
+        self._reader.join()
+        self._stream.close()
+
+
+def _living() -> Iterator[tuple[int, int]]:
+    """The id of every process, and that of the one that started it."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        # One that ends while it is looked at is none.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                yield int(path.parent.name), int(parent)

@@ -205,9 +205,80 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     ),
     (("serve", "-w", "grpc://x:1"), 1, "grpc://x:1 is served already; name a directory"),
     (
-        ("serve", "--tls-cert", "cert.pem"),
+        ("serve", "--tls-cert", "credits.ndjson"),
         1,
-        "tls_certificate and tls_key belong together; set both of them, or none",
+        "--tls-cert and --tls-key belong together; give both, or none",
+    ),
+    (
+        ("shuffle", "member", "--tls-key", "missing.pem"),
+        2,
+        "Invalid value for '--tls-key': file 'missing.pem' does not exist;"
+        " see `headrace shuffle member --help`",
+    ),
+    (
+        ("shuffle", "member", "--tls-root", "."),
+        2,
+        "Invalid value for '--tls-root': file '.' is a directory;"
+        " see `headrace shuffle member --help`",
+    ),
+    (
+        ("shuffle", "member", "--dir", "credits.ndjson"),
+        2,
+        "Invalid value for '--dir' / '-d': dir 'credits.ndjson' is a file;"
+        " see `headrace shuffle member --help`",
+    ),
+    (
+        ("shuffle", "member", "--dir", "credits.ndjson/x"),
+        1,
+        "no place for queue files in credits.ndjson/x: Not a directory;"
+        " name a directory that can be written to, with --dir",
+    ),
+    (("shuffle", "status", "-w", "missing"), 1, f"missing {NOT_A_WORKSPACE}"),
+    (
+        ("shuffle", "status", "-w", "grpc://h:1"),
+        1,
+        "grpc://h:1 does not know the Sessions of its callers;"
+        " name the directory, on the machine that it is on",
+    ),
+    (
+        ("read", "bank/credits", "--shards", "0"),
+        2,
+        "Invalid value for '--shards': Input should be greater than or equal to 1;"
+        " see `headrace read --help`",
+    ),
+    (("read", "bank/credits", "--shards"), 2, "Option '--shards' requires an argument; see --help"),
+    (
+        ("read", "bank/credits", "--shards", "2", "--member", "grpc://h:1"),
+        1,
+        "2 shards for 1 member; leave --shards out: every member is one",
+    ),
+    (
+        ("read", "bank/credits", "--shards", "2", "--from-offset", "bank/credits/0000=0"),
+        1,
+        "a shuffle begins at the beginning; leave out --from-offset",
+    ),
+    (
+        ("read", "bank/credits", "bank/credits"),
+        1,
+        "a collection is named twice; name each of them once",
+    ),
+    (
+        ("read", "bank/credits", "--member", "localhost:7071"),
+        2,
+        "Invalid value for '--member': 'localhost:7071' is not an address:"
+        " write it like grpc://localhost:7071; see `headrace read --help`",
+    ),
+    (
+        ("read", "bank/credits", "--member", "grpc://localhost"),
+        2,
+        "Invalid value for '--member': 'grpc://localhost' does not say a host and a port:"
+        " write it like grpc://localhost:7070; see `headrace read --help`",
+    ),
+    (
+        ("read", "bank/credits", "--member", "grpc://h:1", "--member", "grpc://h:1"),
+        2,
+        "Invalid value for '--member': grpc://h:1 is one member: name it once;"
+        " see `headrace read --help`",
     ),
     (("frobnicate",), 2, "No such command 'frobnicate'; see `headrace --help`"),
     (("read",), 2, "Missing argument 'COLLECTION'; see `headrace read --help`"),

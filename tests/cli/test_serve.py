@@ -2,16 +2,11 @@ from __future__ import annotations
 
 import json
 import signal
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificate import make_certificate
 from tests.cli.conftest import Ok, Run, rows
 from tests.cli.processes import Running, headrace
 
@@ -77,37 +72,15 @@ def test_after_the_owner_was_killed_the_next_command_works(bank: None) -> None:
 
 
 def test_with_a_certificate_only_those_who_trust_it_are_served(
-    run: Run, ok: Ok, bank: None
+    run: Run, ok: Ok, here: Path, bank: None
 ) -> None:
     # proves G28
-    make_certificate()
+    make_certificate(here)
     with Running("serve", "--json", "--tls-cert", "cert.pem", "--tls-key", "key.pem") as serving:
         said = json.loads(serving.line())
         assert said["address"].startswith("grpc+tls://")
         there = ("--workspace", said["address"], "--token", said["token"])
         assert len(rows(ok("read", "bank/debits", *there, "--tls-root", "cert.pem"))) == 2
         assert run("read", "bank/debits", *there).exit_code == 1
-
-
-def make_certificate() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    Path("cert.pem").write_bytes(certificate.public_bytes(pem))
-    Path("key.pem").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+        sharded = ("read", "bank/debits", "--shards", "2", *there)
+        assert len(rows(ok(*sharded, "--tls-root", "cert.pem"))) == 2

@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.errors import UsageError
 from headrace.shuffle.announcing import running_sessions
 from headrace.shuffle.local import LocalMembers
+from tests.certificate import make_certificate
 from tests.cli.conftest import Ok, Run, rows
 from tests.cli.processes import PATIENCE_S, Running
 
@@ -201,6 +202,25 @@ def test_members_of_other_processes_are_used_by_address(run: Run, ok: Ok, bank: 
             assert second.end(signal.SIGTERM) == (0, "", "")
             assert not list(Path(".").glob("headrace-member-*"))
         assert first.end(signal.SIGINT) == (0, "", "")
+
+
+def test_members_with_a_certificate_are_used_by_those_who_trust_it(
+    run: Run, ok: Ok, here: Path, bank: None
+) -> None:
+    # proves G28
+    make_certificate(here)
+    tls = ("--tls-cert", "cert.pem", "--tls-key", "key.pem", "--token", "secret")
+    with Running("shuffle", "member", *tls) as first, Running("shuffle", "member", *tls) as second:
+        addresses = [each.line().split()[1] for each in (first, second)]
+        assert all(each.startswith("grpc+tls://") for each in addresses)
+        through = [word for each in addresses for word in ("--member", each)]
+        read = ("read", "bank/debits", *through, "--member-token", "secret")
+        assert sorted_lines(ok(*read, "--tls-root", "cert.pem")) == sorted_lines(
+            ok("read", "bank/debits")
+        )
+        assert "no TLS with" in run(*read).stderr
+        for member in (first, second):
+            assert member.end(signal.SIGTERM)[0] == 0
 
 
 def test_a_workspace_at_an_address_is_read_through_members(ok: Ok, run: Run, bank: None) -> None:

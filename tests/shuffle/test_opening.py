@@ -127,7 +127,9 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
         assert late.format(odd.address) in str(given_up.value)
         eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
         eventually(lambda: sockets() <= connections, SOON_S, "no socket is left")
-        assert odd.conversations == task.members[0].streams == 0
+        eventually(
+            lambda: odd.conversations == task.members[0].streams == 0, SOON_S, "no stream is left"
+        )
     task.append(0, 4)
     task.open("a")
     assert sum(len(shown.documents) for shown in task.take(4)) == 4

@@ -619,3 +619,17 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
     assert rows == {1: (ZERO, 0), 2: (Clock(11), -20)}
     assert delta.frontier.resume_offsets().tolist() == [0]
     assert isinstance(delta.frontier, Frontier)
+
+
+def test_reports_are_not_piled_up_while_nobody_asks() -> None:
+    state = session()
+    created(state, info(A, 100_000))
+    for number in range(1, 2001):
+        report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
+    assert len(state._deltas) <= 256
+    first = state.next_checkpoint(50)
+    assert first is not None
+    assert first.frontier.producers["last_commit"].tolist() == [2000 - 256]
+    second = state.next_checkpoint(50)
+    assert second is not None
+    assert second.frontier.producers["last_commit"].tolist() == [2000 - 256 + 5]

@@ -14,13 +14,20 @@ class Killed(BaseException):
     """What a killed process does not survive: nothing catches it."""
 
 
+def _die() -> None:
+    raise Killed
+
+
 class Mortal:
     """Objects whose user is killed before or after one of its changes."""
 
-    def __init__(self, objects: Objects, change: int, when: str) -> None:
+    def __init__(
+        self, objects: Objects, change: int, when: str, die: Callable[[], object] = _die
+    ) -> None:
         self._objects = objects
         self._left = change
         self._when = when
+        self._die = die
         self.get, self.list = objects.get, objects.list
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -37,7 +44,7 @@ class Mortal:
     def _pass(self, when: str) -> None:
         if when == self._when:
             if self._left == 0:
-                raise Killed
+                self._die()
             self._left -= 1
 
 

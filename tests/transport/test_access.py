@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import datetime
-import ipaddress
 from pathlib import Path
 
 import msgspec
 import pyarrow.flight as fl
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from headrace.errors import AccessError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.transport import Client, Server
+from tests.certificate import make_certificate
 from tests.transport.echo import REPLIES, Echo, say
 
 TOKEN = "correct horse"
@@ -146,35 +141,10 @@ def test_heartbeats_that_do_not_fit_the_silence_are_refused() -> None:
 
 def certify(directory: Path) -> ServiceSettings:
     """Settings with a certificate of their own that is valid for loopback."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, directory.name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
-    )
-    certificate_file, key_file = directory / "certificate.pem", directory / "key.pem"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    made = make_certificate(directory)
     return ServiceSettings(
         token=TOKEN,
-        tls_certificate=str(certificate_file),
-        tls_key=str(key_file),
-        tls_root=str(certificate_file),
+        tls_certificate=made.certificate,
+        tls_key=made.key,
+        tls_root=made.certificate,
     )

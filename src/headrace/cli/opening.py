@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 
 import headrace as hr
+from headrace.cli.access import token_option
 from headrace.errors import UsageError, WorkspaceError
 from headrace.journal.places import check_place, is_address
 
 DEFAULT_PLACE = "./headrace-data"
 
 
-def _checked(place: str) -> str:
+def checked_place(place: str) -> str:
     try:
         return check_place(place)
     except UsageError as error:
@@ -32,18 +33,12 @@ PlaceOption = Annotated[
         envvar="HEADRACE_WORKSPACE",
         show_envvar=False,
         metavar="PLACE",
-        callback=_checked,
+        callback=checked_place,
         help="Its directory, or the address of its owner.",
     ),
 ]
 TokenOption = Annotated[
-    str,
-    typer.Option(
-        envvar="HEADRACE_TOKEN",
-        show_envvar=False,
-        show_default=False,
-        help="What the owner at an address asks for; better in HEADRACE_TOKEN.",
-    ),
+    str, token_option("HEADRACE_TOKEN", "What the owner at an address asks for")
 ]
 TlsRootOption = Annotated[
     str,
@@ -81,18 +76,21 @@ def check_is_workspace(place: str) -> None:
 
 
 def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a workspace, and as its first argument that, open."""
+    """Gives a command the options that name a workspace, and as its first argument that, open.
+
+    One that has such an option among its own gets what was given, too.
+    """
     options = inspect.signature(open_workspace, eval_str=True).parameters
     naming = {name: each for name, each in options.items() if name != "create"}
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
     @wraps(command)
     def opened(**given: Any) -> None:
-        place = {name: given.pop(name) for name in naming}
-        with open_workspace(**place) as ws:
-            command(ws, **given)
+        with open_workspace(**{name: given[name] for name in naming}) as ws:
+            command(ws, **{each.name: given[each.name] for each in own})
 
-    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *naming.values())]
+    its = [each for each in own if each.name not in naming]
+    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*its, *naming.values())]
     opened.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     opened.__annotations__ = {each.name: each.annotation for each in shown}
     return opened

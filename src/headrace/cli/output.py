@@ -41,8 +41,17 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_error(message: str) -> None:
-    """As one line, whatever is in it."""
-    line = Text.assemble(("error: ", "bold red"), " ".join(message.splitlines()))
+    """What ended the command: one line on stderr, whatever is in it."""
+    _print_aside(("error: ", "bold red"), message)
+
+
+def print_note(message: str) -> None:
+    """What the command goes on after: one line on stderr."""
+    _print_aside(("note: ", "bold"), message)
+
+
+def _print_aside(label: tuple[str, str], message: str) -> None:
+    line = Text.assemble(label, " ".join(message.splitlines()))
     console(stderr=True).print(line, soft_wrap=True)
 
 

@@ -54,14 +54,13 @@ class Program(TyperGroup):
 
 def _show_usage_error(error: typer.TyperException) -> int:
     context: typer.Context | None = getattr(error, "ctx", None)
-    if context is None:
-        print_error(error.format_message())
-    elif error.message == context.get_help():
+    if context and error.message == context.get_help():
         # A group without a command.
         print(error.message, file=sys.stderr)
-    else:
-        message = error.format_message().rstrip(".")
-        print_error(f"{message}; see `{context.command_path} --help`")
+        return error.exit_code
+    message = error.format_message().rstrip(".")
+    help = f"`{context.command_path} --help`" if context else "--help"
+    print_error(f"{message}; see {help}")
     return error.exit_code
 
 

@@ -10,7 +10,7 @@ import typer
 
 import headrace as hr
 from headrace.cli.following import Follower
-from headrace.cli.opening import on_workspace
+from headrace.cli.opening import TlsRootOption, on_workspace
 from headrace.cli.output import JsonOption, as_example
 from headrace.cli.rendering import Format, limited, write_json, write_ndjson, write_table
 from headrace.cli.selecting import OFFSET_MAX, WhereOption, check_partition_fields, select
@@ -49,7 +49,10 @@ def read(
     json: JsonOption = False,
     meta: Annotated[
         bool,
-        typer.Option("--meta", help="Add _journal, _producer, _clock; or _collection, _shard."),
+        typer.Option(
+            "--meta",
+            help="Add _journal, _producer, _clock; through members _collection, _shard, _clock.",
+        ),
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as transactions commit; Ctrl-C ends it.")
@@ -57,6 +60,7 @@ def read(
     shards: ShardsOption = None,
     member: MemberOption = None,
     member_token: MemberTokenOption = "",
+    tls_root: TlsRootOption = "",
 ) -> None:
     """Print committed documents.
 
@@ -64,16 +68,16 @@ def read(
     one with --shards or --member, are read through a shuffle.
     """
     form = _form(collections, format, json=json, follow=follow)
-    selectors = {name: select(name, where) for name in collections}
-    for name, selector in selectors.items():
-        check_partition_fields(ws.collection(name), selector)
+    selectors = _selectors(ws, collections, where)
     with until_stopped() if follow else nullcontext():
         if len(collections) > 1 or shards or member:
             if from_offset:
                 raise UsageError("a shuffle begins at the beginning", do="leave out --from-offset")
-            through = Through(shards, member or (), member_token)
+            service = hr.ServiceSettings(token=member_token, tls_root=tls_root)
+            through = Through(shards, member or (), service)
             batches = sharded_batches(ws, selectors, through, follow=follow, meta=meta)
         else:
+            [(name, selector)] = selectors.items()
             start = _offsets(ws, name, from_offset or ())
             batches = (
                 Follower(ws, name, selector, start).batches(meta=meta)
@@ -98,6 +102,17 @@ def _form(collections: list[str], given: Format | None, *, json: bool, follow: b
         raise UsageError("several collections do not fit one table", do="use --format ndjson")
     fits_a_table = not (json or follow or several)
     return given or (Format.table if fits_a_table and sys.stdout.isatty() else Format.ndjson)
+
+
+def _selectors(
+    ws: hr.Workspace, collections: list[str], where: list[str] | None
+) -> dict[str, hr.Selector]:
+    if len(set(collections)) < len(collections):
+        raise UsageError("a collection is named twice", do="name each of them once")
+    selectors = {name: select(name, where) for name in collections}
+    for name, selector in selectors.items():
+        check_partition_fields(ws.collection(name), selector)
+    return selectors
 
 
 def _offsets(ws: hr.Workspace, collection: str, given: list[str] | tuple[()]) -> dict[str, int]:

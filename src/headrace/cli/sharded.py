@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import pyarrow as pa
 import typer
 
 import headrace as hr
+from headrace.cli.access import token_option
+from headrace.cli.opening import checked_place
+from headrace.cli.resuming import Sessions
+from headrace.cli.units import counted
 from headrace.errors import UsageError
+from headrace.journal.places import is_address
 from headrace.settings import ServiceSettings
 from headrace.shuffle.binding import Source, document_schema
 from headrace.shuffle.block import without_ours
@@ -25,20 +31,29 @@ ShardsOption = Annotated[
         min=1, max=SHARDS_MAX, metavar="N", show_default=False, help="Through N shuffle members."
     ),
 ]
+
+
+def _addresses(given: list[str] | None) -> list[str]:
+    addresses = given or []
+    for at, each in enumerate(addresses):
+        if not is_address(each):
+            what = f"{each!r} is not an address: write it like grpc://localhost:7071"
+            raise typer.BadParameter(what)
+        if checked_place(each) in addresses[:at]:
+            raise typer.BadParameter(f"{each} is one member: name it once")
+    return addresses
+
+
 MemberOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="ADDRESS", help="Through this one, of `shuffle member`; repeat it for more."
+        metavar="ADDRESS",
+        callback=_addresses,
+        help="Through this one, of `shuffle member`; repeat it for more.",
     ),
 ]
 MemberTokenOption = Annotated[
-    str,
-    typer.Option(
-        envvar="HEADRACE_MEMBER_TOKEN",
-        show_envvar=False,
-        show_default=False,
-        help="What those members ask for; better in HEADRACE_MEMBER_TOKEN.",
-    ),
+    str, token_option("HEADRACE_MEMBER_TOKEN", "What those members ask for")
 ]
 
 
@@ -47,7 +62,17 @@ class Through(NamedTuple):
 
     shards: int | None
     members: Sequence[str]
-    token: str
+    service: ServiceSettings
+    """How they are reached."""
+
+    @contextmanager
+    def opened(self, *, processes: bool) -> Iterator[tuple[list[str], ServiceSettings]]:
+        """Where members listen, and how they are reached. `processes`: what those made are."""
+        if self.members:
+            yield list(self.members), self.service
+            return
+        with LocalMembers(self.shards or 1, processes=processes, service=self.service) as made:
+            yield made.addresses, made.service
 
 
 def sharded_batches(
@@ -62,32 +87,34 @@ def sharded_batches(
 
     Those committed now; with `follow` also those that commit later, without end.
     """
-    shards, members, token = through
-    if members and shards not in (None, len(members)):
+    if through.members and through.shards and through.shards != len(through.members):
         raise UsageError(
-            f"{shards} shards for {len(members)} members",
+            f"{counted(through.shards, 'shard')} for {counted(len(through.members), 'member')}",
             do="leave --shards out: every member is one",
         )
     bindings = [hr.Binding(collection=c, selector=s) for c, s in collections.items()]
-    cut = None if follow else ws.journals()
-    with ExitStack() as stack:
-        service = ServiceSettings(token=token)
-        addresses = list(members)
-        if not members:
-            local = stack.enter_context(LocalMembers(shards or 1))
-            service, addresses = local.service, local.addresses
-        shuffle = stack.enter_context(hr.Shuffle(ws, bindings, addresses, cut=cut, service=service))
-        for checkpoint in _all_checkpoints(shuffle) if follow else shuffle.drain():
-            for member in range(shuffle.members):
-                for source, batch in shuffle.read(member, checkpoint):
-                    yield _shown(source, member, batch, meta=meta)
+    read = partial(_read, meta=meta)
+    if follow:
+        # As processes: whatever becomes of one, the others and this one can go on.
+        open_members = partial(through.opened, processes=True)
+        yield from Sessions(ws, bindings, open_members, read).batches()
+        return
+    cut = ws.journals()
+    with (
+        through.opened(processes=False) as (addresses, service),
+        hr.Shuffle(ws, bindings, addresses, cut=cut, service=service) as shuffle,
+    ):
+        for checkpoint in shuffle.drain():
+            yield from read(shuffle, checkpoint)
             shuffle.release(checkpoint)
 
 
-def _all_checkpoints(shuffle: hr.Shuffle) -> Iterator[hr.NextCheckpoint]:
-    while True:
-        if checkpoint := shuffle.next_checkpoint():
-            yield checkpoint
+def _read(
+    shuffle: hr.Shuffle, checkpoint: hr.NextCheckpoint, *, meta: bool
+) -> Iterator[pa.RecordBatch]:
+    for member in range(shuffle.members):
+        for source, batch in shuffle.read(member, checkpoint):
+            yield _shown(source, member, batch, meta=meta)
 
 
 def _shown(source: Source, member: int, batch: pa.RecordBatch, *, meta: bool) -> pa.RecordBatch:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import tempfile
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +10,17 @@ import msgspec
 import typer
 
 import headrace as hr
+from headrace.cli.access import pem_option, token_option
+from headrace.cli.listening import (
+    LOOPBACK,
+    NEW_TOKEN,
+    HostOption,
+    PortOption,
+    TlsCertOption,
+    TlsKeyOption,
+    service_settings,
+    wait_for_callers,
+)
 from headrace.cli.opening import DEFAULT_PLACE, PlaceOption, check_is_workspace
 from headrace.cli.output import (
     JsonOption,
@@ -24,7 +32,7 @@ from headrace.cli.output import (
 )
 from headrace.cli.stopping import until_stopped
 from headrace.cli.units import counted, format_size
-from headrace.errors import UsageError
+from headrace.errors import StorageError, UsageError
 from headrace.journal.places import is_address
 from headrace.shuffle.announcing import RunningSession, running_sessions
 
@@ -33,56 +41,45 @@ app = typer.Typer(no_args_is_help=True, help="Run members, and see how Sessions 
 
 @app.command(epilog=as_example("headrace shuffle member --port 7071 --dir /var/tmp"))
 def member(
-    host: Annotated[str, typer.Option(help="Listen here.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    host: HostOption = LOOPBACK,
+    port: PortOption = 0,
     directory: Annotated[
         Path | None,
         typer.Option(
             "--dir",
             "-d",
+            file_okay=False,
             show_default=False,
             help="For queue files, gone at the end. Default: that of temporary files.",
         ),
     ] = None,
     token: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_MEMBER_TOKEN",
-            show_envvar=False,
-            show_default=False,
-            help="Shared by all members; better in HEADRACE_MEMBER_TOKEN. Default: a new one.",
-        ),
+        str, token_option("HEADRACE_MEMBER_TOKEN", "Shared by all members", NEW_TOKEN)
     ] = "",
-    tls_cert: Annotated[
-        str, typer.Option(metavar="PEM", show_default=False, help="With --tls-key: TLS only.")
-    ] = "",
-    tls_key: Annotated[str, typer.Option(metavar="PEM", show_default=False)] = "",
-    tls_root: Annotated[
-        str, typer.Option(metavar="PEM", show_default=False, help="What members trust.")
-    ] = "",
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_root: Annotated[Path | None, pem_option("What it trusts; without, --tls-cert.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Run one member until Ctrl-C.
 
     Sessions of any workspace that it can reach may use it; all members of one share a token.
     """
-    service = hr.ServiceSettings(
-        host=host,
-        port=port,
-        token=token or secrets.token_urlsafe(32),
-        tls_certificate=tls_cert,
-        tls_key=tls_key,
-        tls_root=tls_root or tls_cert,
-    )
+    service = service_settings(host, port, token, tls_cert, tls_key, tls_root)
+    with until_stopped(), _member(directory, service) as running:
+        new_token = "" if token else service.token
+        wait_for_callers(running.address, new_token, doing="a member", as_json=json)
+
+
+def _member(directory: Path | None, service: hr.ServiceSettings) -> hr.Member:
     root = directory or Path(tempfile.gettempdir())
-    with until_stopped(), hr.Member(root, service) as running:
-        shown = {} if token else {"token": service.token}
-        if json:
-            print_json({"address": running.address, "process": os.getpid(), **shown})
-        else:
-            print_fields({"address": running.address, **shown})
-            print_line("a member until Ctrl-C")
-        threading.Event().wait()
+    try:
+        return hr.Member(root, service)
+    except OSError as error:
+        raise StorageError(
+            f"no place for queue files in {root}: {error.strerror or error}",
+            do="name a directory that can be written to, with --dir",
+        ) from error
 
 
 @app.command(epilog=as_example("headrace shuffle status --json"))

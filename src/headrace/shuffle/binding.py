@@ -67,6 +67,8 @@ class Source(msgspec.Struct, frozen=True):
     """In clock units."""
     not_before: Clock
     not_after: Clock
+    incarnation: int = 0
+    """Of the collection: one that is deleted and made again is another."""
 
     def adjusted(self, clock: int) -> int:
         """The clock plus the read delay."""
@@ -168,6 +170,7 @@ def _source(
         int(binding.read_delay_s * TICKS_PER_SECOND) << COUNTER_BITS,
         binding.not_before,
         binding.not_after,
+        collection.id,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Self
@@ -86,6 +87,8 @@ class Shuffle:
             for member in range(len(members))
         ]
         self._number = 0
+        self._asking = threading.Lock()
+        self._answer: Future[Checkpoint | None] | None = None
         self._silence_s = service.silence_s
         self._is_cut = cut is not None
         with ExitStack() as stack:
@@ -112,19 +115,29 @@ class Shuffle:
 
         `documents_max` is soft: at least one report of a Slice is taken, and no more than needed.
         """
-        answer = self._actor.poll(documents_max)
+        if not self._asking.acquire(blocking=False):
+            raise UsageError("a checkpoint is asked for already", do="let one thread ask")
         try:
-            delta = answer.result(timeout_s)
-        except FutureTimeoutError:
-            if answer.cancel():
-                return None
-            delta = answer.result()
-        except CancelledError:
-            return None
+            # Of a call that was interrupted the answer is still to come.
+            if self._answer is None:
+                self._answer = self._actor.poll(documents_max)
+            delta = self._result(self._answer, timeout_s)
+            self._answer = None
+        finally:
+            self._asking.release()
         if delta is None:
             return None
         self._number += 1
         return NextCheckpoint(self._number, delta)
+
+    def _result(
+        self, answer: Future[Checkpoint | None], timeout_s: float | None
+    ) -> Checkpoint | None:
+        try:
+            return answer.result(timeout_s)
+        except FutureTimeoutError:
+            self._actor.give_up(answer)
+            return answer.result()
 
     def drain(self) -> Iterator[NextCheckpoint]:
         """The checkpoints that are left of a cut: together they show what was committed there."""

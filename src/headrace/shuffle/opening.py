@@ -4,45 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any
 
-import msgspec
-
-from headrace.errors import HeadraceError, PeerLostError, ProtocolError
-from headrace.shuffle.naming import named
-from headrace.transport import Channel, Client
+from headrace.errors import PeerLostError, ProtocolError
+from headrace.shuffle.peer import Peer
+from headrace.transport import Client
 
 
-def open_one(
-    client: Client,
-    kind: str,
-    replies: msgspec.msgpack.Decoder[Any],
-    opening: object,
-    answer: object,
-    whose: str,
-) -> Channel[Any]:
-    """A conversation that begins with `opening` and `answer`. Whatever goes wrong is `whose`."""
-    try:
-        channel = client.converse(kind, replies)
-        channel.send(opening)
-        said = channel.receive()
-    except HeadraceError as error:
-        raise named(error, whose) from error
+def open_one(peer: Peer, opening: object, answer: object) -> Peer:
+    """Say `opening`, and hear `answer`."""
+    peer.send(opening)
+    said = peer.receive()
     if said is None or said.control != answer:
         heard = "nothing" if said is None else type(said.control).__name__
         if heard == type(answer).__name__:
             heard = "for another Session"
-        raise ProtocolError(f"{whose} answered {heard}", do="open the Session again")
-    return channel
+        raise ProtocolError(f"{peer.name} answered {heard}", do="open the Session again")
+    return peer
 
 
 def open_all(
     clients: Sequence[Client],
-    open_at: Callable[[int, Client], Channel[Any]],
+    open_at: Callable[[int, Client], Peer],
     *,
     who: str,
     timeout_s: float,
-) -> list[Channel[Any]]:
+) -> list[Peer]:
     """`open_at` of every member at the same time. The first refusal ends it, and is raised.
 
     A member that lives and does not answer in time ends it too. `who` is what answers there.

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
-from headrace.errors import NotFoundError, StorageError
 from headrace.files import make_directory, sync_directory
 from headrace.storage.contract import (
     ObjectInfo,
@@ -28,6 +27,7 @@ from headrace.storage.contract import (
     check_range,
     is_key,
 )
+from headrace.storage.refusals import Refusals
 
 _INCOMING = ".incoming"
 _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -52,7 +52,8 @@ class LocalObjects:
         self._incoming = self._root / _INCOMING
         # Directories whose own names are known to be durable, so that a put need not sync them.
         self._durable: set[Path] = set()
-        with self._refusals("open the directory"):
+        self._refusals = Refusals(self._root, (OSError,), _is_missing, _explain)
+        with self._refusals.to("open the directory"):
             make_directory(self._root)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -60,14 +61,14 @@ class LocalObjects:
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         path = self._path(key)
-        with self._refusals(f"put {key}"), self._staged(data) as staged:
+        with self._refusals.to(f"put {key}"), self._staged(data) as staged:
             self._make_directory(path.parent)
             staged.replace(path)
             sync_directory(path.parent)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         path = self._path(key)
-        with self._refusals(f"put {key}"), self._staged(data) as staged:
+        with self._refusals.to(f"put {key}"), self._staged(data) as staged:
             self._make_directory(path.parent)
             try:
                 path.hardlink_to(staged)
@@ -81,7 +82,7 @@ class LocalObjects:
             return won
 
     def get(self, key: str) -> bytes:
-        with self._reading(key):
+        with self._refusals.to_get(key):
             return self._path(key).read_bytes()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -89,7 +90,7 @@ class LocalObjects:
         path = self._path(key)
         if length == 0:
             return b""
-        with self._reading(key), path.open("rb") as file:
+        with self._refusals.to_get(key), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if start + length > size:
                 raise beyond_end(key, start, length, size)
@@ -97,7 +98,7 @@ class LocalObjects:
             return file.read(length)
 
     def head(self, key: str) -> ObjectInfo | None:
-        with self._refusals(f"look at {key}"):
+        with self._refusals.to(f"look at {key}"):
             try:
                 status = self._path(key).stat()
             except _NOTHING_THERE:
@@ -106,12 +107,12 @@ class LocalObjects:
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         prefix = check_prefix(prefix)
-        with self._refusals(f"list {prefix or 'all objects'}"):
+        with self._refusals.to(f"list {prefix or 'all objects'}"):
             return sorted(self._below(prefix), key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with self._refusals(f"delete {key}"), suppress(*_NOTHING_THERE):
+        with self._refusals.to(f"delete {key}"), suppress(*_NOTHING_THERE):
             path.unlink()
             sync_directory(path.parent)
 
@@ -158,25 +159,15 @@ class LocalObjects:
             sync_directory(made.parent)
         self._durable.add(directory)
 
-    @contextmanager
-    def _reading(self, key: str) -> Iterator[None]:
-        with self._refusals(f"get {key}"):
-            try:
-                yield
-            except _NOTHING_THERE as error:
-                raise NotFoundError(
-                    f"no object {key} in {self._root}", do="check the key, or put it first"
-                ) from error
 
-    @contextmanager
-    def _refusals(self, action: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(
-                f"cannot {action} in {self._root}: {error.strerror or error}",
-                do=_REMEDIES.get(error.errno or 0, "check the path and the disk"),
-            ) from error
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, _NOTHING_THERE)
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    assert isinstance(error, OSError)
+    remedy = _REMEDIES.get(error.errno or 0, "check the path and the disk")
+    return error.strerror or str(error), remedy
 
 
 def _create_locked(directory: Path) -> tuple[Path, FileIO]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import obstore
@@ -16,7 +15,7 @@ from obstore.exceptions import (
 )
 from obstore.store import MemoryStore, S3Store
 
-from headrace.errors import NotFoundError, StorageError
+from headrace.errors import StorageError
 from headrace.storage.contract import (
     ObjectInfo,
     beyond_end,
@@ -25,6 +24,7 @@ from headrace.storage.contract import (
     check_range,
     is_key,
 )
+from headrace.storage.refusals import Refusals
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta  # exists in its type stubs only
@@ -38,16 +38,17 @@ class StoreObjects:
     def __init__(self, url: str, store: MemoryStore | S3Store) -> None:
         self._url = url
         self._store = store
+        self._refusals = Refusals(url, (BaseError, FileNotFoundError), _is_missing, _explain)
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        with self._refusals(f"put {key}"):
+        with self._refusals.to(f"put {key}"):
             obstore.put(self._store, check_key(key), _frozen(data))
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         # A request whose answer was lost is sent again, and then finds its own object. So each
         # object says who wrote it.
         writer = secrets.token_hex(16)
-        with self._refusals(f"put {key}"):
+        with self._refusals.to(f"put {key}"):
             try:
                 obstore.put(
                     self._store,
@@ -61,7 +62,7 @@ class StoreObjects:
         return True
 
     def get(self, key: str) -> bytes:
-        with self._refusals(f"get {key}"), self._finding(key):
+        with self._refusals.to_get(key):
             return bytes(obstore.get(self._store, check_key(key)).bytes())
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -69,7 +70,7 @@ class StoreObjects:
         check_key(key)
         if length == 0:
             return b""
-        with self._refusals(f"get {key}"), self._finding(key):
+        with self._refusals.to_get(key):
             try:
                 data = bytes(obstore.get_range(self._store, key, start=start, length=length))
             except BaseError as error:
@@ -82,7 +83,7 @@ class StoreObjects:
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
-        with self._refusals(f"look at {key}"):
+        with self._refusals.to(f"look at {key}"):
             try:
                 return _info(obstore.head(self._store, check_key(key)))
             except FileNotFoundError:
@@ -90,13 +91,13 @@ class StoreObjects:
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         prefix = check_prefix(prefix)
-        with self._refusals(f"list {prefix or 'all objects'}"):
+        with self._refusals.to(f"list {prefix or 'all objects'}"):
             found = obstore.list(self._store, prefix or None).collect()
         infos = (_info(meta) for meta in found if is_key(meta["path"]))
         return sorted(infos, key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
-        with self._refusals(f"delete {key}"):
+        with self._refusals.to(f"delete {key}"):
             obstore.delete(self._store, check_key(key))
 
     def _writer(self, key: str) -> object:
@@ -107,25 +108,6 @@ class StoreObjects:
                 f"{key} in {self._url} was there and is gone again", do="put it once more"
             ) from error
         return found.attributes.get(_WRITER)
-
-    @contextmanager
-    def _finding(self, key: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            if _is_bucket_missing(error):
-                raise
-            raise NotFoundError(
-                f"no object {key} in {self._url}", do="check the key, or put it first"
-            ) from error
-
-    @contextmanager
-    def _refusals(self, action: str) -> Iterator[None]:
-        try:
-            yield
-        except (BaseError, FileNotFoundError) as error:
-            reason, remedy = _explain(error)
-            raise StorageError(f"cannot {action} in {self._url}: {reason}", do=remedy) from error
 
 
 def _explain(error: Exception) -> tuple[str, str]:
@@ -141,6 +123,10 @@ def _explain(error: Exception) -> tuple[str, str]:
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or "403 Forbidden" in text:
         return "access denied", "check the credentials and what they may do with the bucket"
     return text.partition("\n")[0], "check that the endpoint is right and reachable, then try again"
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, FileNotFoundError) and not _is_bucket_missing(error)
 
 
 def _is_bucket_missing(error: Exception) -> bool:

@@ -13,11 +13,10 @@ from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
-from headrace.shuffle.naming import named
+from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.state import SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
-from headrace.transport import Channel
 
 _WATCH_S = 60.0
 
@@ -33,6 +32,10 @@ class _Poll(NamedTuple):
     documents_max: int | None
 
 
+class _GiveUp(NamedTuple):
+    answer: Future[Checkpoint | None]
+
+
 class _Ask(NamedTuple):
     answer: Future[SessionStatus]
 
@@ -44,14 +47,12 @@ class _Failed(NamedTuple):
 class SessionActor:
     """Any failure ends it, once and for all: every later poll raises the cause."""
 
-    def __init__(self, state: SessionState, slices: Sequence[Channel[Any]], watch: Watch) -> None:
+    def __init__(self, state: SessionState, slices: Sequence[Peer], watch: Watch) -> None:
         self._state = state
         self._slices = slices
         self._watch = watch
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._poll: _Poll | None = None
-        self._ready: Checkpoint | None = None
-        """One that was made for a poll that had just been given up: the next one gets it."""
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
@@ -72,22 +73,25 @@ class SessionActor:
     def poll(self, documents_max: int | None) -> Future[Checkpoint | None]:
         """The next checkpoint, once there is one; None at the end of a cut. One poll at a time."""
         answer: Future[Checkpoint | None] = Future()
-        with self._lock:
-            if self._error is None:
-                self._inbox.put(_Poll(answer, documents_max))
-                return answer
-        answer.set_exception(self._error)
+        self._ask(_Poll(answer, documents_max))
         return answer
+
+    def give_up(self, answer: Future[Checkpoint | None]) -> None:
+        """A poll is answered at once: None unless there is a checkpoint by now."""
+        self._inbox.put(_GiveUp(answer))
 
     def status(self) -> Future[SessionStatus]:
         """How all members stand."""
         answer: Future[SessionStatus] = Future()
+        self._ask(_Ask(answer))
+        return answer
+
+    def _ask(self, asked: _Poll | _Ask) -> None:
         with self._lock:
             if self._error is None:
-                self._inbox.put(_Ask(answer))
-                return answer
-        answer.set_exception(self._error)
-        return answer
+                self._inbox.put(asked)
+                return
+        asked.answer.set_exception(self._error)
 
     def cause(self, timeout_s: float) -> HeadraceError | None:
         """What ended the Session, if it ends within the time."""
@@ -110,7 +114,9 @@ class SessionActor:
                 self._inbox.put(_FromSlice(member, message.control, message.bodies))
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(named(error, f"member {member}")))
+        except Exception as raised:  # noqa: BLE001  it ends the Session
+            error = bug(f"member {member}", raised)
+        self._inbox.put(_Failed(error))
 
     def _observe(self) -> None:
         listed = False
@@ -123,6 +129,8 @@ class SessionActor:
                 listed = True
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
+        except Exception as error:  # noqa: BLE001  it ends the Session
+            self._inbox.put(_Failed(bug("the watch", error)))
 
     def _run(self) -> None:
         error: HeadraceError = UsageError("the Session is closed", do="open another")
@@ -133,7 +141,7 @@ class SessionActor:
         except HeadraceError as raised:
             error = type(raised)(self._state.reading.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
-            error = HeadraceError(f"the Session failed: {raised!r}", do="this is a bug")
+            error = bug("the Session", raised)
         self._end(error)
 
     def _take(self, said: Any) -> None:
@@ -158,10 +166,16 @@ class SessionActor:
                     channel.send(messages.AskStatus(self._asks))
             case Changes():
                 self._assign(self._state.journals_changed(said))
+            case _Poll() if self._poll:
+                refusal = UsageError("a checkpoint is asked for already", do="wait for it")
+                said.answer.set_exception(refusal)
             case _Poll():
-                if self._poll and not self._poll.answer.cancelled():
-                    raise UsageError("a checkpoint is asked for already", do="wait for it")
                 self._poll = said
+            case _GiveUp(answer):
+                self._serve()
+                if self._poll and self._poll.answer is answer:
+                    self._poll = None
+                    answer.set_result(None)
             case _Failed(error):
                 raise error
             case _:
@@ -180,8 +194,7 @@ class SessionActor:
         if len(answers) == len(self._slices):
             del self._asked[status.number]
             members = [answers[at] for at in range(len(answers))]
-            if ask.answer.set_running_or_notify_cancel():
-                ask.answer.set_result(session_status(self._state, members))
+            ask.answer.set_result(session_status(self._state, members))
 
     def _assign(self, told: Assignments) -> None:
         for member, channel in enumerate(self._slices):
@@ -196,20 +209,15 @@ class SessionActor:
                 channel.send(messages.Heads(heads))
 
     def _serve(self) -> None:
-        if self._poll is None or self._poll.answer.cancelled():
-            self._poll = None
+        if self._poll is None:
             # Whoever does not ask has enough: reads stop at the soft limit.
             self._starve(False)
             return
-        checkpoint = self._ready or self._state.next_checkpoint(self._poll.documents_max)
+        checkpoint = self._state.next_checkpoint(self._poll.documents_max)
         has_answer = checkpoint is not None or self._state.is_over
         if has_answer:
             poll, self._poll = self._poll, None
-            if poll.answer.set_running_or_notify_cancel():
-                self._ready = None
-                poll.answer.set_result(checkpoint)
-            else:
-                self._ready = checkpoint
+            poll.answer.set_result(checkpoint)
         self._starve(not has_answer)
 
     def _starve(self, starving: bool) -> None:
@@ -235,5 +243,4 @@ class SessionActor:
             if isinstance(said, _Poll | _Ask):
                 waiting.append(said)
         for each in waiting:
-            if each.answer.set_running_or_notify_cancel():
-                each.answer.set_exception(error)
+            each.answer.set_exception(error)

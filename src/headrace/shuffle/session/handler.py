@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import msgspec
 
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.opening import open_all, open_one
-from headrace.transport import Channel, Client
+from headrace.shuffle.peer import Peer
+from headrace.transport import Client
 
 _from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decoder(
     messages.FromSlice
@@ -20,7 +20,7 @@ _from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decod
 
 def open_slices(
     openings: Sequence[messages.OpenSlice], settings: ServiceSettings, stack: ExitStack
-) -> tuple[list[Client], list[Channel[Any]]]:
+) -> tuple[list[Client], list[Peer]]:
     """A conversation with the Slice of every member, each open. The first refusal ends it."""
     members = openings[0].members
     timeout_s = openings[0].settings.open_s
@@ -36,7 +36,6 @@ def open_slices(
     return clients, slices
 
 
-def _open_slice(client: Client, opening: messages.OpenSlice) -> Channel[Any]:
-    answer = messages.Opened(opening.session)
-    whose = f"member {opening.member}"
-    return open_one(client, messages.SLICE, _from_slice, opening, answer, whose)
+def _open_slice(client: Client, opening: messages.OpenSlice) -> Peer:
+    peer = Peer(f"member {opening.member}", client, messages.SLICE, _from_slice)
+    return open_one(peer, opening, messages.Opened(opening.session))

@@ -7,11 +7,8 @@ beyond what is there.
 
 from __future__ import annotations
 
-import numpy as np
-
-from headrace.errors import UsageError
-from headrace.frontier import PRODUCER_ROW, TAG_MAX, BindingTag, Frontier
-from headrace.ids import Offset, Producer, format_producer
+from headrace.frontier import TAG_MAX, BindingTag
+from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.slice.read import Start
@@ -45,23 +42,49 @@ class Reports:
 
     def flaw(self, delta: Delta) -> str | None:
         """What cannot be true of a report, if anything; else it is remembered."""
-        found = self._wrong_rows(delta) or self._wrong_groups(delta) or self._wrong_step(delta)
+        through: dict[int, int] = {}
+        commits: dict[tuple[int, int], int] = {}
+        found = (
+            self._wrong_journals(delta, through)
+            or self._wrong_producers(delta, through, commits)
+            or self._wrong_groups(delta)
+        )
         if found is None:
-            self._through |= dict(delta.journals.tolist())
-            self._commits |= {(at, producer): c for at, producer, c, *_ in delta.producers.tolist()}
+            self._through |= through
+            self._commits |= commits
         return found
 
-    def _wrong_rows(self, delta: Delta) -> str | None:
-        """Whatever came before."""
+    def _wrong_journals(self, delta: Delta, through: dict[int, int]) -> str | None:
         if delta.documents < 0:
             return f"it counts {delta.documents} documents"
-        producers = np.zeros(len(delta.producers), PRODUCER_ROW)
-        for name in PRODUCER_ROW.names or ():
-            producers[name] = delta.producers[name]
-        try:
-            Frontier.from_rows(delta.journals, producers)
-        except UsageError as error:
-            return error.what
+        for at, offset in delta.journals.tolist():
+            if at in through:
+                return f"place {at} is there twice"
+            if offset < self._through[at]:
+                return f"place {at} goes back from {self._through[at]} to {offset}"
+            if offset > self._heads.get(at, offset):
+                return f"place {at} is read through {offset}, and ends at {self._heads[at]}"
+            through[at] = offset
+        return None
+
+    def _wrong_producers(
+        self, delta: Delta, through: dict[int, int], commits: dict[tuple[int, int], int]
+    ) -> str | None:
+        for at, producer, commit, span, since in delta.producers.tolist():
+            key = at, producer
+            if (end := through.get(at)) is None:
+                return f"{_name(*key)} is of a journal that is not in it"
+            if producer == 0 or producer >> PRODUCER_BITS:
+                return f"{_name(*key)} is not a 48-bit producer"
+            if key in commits:
+                return f"{_name(*key)} is there twice"
+            if commit < (known := self._commits.get(key, 0)):
+                return f"{_name(*key)} goes back from {known} to {commit}"
+            if abs(span) > end:
+                return f"{_name(*key)} has a span at {span}, read only through {end}"
+            if not -1 <= since <= end:
+                return f"{_name(*key)} began at {since}, read only through {end}"
+            commits[key] = commit
         return None
 
     def _wrong_groups(self, delta: Delta) -> str | None:
@@ -80,20 +103,6 @@ class Reports:
     def _cohort(self, binding: int) -> int | None:
         source = self._sources.by_tag.get(BindingTag(binding))
         return source.cohort if source else None
-
-    def _wrong_step(self, delta: Delta) -> str | None:
-        through = dict(delta.journals.tolist())
-        for at, offset in through.items():
-            if offset < self._through[at]:
-                return f"place {at} goes back from {self._through[at]} to {offset}"
-            if offset > self._heads.get(at, offset):
-                return f"place {at} is read through {offset}, and ends at {self._heads[at]}"
-        for at, producer, commit, _, since in delta.producers.tolist():
-            if commit < (known := self._commits.get((at, producer), 0)):
-                return f"{_name(at, producer)} goes back from {known} to {commit}"
-            if not -1 <= since <= through[at]:
-                return f"{_name(at, producer)} began at {since}, read only through {through[at]}"
-        return None
 
 
 def _name(at: int, producer: int) -> str:

@@ -15,6 +15,7 @@ it again.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -39,6 +40,9 @@ from headrace.shuffle.routing import Range
 from headrace.shuffle.session.groups import Ack, Groups
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.reports import Reports
+
+_REPORTS_MAX = 256
+"""More are not kept apart while nobody asks for a checkpoint: limits are soft."""
 
 Key = tuple[int, int]
 """A place and a producer."""
@@ -83,8 +87,10 @@ class SessionState:
         self._finished: set[int] = set()
         """Members that have read all of the cut."""
         self._deltas: deque[Delta] = deque()
-        self._replays = read_through is not None
-        """Until what was folded for a replay is published."""
+        self._folded = 0
+        """Documents of what was folded since it was last seen what shows."""
+        self._has_moved = read_through is not None
+        """Whether anything was since, or is to be repeated."""
 
     # -- journals --------------------------------------------------------------------------
 
@@ -97,8 +103,10 @@ class SessionState:
             if start.place not in self._published_through and start.offset > FIRST:
                 # A restart must know that nothing was removed but what is below.
                 self._touched_places.add(start.place)
+                self._has_moved = True
         for at in chain.from_iterable(told.stop.values()):
             self._reports.stopped(at)
+            self._has_moved = True
         for at, head in chain.from_iterable(told.heads.values()):
             self._reports.grown(at, head)
         return told
@@ -107,7 +115,7 @@ class SessionState:
 
     def progress(self, member: int, delta: Delta) -> None:
         """What a Slice reports."""
-        for at in np.union1d(delta.journals["place"], delta.commits["place"]).tolist():
+        for at in {*delta.journals["place"].tolist(), *delta.commits["place"].tolist()}:
             # One that was stopped may have been on its way.
             if self.reading.reader(at) not in (member, None) or not self._reports.knows(at):
                 raise unreadable(member, f"it is about place {at}, which it does not read")
@@ -116,6 +124,8 @@ class SessionState:
         if flaw := self._reports.flaw(delta):
             raise unreadable(member, flaw)
         self._deltas.append(delta)
+        if len(self._deltas) > _REPORTS_MAX:
+            self._fold(self._deltas.popleft())
 
     def finished(self, member: int) -> None:
         """A Slice has reported all that there is in the cut."""
@@ -126,7 +136,7 @@ class SessionState:
     @property
     def is_over(self) -> bool:
         """Nothing will become visible any more: the cut is read to its end, and published."""
-        return self._is_read_to_its_end and not self._deltas and not self._replays
+        return self._is_read_to_its_end and not self._deltas and not self._has_moved
 
     @property
     def _is_read_to_its_end(self) -> bool:
@@ -139,19 +149,18 @@ class SessionState:
         """
         if self._read_through is not None:
             return self._replay(self._read_through)
-        taken = 0
-        while self._deltas:
-            taken += self._deltas[0].documents
-            self._fold(self._deltas.popleft())
-            if (
-                documents_max is not None
-                and taken >= documents_max
-                and (limited := self._publish()) is not None
-            ):
-                return limited
-        return self._publish()
+        limit = math.inf if documents_max is None else max(1, documents_max)
+        while True:
+            while self._deltas and self._folded < limit:
+                self._fold(self._deltas.popleft())
+            if not self._has_moved:
+                return None
+            if (delta := self._publish()) is not None or not self._deltas:
+                return delta
 
     def _fold(self, delta: Delta) -> None:
+        self._has_moved = True
+        self._folded += delta.documents
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
@@ -166,6 +175,8 @@ class SessionState:
     # -- publishing ------------------------------------------------------------------------
 
     def _publish(self) -> Checkpoint | None:
+        self._has_moved = False
+        self._folded = 0
         floors = self._groups.settle(self._find)
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
@@ -189,7 +200,6 @@ class SessionState:
             if at in shown or through > published:
                 journals.append((at, through))
         self._touched_places = set()
-        self._replays = False
         self._published_through |= dict(journals)
         return self._delta(journals, producers) if journals else None
 

@@ -18,7 +18,7 @@ from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.naming import named
+from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
@@ -56,7 +56,7 @@ class SliceActor:
         ranges: Sequence[Range],
         journals: Journals,
         session: Channel[Any],
-        queues: Sequence[Channel[Any]],
+        queues: Sequence[Peer],
         queue_status: Callable[[], tuple[int, str]],
         settings: ShuffleSettings,
         now_ns: Callable[[], int] = time.time_ns,
@@ -67,7 +67,7 @@ class SliceActor:
         self._queues = queues
         self._queue_status = queue_status
         self._now_ns = now_ns
-        decoder = Decoder(sources, journals.collections)
+        self._decoder = Decoder(sources, journals.collections)
         limits = Limits(
             credit_bytes=settings.credit_bytes,
             fetch_bytes=settings.fetch_bytes,
@@ -75,7 +75,7 @@ class SliceActor:
             cycle_bytes=min(Limits().cycle_bytes, settings.credit_bytes),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
-        self._state = SliceState(sources, ranges, decoder, limits)
+        self._state = SliceState(sources, ranges, self._decoder, limits)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._reads_cut = False
         self._finished = False
@@ -111,15 +111,19 @@ class SliceActor:
             self._inbox.put(None)
         except HeadraceError as error:
             self._inbox.put(_Failed(error))
+        except Exception as error:  # noqa: BLE001  it ends the Slice
+            self._inbox.put(_Failed(bug("the Session", error)))
 
     def _listen(self, member: int) -> None:
         try:
             while (message := self._queues[member].receive()) is not None:
                 self._inbox.put(_FromQueue(member, message.control))
-            error: HeadraceError = PeerLostError("it ended the conversation", do="open again")
+            error: HeadraceError = PeerLostError(f"the Queue of member {member} closed", do="retry")
         except HeadraceError as raised:
             error = raised
-        self._inbox.put(_Failed(named(error, f"the Queue of member {member}")))
+        except Exception as raised:  # noqa: BLE001  it ends the Slice
+            error = bug(f"the Queue of member {member}", raised)
+        self._inbox.put(_Failed(error))
 
     def _take_in(self) -> list[Any]:
         """Everything that was said; waits for something, or until there is something to do."""
@@ -167,6 +171,7 @@ class SliceActor:
                 for id, tags in journals:
                     self._state.learned(JournalId(id), tags)
             case messages.StartRead(reads, last):
+                self._decoder.journals_started()
                 for start in reads:
                     self._state.start(start)
                 self._reads_cut = last

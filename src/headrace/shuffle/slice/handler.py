@@ -14,6 +14,7 @@ from headrace.settings import ServiceSettings, Settings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.opening import close_all, open_all, open_one
+from headrace.shuffle.peer import Peer
 from headrace.shuffle.queue.handler import Queues
 from headrace.shuffle.slice.actor import SliceActor
 from headrace.transport import Channel, Client
@@ -77,7 +78,7 @@ class SliceService:
 
     def _reach(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
-    ) -> list[Channel[Any]]:
+    ) -> list[Peer]:
         """A conversation with every Queue. The first that refuses ends the opening.
 
         So does the Session, if it leaves meanwhile: another member may have refused it.
@@ -105,7 +106,7 @@ def _tell(session: Channel[Any], error: Exception) -> None:
         session.close()
 
 
-def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Channel[Any]:
+def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Peer:
     asked = messages.OpenQueue(
         opening.session,
         member,
@@ -114,6 +115,5 @@ def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Cha
         opening.sources,
         opening.settings,
     )
-    answer = messages.QueueOpened(opening.session)
-    whose = f"the Queue of member {member}"
-    return open_one(client, messages.QUEUE, _from_queue, asked, answer, whose)
+    peer = Peer(f"the Queue of member {member}", client, messages.QUEUE, _from_queue)
+    return open_one(peer, asked, messages.QueueOpened(opening.session))

@@ -1,0 +1,52 @@
+"""A conversation with a part of a member: whatever goes wrong with it says whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from headrace.errors import HeadraceError
+from headrace.transport import Channel, Client, Message
+from headrace.transport.message import Body
+
+
+class Peer:
+    """The calling side of a channel; `name` is who answers."""
+
+    def __init__(
+        self, name: str, client: Client, kind: str, replies: msgspec.msgpack.Decoder[Any]
+    ) -> None:
+        self.name = name
+        try:
+            self._channel: Channel[Any] = client.converse(kind, replies)
+        except HeadraceError as error:
+            raise self._named(error) from error
+
+    def send(self, control: object, bodies: Iterable[Body] = ()) -> None:
+        try:
+            self._channel.send(control, bodies)
+        except HeadraceError as error:
+            raise self._named(error) from error
+
+    def receive(self) -> Message[Any] | None:
+        try:
+            return self._channel.receive()
+        except HeadraceError as error:
+            raise self._named(error) from error
+
+    def leave(self) -> None:
+        self._channel.leave()
+
+    def fail(self, error: HeadraceError) -> None:
+        self._channel.fail(error)
+
+    def _named(self, error: HeadraceError) -> HeadraceError:
+        return type(error)(f"{self.name}: {error.what}", do=error.do)
+
+
+def bug(whose: str, error: Exception) -> HeadraceError:
+    """What should never happen, as an error that can be told."""
+    what = f"{whose}: {type(error).__name__}: {error}"
+    return HeadraceError(what, do="this is a bug; please report it")
