@@ -72,12 +72,19 @@ def next_documents(shuffle: hr.Shuffle, timeout_s: float, lag: int = 0) -> list[
     """
     seen: list[int] = []
     if found := shuffle.next_checkpoint(timeout_s):
-        for member in range(shuffle.members):
-            for _, some in shuffle.read(member, found):
-                seen += some["number"].to_pylist()
+        seen = numbers(shuffle, found)
         if found.number > lag:
             shuffle.release(found._replace(number=found.number - lag))
     return seen
+
+
+def numbers(shuffle: hr.Shuffle, checkpoint: hr.NextCheckpoint) -> list[int]:
+    return [
+        number
+        for member in range(shuffle.members)
+        for _, some in shuffle.read(member, checkpoint)
+        for number in some["number"].to_pylist()
+    ]
 
 
 def consume(shuffle: hr.Shuffle, count: int, lag: int = 0) -> list[int]:
@@ -127,6 +134,38 @@ def test_a_consumer_that_found_nothing_and_left_is_waited_for(
         publish(workspace, count)
         await_full(shuffle)
         assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_consumer_that_asks_on_and_releases_nothing_is_waited_for(
+    workspace: hr.Workspace, members: list[str], reads: bool
+) -> None:
+    """It has enough; whether it reads what it gets or not."""
+    count = 12_000
+    publish(workspace, count)
+    taken: list[hr.NextCheckpoint] = []
+    seen: list[int] = []
+
+    def is_full() -> bool:
+        if found := shuffle.next_checkpoint(0.2, documents_max=100):
+            taken.append(found)
+            if reads:
+                seen.extend(numbers(shuffle, found))
+            return False
+        assert max(held_bytes(shuffle)) <= SMALL.queue_soft_bytes + OVERSHOOT_BYTES
+        return any("queue over" in member.waits for member in shuffle.status().members)
+
+    with hr.Shuffle(workspace, BINDINGS, members, settings=SMALL) as shuffle:
+        eventually(is_full, WAIT_S, "a full Queue, and nothing visible")
+        waits = [member.waits for member in shuffle.status().members if member.waits]
+        said = "in checkpoints that are not released" if reads else f"to {len(taken)} not read"
+        assert said in waits[0]
+        for each in taken:
+            seen += [] if reads else numbers(shuffle, each)
+            shuffle.release(each)
+        seen += consume(shuffle, count - len(seen))
+        assert sorted(seen) == list(range(count))
 
 
 # proves G12

@@ -213,10 +213,38 @@ def test_a_starving_consumer_gets_credit_beyond_the_soft_limit() -> None:
     size = block_bytes(at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
     assert state.append(0, at(10), b"x" * 100)[1:] == []
-    assert state.starve(True) == [Grant(0, 0, size)]
+    assert state.starve(True, 0) == [Grant(0, 0, size)]
     assert state.append(0, at(11), b"x" * 100)[1:] == [Grant(0, 0, size)]
-    assert state.starve(False) == []
+    assert state.starve(False, 0) == []
     assert state.append(0, at(12), b"x" * 100)[1:] == []
+
+
+# proves G12
+def test_a_starving_consumer_gets_what_is_flushed_before_more_credit() -> None:
+    size = block_bytes(at(10), b"x" * 100)
+    state = QueueState(1, 1, size, 3 * size)
+    state.starve(True, 0)
+    assert state.append(0, at(10), b"x" * 100)[1:] == [Grant(0, 0, size)]
+    assert state.flush(0, 1) == [Sync(0)]
+    assert state.append(0, at(11), b"x" * 100)[1:] == []
+    assert state.synced(0) == [Flushed(0, 1), Grant(0, 0, size)]
+
+
+# proves G12
+@pytest.mark.parametrize(
+    ("made", "released", "starves"),
+    [(0, 0, True), (1, 0, True), (1, 1, True), (2, 0, False), (2, 1, True), (9, 7, False)],
+)
+def test_a_consumer_does_not_starve_that_has_checkpoints_to_release_but_the_last(
+    made: int, released: int, starves: bool
+) -> None:
+    size = block_bytes(at(10), b"x" * 100)
+    state = QueueState(1, 1, size, 3 * size)
+    state.append(0, at(10), b"x" * 100)
+    assert state.needs(Account(read=made, released=released)) == []
+    assert (state.starve(True, made) == [Grant(0, 0, size)]) is starves
+    if not starves:
+        assert state.needs(Account(read=made, released=made - 1)) == [Grant(0, 0, size)]
 
 
 HARD = 1600
@@ -281,7 +309,7 @@ def test_what_is_not_needed_and_what_is_being_moved_do_not_count() -> None:
 # proves G12
 def test_a_disk_that_is_full_of_what_is_not_needed_fails_nobody_and_takes_no_more() -> None:
     state = holding(700, 700)
-    state.starve(True)
+    state.starve(True, 0)
     assert state.needs(Account(0, 390, 900)) == [], "that would cost more than it gives back"
     # Now it must be: without what is kept in vain there is room.
     effects = state.append(0, at(2), bytes(200))
@@ -298,7 +326,7 @@ def test_a_disk_that_is_full_of_what_is_not_needed_fails_nobody_and_takes_no_mor
 # proves G12, G13
 def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
     state = QueueState(1, 1, 1 * MIB, 3 * MIB)
-    state.starve(True)
+    state.starve(True, 0)
     state.append(0, at(10, producer=1), bytes(MIB // 2))
     state.append(0, at(11, producer=0xABC), bytes(MIB))
     state.append(0, at(12, producer=2), bytes(MIB))
@@ -309,6 +337,43 @@ def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
         f"queue over its limit of 3.0 MiB, 2.0 MiB pinned by producer 000000000abc in place {P};"
         " a retry will not help: raise the limit, or make the transaction smaller"
     )
+
+
+# proves G12, G13
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        (
+            Account(shown_bytes=2 * MIB, read=1),
+            "2.0 MiB in checkpoints that are not released, 1.1 MiB pinned by producer 000000000001"
+            f" in place {P}; a retry helps, if checkpoints are released once their documents are"
+            " stored",
+        ),
+        (
+            Account(shown_bytes=MIB // 10, read=1),
+            "0.1 MiB in checkpoints that are not released, 1.1 MiB pinned by producer 000000000001"
+            f" in place {P}; a retry will not help: raise the limit, or make the transaction"
+            " smaller",
+        ),
+    ],
+)
+def test_at_the_hard_limit_it_says_what_the_consumer_holds_and_whether_a_retry_helps(
+    account: Account, said: str
+) -> None:
+    state = QueueState(1, 1, 1 * MIB, 3 * MIB)
+    state.append(0, at(10, producer=2), bytes(2 * MIB))
+    state.end(0, 0, [ended(2, 10, 10, committed=True)])
+    state.needs(account)
+    with pytest.raises(StorageError) as failed:
+        state.append(0, at(11, producer=1), bytes(MIB + MIB // 8))
+    assert str(failed.value) == f"queue over its limit of 3.0 MiB, {said}"
+
+
+def test_a_full_queue_says_that_its_checkpoints_are_not_read() -> None:
+    state = holding(900)
+    state.starve(True, 5)
+    state.needs(Account(read=2, released=2))
+    assert ", checkpoints 3 to 5 not read" in state.reason()
 
 
 def test_what_a_block_of_several_pins_is_shared_by_their_rows() -> None:

@@ -4,7 +4,7 @@
 |-----------------|---------------------------------------------------------------------------|
 | Session → Slice | OpenSlice, Tags, StartRead, StopRead, Heads, Starving, AskStatus           |
 | Slice → Session | Opened, ProgressDelta, Finished, SliceStatus                               |
-| Slice → Queue   | OpenQueue, Append, Acks, Bounds, Flush, Hunger                             |
+| Slice → Queue   | OpenQueue, Append, Acks, Bounds, Flush, Starving                           |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
 | reader → member | ReadCheckpoint, Release; Documents and Blocks come back                    |
 """
@@ -36,7 +36,7 @@ class MemberAt(msgspec.Struct, frozen=True, array_like=True):
     range: Range
 
 
-class OpenSlice(msgspec.Struct, frozen=True, tag="open-slice"):
+class OpenSlice(msgspec.Struct, frozen=True, array_like=True, tag="open-slice"):
     session: str
     """Random: whatever is said belongs to one Session and no other."""
     member: int
@@ -48,35 +48,37 @@ class OpenSlice(msgspec.Struct, frozen=True, tag="open-slice"):
     settings: ShuffleSettings
 
 
-class Tags(msgspec.Struct, frozen=True, tag="tags"):
+class Tags(msgspec.Struct, frozen=True, array_like=True, tag="tags"):
     """Journals by id, each with the bindings that read it."""
 
     journals: list[tuple[int, tuple[int, ...]]]
 
 
-class StartRead(msgspec.Struct, frozen=True, tag="start-read"):
+class StartRead(msgspec.Struct, frozen=True, array_like=True, tag="start-read"):
     reads: list[Start]
     last: bool = False
     """They are of a cut: nothing else will be started, stopped or grow, and `Finished` is said."""
 
 
-class StopRead(msgspec.Struct, frozen=True, tag="stop-read"):
+class StopRead(msgspec.Struct, frozen=True, array_like=True, tag="stop-read"):
     places: list[int]
 
 
-class Heads(msgspec.Struct, frozen=True, tag="heads"):
+class Heads(msgspec.Struct, frozen=True, array_like=True, tag="heads"):
     """How far journals reach, by place."""
 
     heads: list[tuple[int, Offset]]
 
 
-class Starving(msgspec.Struct, frozen=True, tag="starving"):
-    """Whether the consumer has nothing visible left."""
+class Starving(msgspec.Struct, frozen=True, array_like=True, tag="starving"):
+    """Whether the consumer asks, and has nothing visible left. Slices pass it on to Queues."""
 
     starving: bool
+    made: int
+    """How many checkpoints there were."""
 
 
-class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
+class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag="ask-status"):
     number: int
 
 
@@ -151,12 +153,6 @@ class Flush(msgspec.Struct, frozen=True, array_like=True, tag="flush"):
     number: int
 
 
-class Hunger(msgspec.Struct, frozen=True, array_like=True, tag="hunger"):
-    """`Starving`, passed on."""
-
-    starving: bool
-
-
 class QueueOpened(msgspec.Struct, frozen=True, array_like=True, tag="queue-opened"):
     session: str
 
@@ -207,7 +203,7 @@ class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
 
 ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
 FromSlice = Opened | ProgressDelta | Finished | SliceStatus
-ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Hunger
+ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Starving
 FromQueue = QueueOpened | Grant | Flushed
 ToReader = ReadCheckpoint | Release
 FromReader = Documents | Blocks

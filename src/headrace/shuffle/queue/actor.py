@@ -121,8 +121,8 @@ class QueueActor:
                 return self._state.bound(slice, bounds)
             case _Said(slice, messages.Flush(number)):
                 return self._state.flush(slice, number)
-            case _Said(_, messages.Hunger(starving)):
-                return self._state.starve(starving)
+            case _Said(_, messages.Starving(starving, made)):
+                return self._state.starve(starving, made)
             case _Synced(number, error):
                 if error:
                     raise error

@@ -9,7 +9,8 @@ wait for S; and a lane never waits for the lanes after it, since each has its ow
 
 A Slice may have so many bytes of blocks of a lane here that are not written, and gets them back as
 they are written. Control messages need no credit. At the soft limit of the disk nothing is given
-back, unless the consumer starves, since an ACK may be just ahead; at the hard limit it fails.
+back, unless the consumer starves, since an ACK may be just ahead; but whatever comes with it is
+flushed first. At the hard limit it fails.
 
 What is needed counts: documents of which a checkpoint is yet to be made, read or released. What is
 not needed stays on disk behind open transactions, until these are moved to the end, a portion at a
@@ -137,6 +138,7 @@ class QueueState:
         self._syncs = 0
         self._flushes: dict[int, list[Flushed]] = {}
         self._starving = False
+        self._made = 0
         self._pinned: dict[tuple[int, int], int] = {}
         self._account = Account()
         self._written_bytes = 0
@@ -173,7 +175,7 @@ class QueueState:
         return self._advance()
 
     def synced(self, number: int) -> list[Effect]:
-        return list(self._flushes.pop(number))
+        return [*self._flushes.pop(number), *self._grants()]
 
     def needs(self, account: Account) -> list[Effect]:
         """What of the file is needed has changed."""
@@ -189,16 +191,17 @@ class QueueState:
         self._copied_bytes = 0
         return self.needs(account)
 
-    def starve(self, starving: bool) -> list[Effect]:
-        """Whether the consumer has nothing visible left to consume."""
+    def starve(self, starving: bool, made: int) -> list[Effect]:
+        """Whether the consumer asks for more than the checkpoints that were made."""
         self._starving = starving
+        self._made = max(self._made, made)
         return self._grants()
 
     def reason(self) -> str:
         """Why Slices are being held back, or nothing."""
         if self.needed_bytes < self._soft_bytes:
             return ""
-        return f"queue over {_size(self._soft_bytes)}{self._pinning()}"
+        return f"queue over {_size(self._soft_bytes)}{self._holding()}"
 
     # -- deciding --------------------------------------------------------------------------
 
@@ -255,10 +258,7 @@ class QueueState:
             key = place, producer
             self._pinned[key] = self._pinned.get(key, 0) + size * rows // block.head.rows
         if self.needed_bytes > self._hard_bytes:
-            raise StorageError(
-                f"queue over its limit of {_size(self._hard_bytes)}{self._pinning()}",
-                do="a retry will not help: raise the limit, or make the transaction smaller",
-            )
+            raise self._full()
 
     def _moves(self) -> list[Effect]:
         """Once that gives back more than it costs, or must be."""
@@ -274,8 +274,15 @@ class QueueState:
     def _is_over_full(self) -> bool:
         return self.held_bytes >= self._hard_bytes
 
+    @property
+    def _is_starving(self) -> bool:
+        """Whoever has checkpoints left to release does not, but for the last one, which some keep
+        until they have the next."""
+        return self._starving and self._account.released >= self._made - 1
+
     def _grants(self) -> list[Effect]:
-        if self.needed_bytes >= self._soft_bytes and not self._starving:
+        # What is being flushed may be what a starving consumer waits for.
+        if self.needed_bytes >= self._soft_bytes and (not self._is_starving or self._flushes):
             return []
         if self._is_moving and self._is_over_full:
             return []
@@ -287,15 +294,27 @@ class QueueState:
                     stream.owed_bytes[lane] = 0
         return effects
 
-    def _pinning(self) -> str:
-        """Who has most of it in an open transaction."""
-        if not self._pinned:
-            return ""
-        (place, producer), size = max(self._pinned.items(), key=lambda item: item[1])
-        return (
-            f", {_size(size)} pinned by producer {format_producer(Producer(producer))}"
-            f" in place {place}"
+    def _full(self) -> StorageError:
+        fits = self.needed_bytes - self._account.shown_bytes <= self._hard_bytes
+        return StorageError(
+            f"queue over its limit of {_size(self._hard_bytes)}{self._holding()}",
+            do="a retry helps, if checkpoints are released once their documents are stored"
+            if fits
+            else "a retry will not help: raise the limit, or make the transaction smaller",
         )
+
+    def _holding(self) -> str:
+        """What the consumer holds, and who has most in an open transaction."""
+        account, found = self._account, []
+        if account.shown_bytes:
+            found.append(f"{_size(account.shown_bytes)} in checkpoints that are not released")
+        if account.read < self._made - 1:
+            found.append(f"checkpoints {account.read + 1} to {self._made} not read")
+        if self._pinned:
+            (place, producer), size = max(self._pinned.items(), key=lambda item: item[1])
+            who = format_producer(Producer(producer))
+            found.append(f"{_size(size)} pinned by producer {who} in place {place}")
+        return "".join(f", {each}" for each in found)
 
 
 def block_bytes(head: BlockHead, body: object) -> int:

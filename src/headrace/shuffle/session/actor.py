@@ -224,7 +224,7 @@ class SessionActor:
         if self._starving != starving:
             self._starving = starving
             for channel in self._slices:
-                channel.send(messages.Starving(starving))
+                channel.send(messages.Starving(starving, self._state.reading.made))
 
     def _end(self, error: HeadraceError) -> None:
         with self._lock:

@@ -67,6 +67,8 @@ class Reading:
         self._resume = dict(zip(places, frontier.resume_offsets().tolist(), strict=True))
         self.is_listed = False
         """Whether it is known which journals there are."""
+        self.made = 0
+        """How many checkpoints there were: the last one has this number."""
 
     # -- journals --------------------------------------------------------------------------
 
@@ -191,6 +193,7 @@ class Reading:
         return made
 
     def handed_out(self, delta: Checkpoint) -> None:
+        self.made += 1
         self._known_tags |= delta.journals.keys()
         self._known_tags -= delta.gone
         self._known_bindings |= delta.bindings.keys()

@@ -181,8 +181,8 @@ class SliceActor:
             case messages.Heads(heads):
                 for place, head in heads:
                     self._state.head(place, head)
-            case messages.Starving(starving):
-                self._tell_queues(messages.Hunger(starving))
+            case messages.Starving():
+                self._tell_queues(order)
             case messages.AskStatus(number):
                 self._session.send(self._status(number))
             case _:
