@@ -45,7 +45,7 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """With this much on disk that is needed a Queue takes no more, as long as there is something to
     consume."""
     queue_hard_bytes: int = 4096 * MIB
-    """With this much the Session fails: an open transaction does not fit. Half of it always fits."""
+    """With this much the Session fails: an open transaction does not fit. Half of it would."""
     sync: bool = True
     """Whether Flushed means synced. Without, a member that loses power loses the Session."""
     credit_bytes: int = 4 * MIB
