@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,3 +170,32 @@ def test_checkpoints_can_be_read_again_while_blocks_before_and_in_them_move(tmp_
         assert queue.read(41) == []
         queue.consumer.release(41)
         eventually(lambda: held_bytes(queue) == 0, WAIT_S, "everything is given back")
+
+
+class Watched(dict[tuple[int, int], int]):
+    """Notes who looks at it, or changes it, without holding the lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self.used: set[tuple[str, bool]] = set()
+
+    def items(self) -> Any:
+        self.used.add(("looked at", self.lock.locked()))
+        return super().items()
+
+    def __setitem__(self, key: tuple[int, int], value: int) -> None:
+        self.used.add(("changed", self.lock.locked()))
+        super().__setitem__(key, value)
+
+
+# proves G13
+def test_a_queue_is_not_asked_how_it_stands_while_that_changes(tmp_path: Path) -> None:
+    """The one who asks is another thread than the one that works."""
+    with ScriptedQueue(tmp_path, settings=ShuffleSettings(queue_soft_bytes=1)) as queue:
+        watched = queue.actor._state._pinned = Watched(queue.actor._deciding)
+        block(queue, 0)
+        queue.flush()
+        held, reason = queue.actor.status()
+        assert held
+        assert "pinned by producer" in reason
+        assert watched.used == {("changed", True), ("looked at", True)}

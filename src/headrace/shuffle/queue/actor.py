@@ -64,6 +64,8 @@ class QueueActor:
         self._store = QueueStore(root, msgspec.structs.replace(settings, sync=sync))
         self._channels: dict[int, Channel[Any]] = {}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._deciding = threading.Lock()
+        """Others than its thread only look at the state."""
         self._error: HeadraceError | None = None
         self._reading = Reading(self._store, sources, lambda: self._inbox.put(_NeedsChanged()))
         self._thread = threading.Thread(target=self._run, name="headrace-queue", daemon=True)
@@ -100,7 +102,9 @@ class QueueActor:
     def _run(self) -> None:
         try:
             while (said := self._inbox.get()) is not None:
-                for effect in self._take(said):
+                with self._deciding:
+                    effects = self._take(said)
+                for effect in effects:
                     self._carry_out(effect)
         except HeadraceError as error:
             self._give_up(error)
@@ -146,7 +150,9 @@ class QueueActor:
             case state.Flushed(slice, number):
                 self._channels[slice].send(messages.Flushed(number))
             case state.Move(bytes_max):
-                self._state.moving(self._reading.copy(bytes_max))
+                size = self._reading.copy(bytes_max)
+                with self._deciding:
+                    self._state.moving(size)
                 self._store.sync(lambda error: self._inbox.put(_Copied(error)))
 
     def _give_up(self, error: HeadraceError) -> None:
@@ -172,4 +178,5 @@ class QueueActor:
 
     def status(self) -> tuple[int, str]:
         """How many bytes it holds, and why it holds Slices back, if it does."""
-        return self._state.held_bytes, self._state.reason()
+        with self._deciding:
+            return self._state.held_bytes, self._state.reason()
