@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.frontier import JOURNAL_ROW
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
+from headrace.journal.hints import Table
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.queue.state import Ended
 
 NOT_COMMITTED = -1
+_WIDE_ROWS = 16
 
 
 class ReadSoFar(Protocol):
@@ -32,14 +34,6 @@ class _Group(NamedTuple):
     clock: int
 
 
-class _Hinted(NamedTuple):
-    """The commits of a transaction, if it has several, and the least of them."""
-
-    rows: list[tuple[int, int, int, int]]
-    producer: int = 0
-    clock: int = 0
-
-
 class _Part(NamedTuple):
     journal: int
     binding: int
@@ -48,12 +42,26 @@ class _Part(NamedTuple):
     offset: int
 
 
+class _Hinted(NamedTuple):
+    """The commits of a transaction, if it has several, and the least of them."""
+
+    rows: list[tuple[int, int, int, int]]
+    producer: int
+    clock: int
+    parts: dict[int, list[_Part]]
+    """By cohort; made when they are wanted."""
+
+
 class Progress:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._bindings: dict[int, tuple[int, ...]] = {}
         self._places: dict[tuple[int, int], int] = {}
         """By journal and binding, of what this Slice reads."""
+        self._hinted: dict[tuple[int, object], _Hinted] = {}
+        """By the length and the first row of their table, which no two transactions share."""
+        self._known: WeakValueDictionary[int, Table] = WeakValueDictionary()
+        """Tables of hints that name no unknown journal, by identity: ACKs share them."""
         self._clear()
 
     def _clear(self) -> None:
@@ -64,8 +72,9 @@ class Progress:
         self._since: dict[tuple[int, int], int] = {}
         self._parts: dict[_Group, list[_Part]] = {}
         self._commits: dict[_Group, list[Ended]] = {}
-        self._hinted: dict[tuple[int, object], _Hinted] = {}
-        """By the length and the first row of their table, which no two transactions share."""
+        self._wide = {key: each for key, each in self._hinted.items() if key[0] > _WIDE_ROWS}
+        """The ACKs of these come over several reports."""
+        self._hinted = {}
         self._documents = 0
 
     def started(self, place: int, journal: JournalId) -> None:
@@ -77,11 +86,17 @@ class Progress:
         self._producers = {key: row for key, row in self._producers.items() if key[0] != place}
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
+        tables = {id(frame.hints): frame.hints for frame in frames if frame.hints is not None}
         unknown: set[int] = set()
-        for frame in frames:
-            if frame.hints is not None and len(frame.hints) > 1:
-                unknown.update(frame.hints["journal"].tolist())
-        return unknown - self._bindings.keys() - {0}
+        for at, table in tables.items():
+            if len(table) < 2 or self._known.get(at) is table:
+                continue
+            named = table["journal"].tolist()
+            found = {journal for journal in named if journal and journal not in self._bindings}
+            if not found:
+                self._known[at] = table
+            unknown |= found
+        return unknown
 
     def learned(self, journal: JournalId, tags: Iterable[int]) -> None:
         self._bindings[journal] = tuple(tags)
@@ -112,24 +127,29 @@ class Progress:
         if not hinted.rows and len(self._in_cohort(frame.journal, source.cohort)) > 1:
             # Also a transaction of one journal is shown under all of its bindings at once.
             row = frame.journal, frame.offset, ended.producer, ended.last
-            hinted = _Hinted([row], ended.producer, ended.last)
+            hinted = _Hinted([row], ended.producer, ended.last, {})
         if not hinted.rows:
             return
         group = _Group(source.cohort, hinted.producer, hinted.clock)
         self._commits.setdefault(group, []).append(ended)
         if group not in self._parts:
-            self._parts[group] = [
-                _Part(journal, tag, producer, clock, offset)
-                for journal, offset, producer, clock in hinted.rows
-                for tag in self._in_cohort(journal, source.cohort)
-            ]
+            self._parts[group] = self._parts_of(hinted, source.cohort)
 
-    def _of_transaction(self, hints: npt.NDArray[np.void] | None) -> _Hinted:
+    def _of_transaction(self, hints: Table | None) -> _Hinted:
         if hints is None or len(hints) < 2:
             return _ALONE
         key = len(hints), hints[0].item()
         if (found := self._hinted.get(key)) is None:
-            found = self._hinted[key] = _hinted(hints.tolist())
+            found = self._hinted[key] = self._wide.get(key) or _hinted(hints.tolist())
+        return found
+
+    def _parts_of(self, hinted: _Hinted, cohort: int) -> list[_Part]:
+        if (found := hinted.parts.get(cohort)) is None:
+            found = hinted.parts[cohort] = [
+                _Part(journal, tag, producer, clock, offset)
+                for journal, offset, producer, clock in hinted.rows
+                for tag in self._in_cohort(journal, cohort)
+            ]
         return found
 
     def _in_cohort(self, journal: int, cohort: int) -> list[int]:
@@ -172,7 +192,7 @@ class Progress:
         return (*key, state.last_commit, span, self._since.get(key, NOT_COMMITTED))
 
 
-_ALONE = _Hinted([])
+_ALONE = _Hinted([], 0, 0, {})
 
 
 def _hinted(rows: list[tuple[int, int, int, int]]) -> _Hinted:
@@ -180,4 +200,5 @@ def _hinted(rows: list[tuple[int, int, int, int]]) -> _Hinted:
     commits = [row for row in rows if row[0] and row[3]]
     if len(commits) < 2:
         return _ALONE
-    return _Hinted(commits, *min((producer, clock) for *_, producer, clock in commits))
+    producer, clock = min((producer, clock) for *_, producer, clock in commits)
+    return _Hinted(commits, producer, clock, {})
