@@ -83,7 +83,7 @@ def test_checkpoints_are_read_in_order_and_released_once_read() -> None:
 def test_a_block_that_was_moved_keeps_nothing_where_it_was() -> None:
     needed = passed(10, 20, 30)
     needed.closed([100])
-    assert needed.movable(SIZE) == {0: 0}
+    assert needed.move(SIZE) == {0: 0}
     needed.copying({0: 1100})
     assert needed.kept_from == 0, "it is not known to be there"
     needed.copied()
@@ -100,11 +100,12 @@ def test_a_block_that_was_moved_keeps_nothing_where_it_was() -> None:
 
 def test_a_block_can_be_moved_again() -> None:
     needed = passed(10)
+    needed.move(SIZE)
     needed.copying({0: 1100})
     needed.copied()
     needed.passed(1100, 10, is_copy=True)
     needed.end = 1200
-    assert needed.movable(SIZE) == {0: 1100}
+    assert needed.move(SIZE) == {0: 1100}
     needed.copying({0: 1300})
     needed.copied()
     assert (needed.location(0), needed.kept_from) == (1300, 1200)
@@ -116,18 +117,33 @@ def test_what_a_checkpoint_shows_stays_where_it_is(shown_when: str) -> None:
     needed = passed(10, 20)
     if shown_when == "before":
         needed.read(1, [0])
-        assert needed.movable(SIZE) == {}
+        assert needed.move(SIZE) == {}
     else:
-        needed.copying(needed.movable(SIZE) and {0: 1100})
+        assert needed.move(SIZE) == {0: 0}
+        needed.copying({0: 1100})
         needed.read(1, [0])
         needed.copied()
     assert (needed.location(0), needed.kept_from) == (0, 0)
     needed.release(1)
-    assert needed.movable(SIZE) == {0: 0}
+    assert needed.move(SIZE) == {0: 0}
+
+
+def test_a_block_that_closes_while_it_is_copied_is_kept_until_that_is_done() -> None:
+    """What is copied from it is still to be written."""
+    needed = passed(10, 20)
+    assert needed.move(SIZE) == {0: 0}
+    needed.closed([0, 100])
+    needed.copied()
+    assert (needed.kept_from, needed.account()) == (0, Account(0, 20)), "it is yet to be copied"
+    needed.copying({0: 1100})
+    assert needed.kept_from == 0
+    needed.copied()
+    assert (needed.kept_from, needed.account()) == (1000, Account(30))
 
 
 def test_a_copy_that_was_passed_over_unrecognized_is_of_no_use() -> None:
     needed = passed(10)
+    needed.move(SIZE)
     needed.passed(1000, 10, is_copy=True)
     needed.end = 1100
     needed.copying({0: 1000})
@@ -139,9 +155,9 @@ def test_a_copy_that_was_passed_over_unrecognized_is_of_no_use() -> None:
 def test_blocks_are_moved_from_the_front_and_up_to_what_is_shown() -> None:
     needed = passed(10, 10, 10, 10, 10)
     needed.read(1, [300])
-    assert needed.movable(1) == {0: 0}
-    assert needed.movable(29) == {0: 0, 100: 100}
-    assert needed.movable(1000) == {0: 0, 100: 100, 200: 200}
+    assert needed.move(1) == {0: 0}
+    assert needed.move(29) == {0: 0, 100: 100}
+    assert needed.move(1000) == {0: 0, 100: 100, 200: 200}
 
 
 def test_what_lies_behind_a_shown_block_cannot_be_given_back_by_moving() -> None:
@@ -177,6 +193,8 @@ class File:
     checkpoints: int = 0
     kept_from: int = 0
     copying: bool = False
+    copied_from: dict[int, int] = field(default_factory=dict)
+    """Where blocks are that are being copied, by where they will be."""
 
     def add(self, size: int, position: int | None = None) -> int:
         at = self.entries[-1].at + self.entries[-1].size if self.entries else 0
@@ -196,18 +214,22 @@ class File:
         if not self.copying:
             self.copying = True
             sizes = {each.position: each.size for each in self.entries}
-            found = self.needed.movable(self.rng.randint(1, 30))
-            self.needed.copying({at: self.add(sizes[at], at) for at in found})
+            found = self.needed.move(self.rng.randint(1, 30))
+            copies = {at: self.add(sizes[at], at) for at in found}
+            self.needed.copying(copies)
+            self.copied_from = {copies[at]: location for at, location in found.items()}
 
     def settle(self) -> None:
         if self.copying:
             self.durable = len(self.entries)
             self.needed.copied()
             self.copying = False
+            self.copied_from = {}
 
     def read(self) -> None:
         end = self.end(self.durable)
         self.needed.copied(end)
+        self.copied_from = {to: at for to, at in self.copied_from.items() if to >= end}
         for each in self.entries:
             if self.needed.end <= each.at < end:
                 is_copy = each.at != each.position
@@ -238,7 +260,8 @@ class File:
         found = {each.at: each.position for each in self.entries[: self.durable]}
         assert wanted.items() <= found.items(), "each is where it is said to be, and durable"
         end = self.needed.end
-        assert self.needed.kept_from == min([end, *wanted])
+        kept = {*wanted, *self.copied_from.values()}
+        assert self.needed.kept_from == min([end, *kept])
         assert self.kept_from <= self.needed.kept_from
         self.kept_from = self.needed.kept_from
         limit = min([end, *self.located.values()])
@@ -246,9 +269,7 @@ class File:
         assert self.needed.account() == Account(
             sum(each.size for each in self.entries if each.at < self.kept_from),
             sum(
-                e.size
-                for e in self.entries
-                if self.kept_from <= e.at < limit and e.at not in wanted
+                e.size for e in self.entries if self.kept_from <= e.at < limit and e.at not in kept
             ),
             sum(of[at] for at in self.open - shown),
             sum(of[at] for at in shown),

@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from headrace.frontier import place
+from headrace.log import Directory
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.queue import store
 from headrace.shuffle.queue.reading import Reading
 from headrace.shuffle.queue.state import block_bytes
 from headrace.shuffle.queue.store import QueueStore
 from tests.shuffle.made import block, frontier, head, source
+from tests.shuffle.queues import WAIT_S, Gate, GatedDisk
 
 P = place(0, 0)
-WAIT_S = 30.0
 
 
 class Queue:
@@ -29,9 +31,9 @@ class Queue:
         self.store = QueueStore(root, LogSettings())
         self.reading = Reading(self.store, Sources([source()]), lambda: None)
 
-    def append(self, clock: int, producer: int) -> int:
-        """A block of one document; what it counts for."""
-        pair = P, producer, clock, clock
+    def append(self, clock: int, producer: int, count: int = 1) -> int:
+        """A block of documents from a clock on; what it counts for."""
+        pair = P, producer, clock, clock + count - 1
         body = memoryview(block(pair).serialize())
         self.store.write_block(head(pair), body)
         return block_bytes(head(pair), body)
@@ -64,7 +66,7 @@ def test_what_was_copied_is_given_back_where_it_was(queue: Queue, passed_over_fi
     queue.sync()
     assert queue.read(1, (2, 20)) == 1
     queue.reading.release(1)
-    assert queue.reading.give_back() == (0, size, size, 0, 1, 1)
+    assert queue.reading.account() == (0, size, size, 0, 1, 1)
     assert queue.reading.copy(1) == size
     queue.sync()
     if passed_over_first:
@@ -73,4 +75,31 @@ def test_what_was_copied_is_given_back_where_it_was(queue: Queue, passed_over_fi
     assert account[:4] == (2 * size, 0, size, 0)
     assert queue.read(account.read + 1, (1, 10)) == 1
     queue.reading.release(account.read + 1)
-    assert queue.reading.give_back()[:4] == (3 * size, 0, 0, 0)
+    assert queue.reading.account()[:4] == (3 * size, 0, 0, 0)
+
+
+# proves G13
+def test_a_block_is_not_given_back_while_it_is_being_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would then be written is damaged, and nobody could read on."""
+    gate = Gate()
+    monkeypatch.setattr(store, "Directory", lambda path: GatedDisk(Directory(path), gate))
+    queue = Queue(tmp_path / "queue")
+    queue.append(1, 1, 1000)
+    queue.append(2000, 2)
+    queue.sync()
+    assert queue.read(1, (2, 2000)) == 1
+    queue.reading.release(1)
+    gate.shut()
+    queue.append(3000, 2)
+    assert gate.reached.wait(WAIT_S)
+    assert queue.reading.copy(1), "to be written when the disk is free"
+    assert queue.read(2, (1, 1000)) == 1000
+    queue.reading.release(2)
+    gate.open()
+    queue.sync()
+    queue.reading.copied()
+    assert queue.read(3, (2, 3000)) == 1
+    queue.reading.release(3)
+    queue.reading.close()

@@ -128,7 +128,7 @@ class QueueActor:
                     raise error
                 return self._state.synced(number)
             case _NeedsChanged():
-                return self._state.needs(self._reading.give_back())
+                return self._state.needs(self._reading.account())
             case _Copied(error):
                 if error:
                     raise error

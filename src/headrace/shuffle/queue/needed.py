@@ -4,7 +4,8 @@ The file is passed over once, entry by entry. A block is needed while more of it
 open) and while a checkpoint that shows it is not released. Space is given back from the front, up
 to the first block that is needed. So that an open one does not keep all that came after it, it can
 be copied to the end; it is still known by the position it had at first. A block that a checkpoint
-shows stays where it is, since readers were told where that is.
+shows stays where it is, since readers were told where that is; and so does one that is being copied
+from there.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Needed:
         """Those that will be passed over where they are now."""
         self._copies: dict[int, int] = {}
         """The positions of those, by location."""
-        self._copying: dict[int, int] = {}
-        """Where blocks will be once that is durable."""
+        self._copying: dict[int, int | None] = {}
+        """Where blocks will be once that is durable, if that is known."""
         self._shown: dict[int, list[int]] = {}
         self._shown_bytes = 0
         self._open_bytes = 0
@@ -133,8 +134,11 @@ class Needed:
 
     # -- moving ----------------------------------------------------------------------------
 
-    def movable(self, bytes_max: int) -> dict[int, int]:
-        """The first blocks, each with its location, if they are open: one at least."""
+    def move(self, bytes_max: int) -> dict[int, int]:
+        """The first blocks, each with its location, if they are open: one at least.
+
+        They are to be written again; each is kept where it is until that is durable.
+        """
         found: dict[int, int] = {}
         size = 0
         for position, block in self._blocks.items():
@@ -142,21 +146,24 @@ class Needed:
             if block.shown or (found and size > bytes_max):
                 break
             found[position] = block.location
+        self._copying |= dict.fromkeys(found)
         return found
 
     def copying(self, copies: Mapping[int, int]) -> None:
-        """Blocks were written again, by position."""
+        """Where they were written again."""
         self._copying |= copies
 
     def copied(self, below: int | None = None) -> None:
         """What was written below is durable, or all of it. Say so before passing over it."""
         for position, location in list(self._copying.items()):
-            if below is not None and location >= below:
+            if location is None or (below is not None and location >= below):
                 continue
             del self._copying[position]
-            block = self._blocks.get(position)
+            block = self._blocks[position]
+            if not (block.open or block.shown):
+                self._drop(position)
             # One that was passed over before it was known to be a copy is of no use.
-            if block is not None and not block.shown and location >= self.end:
+            elif not block.shown and location >= self.end:
                 del self._blocks[position]
                 self._blocks_bytes -= block.size
                 block.location = location
@@ -206,6 +213,8 @@ class Needed:
         return self._ahead[position] if found is None else found
 
     def _drop(self, position: int) -> None:
+        if position in self._copying:
+            return
         if (block := self._blocks.pop(position, None)) is not None:
             self._blocks_bytes -= block.size
         else:

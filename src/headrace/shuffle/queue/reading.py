@@ -23,7 +23,7 @@ _POINTED_OUT = 256
 
 class Reading:
     def __init__(self, store: QueueStore, sources: Sources, changed: Callable[[], None]) -> None:
-        """`changed` is told when something else is needed than before: see `give_back`."""
+        """`changed` is told when something else is needed than before: see `account`."""
         self._store = store
         self._changed = changed
         self._delays = {source.tag: source.delay for source in sources.all}
@@ -83,22 +83,21 @@ class Reading:
             self._needed.release(number)
             for read in [each for each in self._shown if each <= number]:
                 del self._shown[read]
+        self._give_back()
         self._changed()
 
     # -- what the Queue does with its file -------------------------------------------------
 
-    def give_back(self) -> Account:
-        """Let go of the file up to what is needed."""
+    def account(self) -> Account:
+        """What is needed."""
         with self._keeping:
-            kept_from, account = self._needed.kept_from, self._needed.account()
-        self._store.release_before(kept_from)
-        return account
+            return self._needed.account()
 
     def copy(self, bytes_max: int) -> int:
         """Write open blocks again, away from the front; returns what they count for."""
         with self._keeping:
-            movable = self._needed.movable(bytes_max)
-        copies = {position: self._store.copy(location) for position, location in movable.items()}
+            moved = self._needed.move(bytes_max)
+        copies = {position: self._store.copy(location) for position, location in moved.items()}
         with self._keeping:
             self._needed.copying({position: location for position, (location, _) in copies.items()})
         return sum(size for _, size in copies.values())
@@ -107,7 +106,14 @@ class Reading:
         """What `copy` wrote is durable."""
         with self._keeping:
             self._needed.copied()
-        return self.give_back()
+        self._give_back()
+        return self.account()
+
+    def _give_back(self) -> None:
+        """Let go of the file up to what is needed."""
+        with self._keeping:
+            kept_from = self._needed.kept_from
+        self._store.release_before(kept_from)
 
     def close(self) -> None:
         with self._advancing:
@@ -122,6 +128,7 @@ class Reading:
                     return planned
                 self._needed.check_read(number)
             shown = self._advance(checkpoint.frontier, number)
+        self._give_back()
         self._changed()
         return shown
 
