@@ -89,7 +89,7 @@ class ScriptedQueue:
     def flush(self, slice: int = 0) -> None:
         """Everything that was said is written, and synced."""
         self._flushes += 1
-        self.slices[slice].send(messages.Flush(self._flushes))
+        self.slices[slice].send(messages.Flush(self._flushes, 0))
         while (said := self.said(slice)) != messages.Flushed(self._flushes):
             assert isinstance(said, messages.Grant)
 

@@ -67,7 +67,7 @@ UNKNOWN_READ = Start(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # type
         (messages.SLICE, [Nonsense()], "malformed message"),
         (messages.SLICE, ["open", "open"], "a Slice was told OpenSlice after its opening"),
         (messages.SLICE, ["open", messages.StartRead([UNKNOWN_READ])], "KeyError: 9"),
-        (messages.QUEUE, [messages.Flush(1)], "a Queue was told Flush before it was opened"),
+        (messages.QUEUE, [messages.Flush(1, 0)], "a Queue was told Flush before it was opened"),
         (messages.QUEUE, [open_queue(), open_queue()], "a Queue was told"),
         (messages.QUEUE, [open_queue(), messages.Append(head((1, 1, 1, 1)))], "a Queue was told"),
         (messages.QUEUE, [open_queue(), messages.Acks(7, ())], "IndexError"),

@@ -72,7 +72,7 @@ def test_what_a_listener_cannot_take_ends_the_session(
         raise TypeError("nobody thought of this")
 
     monkeypatch.setattr(task.shuffle._actor._slices[0], "receive", broken)
-    task.append(0, 50)
+    task.shuffle._actor.status()
     error = task.shuffle._actor.cause(SOON_S)
     assert error
     assert error.what == "member 0: TypeError: nobody thought of this"

@@ -34,7 +34,7 @@ def test_flushed_is_said_after_the_sync_and_not_before(
     with ScriptedQueue(tmp_path) as queue:
         gate.shut()
         queue.append((P, 1, 1, 10))
-        queue.slices[0].send(messages.Flush(1))
+        queue.slices[0].send(messages.Flush(1, 0))
         assert gate.reached.wait(WAIT_S)
         assert isinstance(queue.said(), messages.Grant)
         queue.append((P, 1, 11, 20))

@@ -152,7 +152,7 @@ def test_a_flush_is_answered_when_all_before_it_is_written_and_synced() -> None:
     state = queue(2, 2)
     state.bound(1, [5, INFINITE])
     state.append(0, at(10, lane=1), b"")
-    assert state.flush(0, 1) == []
+    assert state.flush(0, 1, 1) == []
     assert written(state.append(0, at(4), b"")) == [(0, 4)]
     effects = state.bound(1, [INFINITE, INFINITE])
     assert [type(e) for e in effects] == [WriteBlock, Sync, Grant]
@@ -162,10 +162,25 @@ def test_a_flush_is_answered_when_all_before_it_is_written_and_synced() -> None:
 def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
     state = queue(2)
     state.bound(1, [5])
-    effects = state.flush(0, 1)
+    effects = state.flush(0, 0, 1)
     state.append(0, at(10), b"")
     assert effects == [Sync(0)]
     assert state.synced(0) == [Flushed(0, 1)]
+
+
+# proves G11
+def test_a_flush_waits_for_its_own_lane_only() -> None:
+    """Another Slice has a backlog in lane 0; what this one has in lane 1 waits for it."""
+    state = queue(2, 2)
+    state.bound(0, [INFINITE, INFINITE])
+    state.bound(1, [5, INFINITE])
+    state.append(0, at(10, lane=1), b"")
+    assert state.flush(0, 1, 7) == []
+    assert state.flush(0, 0, 8) == [Sync(0)]
+    assert state.synced(0) == [Flushed(0, 8)]
+    effects = state.bound(1, [INFINITE, INFINITE])
+    assert [e for e in effects if isinstance(e, Sync)] == [Sync(1)]
+    assert state.synced(1) == [Flushed(0, 7)]
 
 
 def test_one_sync_serves_the_flushes_of_all_slices() -> None:
@@ -173,10 +188,10 @@ def test_one_sync_serves_the_flushes_of_all_slices() -> None:
     state.bound(2, [5])
     for slice in (0, 1):
         state.append(slice, at(10), b"")
-        assert state.flush(slice, 7) == []
+        assert state.flush(slice, 0, 7) == []
     effects = state.bound(2, [INFINITE])
     assert [e for e in effects if isinstance(e, Sync)] == [Sync(0)]
-    assert state.flush(2, 1) == [Sync(1)]
+    assert state.flush(2, 0, 1) == [Sync(1)]
     assert state.synced(0) == [Flushed(0, 7), Flushed(1, 7)]
     assert state.synced(1) == [Flushed(2, 1)]
 
@@ -225,7 +240,7 @@ def test_a_starving_consumer_gets_what_is_flushed_before_more_credit() -> None:
     state = QueueState(1, 1, size, 3 * size)
     state.starve(True, 0)
     assert state.append(0, at(10), b"x" * 100)[1:] == [Grant(0, 0, size)]
-    assert state.flush(0, 1) == [Sync(0)]
+    assert state.flush(0, 0, 1) == [Sync(0)]
     assert state.append(0, at(11), b"x" * 100)[1:] == []
     assert state.synced(0) == [Flushed(0, 1), Grant(0, 0, size)]
 

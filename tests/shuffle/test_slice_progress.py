@@ -56,7 +56,7 @@ def test_many_duplicates_are_one_flush_and_then_there_is_silence() -> None:
     script = " ".join(f"O{clock}" for clock in range(1, 101))
     at = slice.start(frames(script), producers=((1, 100),))
     other = slice.start([], tag=1)
-    assert only(slice.run(), SendFlush) == [SendFlush(1)]
+    assert only(slice.run(), SendFlush) == [SendFlush(1, 0)]
     for _ in range(3):
         slice.state.head(at, Offset(1000))
         slice.state.head(other, Offset(0))
@@ -65,7 +65,7 @@ def test_many_duplicates_are_one_flush_and_then_there_is_silence() -> None:
     slice.grow(at, frames("C101", begin=1000))
     slice.run()
     slice.grow(at, frames("C101", begin=1010))
-    assert only(slice.run(), SendFlush) == [SendFlush(2)]
+    assert only(slice.run(), SendFlush) == [SendFlush(2, 0)]
     assert slice.state.is_settled
 
 
@@ -92,7 +92,7 @@ def test_one_flush_is_in_flight_and_the_next_has_what_came_meanwhile() -> None:
     slice = ScriptedSlice(members=2)
     slice.answers_flushes = False
     at = slice.start(frames("O10"))
-    assert only(slice.run(), SendFlush) == [SendFlush(1)]
+    assert only(slice.run(), SendFlush) == [SendFlush(1, 0)]
     slice.grow(at, frames("O11", begin=10))
     slice.grow(at, frames("O12", begin=20))
     assert only(slice.run(), SendFlush) == []
@@ -101,6 +101,26 @@ def test_one_flush_is_in_flight_and_the_next_has_what_came_meanwhile() -> None:
     assert [type(e) for e in effects] == [Report, SendFlush]
     assert commits(effects) == [(1, 10)]
     assert commits(slice.flushed(2)) == [(1, 12)]
+
+
+# proves G11
+def test_a_flush_of_one_lane_does_not_hold_up_another() -> None:
+    """What has low priority may wait at a Queue for what other Slices have of high priority."""
+    slice = ScriptedSlice([source(0, "a", lane=0), source(1, "b", lane=1, cohort=1)])
+    slice.answers_flushes = False
+    high = slice.start([], tag=0, binding=0)
+    low = slice.start(frames("O10"), tag=1, binding=1)
+    assert only(slice.run(), SendFlush) == [SendFlush(1, 1)]
+    slice.grow(high, frames("O20"))
+    assert only(slice.run(), SendFlush) == [SendFlush(2, 0)]
+    (report,) = slice.state.flushed(0, 2)
+    assert isinstance(report, Report)
+    assert report.delta.journals.tolist() == [(high, 10)]
+    assert not slice.state.is_settled
+    (report,) = slice.state.flushed(0, 1)
+    assert isinstance(report, Report)
+    assert report.delta.journals.tolist() == [(low, 10)]
+    assert slice.state.is_settled
 
 
 # proves G13

@@ -16,6 +16,8 @@ from headrace.cli.spool import Spool
 from headrace.errors import (
     AccessError,
     HeadraceError,
+    NotFoundError,
+    ProtocolError,
     TransportError,
     VersionError,
     WorkspaceError,
@@ -25,6 +27,8 @@ from headrace.settings import ServiceSettings
 _PASSING = (TransportError, WorkspaceError)
 """Somebody is gone, or is just about to come: a member, or the owner of the workspace."""
 _LASTING = (AccessError, VersionError)
+_PASSING_WHILE_OPENING = (NotFoundError, ProtocolError)
+"""When a member is lost meanwhile, another may be the first to tell that there is no Session."""
 
 _DOCUMENTS_MAX = 1 << 16
 """About how many a checkpoint shows: none is printed before all of them are read."""
@@ -80,8 +84,8 @@ class Sessions:
         while True:
             try:
                 yield from self._session()
-            except _PASSING as error:
-                if isinstance(error, _LASTING) or not self._opened_before:
+            except HeadraceError as error:
+                if not (self._opened_before and self._is_passing(error)):
                     raise
                 self._bear(error)
 
@@ -113,6 +117,11 @@ class Sessions:
             yield from spool.batches()
         self._handed_out = self._handed_out.merge(checkpoint.delta)
         self._failures = 0
+
+    def _is_passing(self, error: HeadraceError) -> bool:
+        if self._opened_s is None and isinstance(error, _PASSING_WHILE_OPENING):
+            return True
+        return isinstance(error, _PASSING) and not isinstance(error, _LASTING)
 
     def _bear(self, error: HeadraceError) -> None:
         """Tell of a failure and wait a little, or give up."""

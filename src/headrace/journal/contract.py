@@ -11,11 +11,10 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from headrace.clock import Clock
 from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.hints import Table
 from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
 from headrace.journal.sequencer import Flags
@@ -111,10 +110,10 @@ class Frame(NamedTuple):
     body: Any
     """A buffer with an Arrow IPC record batch; empty for an ACK."""
     bytes: int
-    """What it takes to hold it, with its hints."""
+    """What it takes to hold it. Hints that others share count for the one that brought them."""
     skip: int = 0
     """How many of its first documents were seen in an earlier frame."""
-    hints: npt.NDArray[np.void] | None = None
+    hints: Table | None = None
     """Of an ACK: the rows (journal, offset, producer, clock) of its transaction, its own too."""
 
 

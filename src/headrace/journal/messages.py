@@ -135,6 +135,8 @@ class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
     bytes_max: int
     kernel: str = ""
     """Of a reader that would read the log's files itself: see `files.Whereabouts`."""
+    anew: bool = False
+    """With every table of hints, also those that were sent before."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
@@ -202,6 +204,8 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
 
     number: int
     frames: Frames
+    positions: list[int]
+    """Of the records of its tables. One that was sent before, with its position, is empty here."""
 
 
 class PointedOut(msgspec.Struct, frozen=True, array_like=True, tag="pointed-out"):

@@ -27,11 +27,12 @@ from headrace.files import is_here, running_kernel
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal import messages
 from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
+from headrace.journal.hints import WIDE_BYTES, Recent, Table
 from headrace.journal.messages import Answer, Ask, Changed, Fetched, Frames, PointedOut, replies
 from headrace.journal.names import Selector
-from headrace.journal.records import ACK_BYTES, ACK_ROW, CollectionPut, docs_bytes
-from headrace.journal.sequencer import Flags
-from headrace.journal.stored import stored_frame
+from headrace.journal.packing import unpacked
+from headrace.journal.records import ACK_ROW, CollectionPut
+from headrace.journal.stored import stored_frames
 from headrace.log import LogFiles
 from headrace.settings import ServiceSettings
 from headrace.transport import Client, Stream
@@ -52,6 +53,7 @@ class RemoteJournals:
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Future[Any], Any]] = {}
         self._lost: HeadraceError | None = None
+        self._tables: Recent[Table] = Recent()
         self._kernel = running_kernel()
         """Nothing once it is known that the files of the log cannot be read here."""
         try:
@@ -114,7 +116,9 @@ class RemoteJournals:
         with self._stream(messages.Read(journal, offset, through, committed)) as stream:
             for message in stream:
                 assert isinstance(message.control, Frames)
-                yield from _frames(journal, message.control, message.bodies)
+                frames = message.control
+                tables = [np.frombuffer(rows, ACK_ROW) for rows in frames.hints]
+                yield from unpacked(journal, frames, message.bodies, tables)
 
     def fetch(
         self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
@@ -190,7 +194,7 @@ class RemoteJournals:
         with self._lock:
             future, expected = self._asked.pop(answer.number)
         if isinstance(answer, Fetched):
-            future.set_result(list(_frames(expected.journal, answer.frames, bodies)))
+            self._take_frames(future, expected, answer, bodies)
         elif isinstance(answer, PointedOut):
             self._read_files(future, expected, answer)
         elif answer.refusal:
@@ -199,17 +203,37 @@ class RemoteJournals:
         else:
             future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
 
+    def _take_frames(
+        self, future: Future[Any], fetch: messages.Fetch, answer: Fetched, bodies: Sequence[Any]
+    ) -> None:
+        """If a table is forgotten that was sent before, everything is asked for anew."""
+        tables: list[Table] = []
+        for position, rows in zip(answer.positions, answer.frames.hints, strict=True):
+            if (table := self._tables.get(position)) is None:
+                if not rows:
+                    self._ask_again(future, fetch, anew=True)
+                    return
+                table = np.frombuffer(rows, ACK_ROW)
+                if table.nbytes > WIDE_BYTES:
+                    self._tables.put(position, table, table.nbytes)
+            tables.append(table)
+        future.set_result(list(unpacked(fetch.journal, answer.frames, bodies, tables)))
+
     def _read_files(self, future: Future[Any], fetch: messages.Fetch, found: PointedOut) -> None:
         """What was moved meanwhile, or cannot be seen from here, is asked for again as bytes."""
         if not is_here(found.directory):
             self._kernel = ""
-        elif (frames := _stored_frames(fetch.journal, found)) is not None:
+        elif (frames := _stored_frames(fetch.journal, found, self._tables)) is not None:
             future.set_result(frames)
             return
+        self._ask_again(future, fetch, anew=False)
+
+    def _ask_again(self, future: Future[Any], fetch: messages.Fetch, *, anew: bool) -> None:
         with self._lock:
             number = next(self._numbers)
             self._asked[number] = future, fetch
-        self._channel.send(Ask(number, msgspec.structs.replace(fetch, kernel="")))
+        again = msgspec.structs.replace(fetch, kernel="", anew=anew)
+        self._channel.send(Ask(number, again))
 
 
 class RemoteWatch:
@@ -238,33 +262,11 @@ class RemoteWatch:
         self._stream.close()
 
 
-def _stored_frames(journal: JournalId, found: PointedOut) -> list[Frame] | None:
+def _stored_frames(
+    journal: JournalId, found: PointedOut, tables: Recent[Table]
+) -> list[Frame] | None:
     """None if some are not where they were, or cannot be read: the owner knows more."""
-    payloads = LogFiles(found.directory.path).read(each.extent for each in found.frames)
     try:
-        return [
-            stored_frame(journal, each.offset, each.end, each.row, payload)
-            for each, payload in zip(found.frames, payloads, strict=True)
-        ]
+        return stored_frames(journal, found.frames, tables, LogFiles(found.directory.path).read)
     except (NotFoundError, StorageError, DataError):
         return None
-
-
-def _frames(journal: JournalId, control: Frames, bodies: Sequence[Any]) -> Iterator[Frame]:
-    tables = [np.frombuffer(rows, ACK_ROW) for rows in control.hints]
-    for head, body in zip(control.heads, bodies, strict=True):
-        hints = tables[head.hints] if head.hints >= 0 else None
-        yield Frame(
-            journal,
-            head.offset,
-            head.end,
-            head.producer,
-            head.clock,
-            head.documents,
-            head.schema,
-            Flags(head.flags),
-            body,
-            docs_bytes(len(body)) if hints is None else ACK_BYTES + hints.nbytes,
-            head.skip,
-            hints,
-        )

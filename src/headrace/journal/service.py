@@ -7,7 +7,7 @@ producer it held is fenced and what it had pending is rolled back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
@@ -18,10 +18,12 @@ import msgspec
 
 from headrace.errors import HeadraceError, UsageError, to_wire
 from headrace.journal import messages
-from headrace.journal.contract import Changes, Frame, Write, until_full
+from headrace.journal.contract import Changes, Frame, Write
+from headrace.journal.fetching import Fetches
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.owner import Owner
-from headrace.journal.messages import Answer, Ask, Changed, FrameHead, Frames, Refusal
+from headrace.journal.messages import Answer, Ask, Changed, Refusal
+from headrace.journal.packing import packed
 from headrace.settings import MIB
 from headrace.transport import Channel, Message
 
@@ -45,6 +47,7 @@ class JournalService:
 
     def converse(self, channel: Channel[messages.Request]) -> None:
         journals = LocalJournals(self._owner, next(self._clients))
+        fetches = Fetches(self._owner)
         answers: SimpleQueue[_Answer | None] = SimpleQueue()
         answering = threading.Thread(
             target=_send_answers, args=(channel, answers), name="headrace-answers", daemon=True
@@ -52,7 +55,7 @@ class JournalService:
         answering.start()
         try:
             while (message := channel.receive()) is not None:
-                self._take(journals, message, answers)
+                self._take(journals, fetches, message, answers)
         finally:
             answers.put(None)
             journals.lost()
@@ -61,6 +64,7 @@ class JournalService:
     def _take(
         self,
         journals: LocalJournals,
+        fetches: Fetches,
         message: Message[messages.Request],
         answers: SimpleQueue[Any],
     ) -> None:
@@ -70,7 +74,7 @@ class JournalService:
             raise UsageError(f"{type(ask).__name__} opens a stream", do="send requests only")
         try:
             if isinstance(ask.call, messages.Fetch):
-                answers.put(self._fetched(ask.number, ask.call))
+                answers.put(fetches.answer(ask.number, ask.call))
             elif isinstance(ask.call, Write):
                 written = journals.write(ask.call, message.bodies)
                 written.add_done_callback(lambda done: answers.put(_written(ask.number, done)))
@@ -79,16 +83,6 @@ class JournalService:
                 answers.put(Message(Answer(ask.number, value)))
         except HeadraceError as error:
             answers.put(_refused(ask.number, error))
-
-    def _fetched(self, number: int, fetch: messages.Fetch) -> _Answer:
-        owner, wanted = self._owner, (fetch.journal, fetch.offset, fetch.through)
-        if fetch.kernel and fetch.kernel == owner.directory.kernel:
-            found = owner.stored(*wanted)
-            stored = until_full(found, fetch.bytes_max, lambda each: each.extent.bytes)
-            return Message(messages.PointedOut(number, owner.directory, stored))
-        frames = owner.read(*wanted, False)
-        packed, bodies = _packed(until_full(frames, fetch.bytes_max, lambda frame: frame.bytes))
-        return Message(messages.Fetched(number, packed), bodies)
 
     def stream(
         self, request: Any, channel: Channel[messages.Request]
@@ -186,39 +180,7 @@ def _batches(frames: Iterable[Frame]) -> Generator[Message[Any], None, None]:
         batch.append(frame)
         size += frame.bytes
         if size > _FRAMES_BYTES or len(batch) == _FRAMES_MOST:
-            yield Message(*_packed(batch))
+            yield Message(*packed(batch))
             batch, size = [], 0
     if batch:
-        yield Message(*_packed(batch))
-
-
-def _packed(frames: Sequence[Frame]) -> tuple[Frames, tuple[Any, ...]]:
-    """Frames for the wire, and their bodies."""
-    tables: dict[tuple[int, int], int] = {}
-    hints: list[bytes] = []
-    heads: list[FrameHead] = []
-    for frame in frames:
-        table = -1
-        if frame.hints is not None:
-            # ACKs of one transaction are rows of one record, so their hints lie at one address.
-            where = frame.hints.ctypes.data, frame.hints.nbytes
-            if where not in tables:
-                tables[where] = len(hints)
-                hints.append(frame.hints.tobytes())
-            table = tables[where]
-        heads.append(_head(frame, table))
-    return Frames(heads, hints), tuple(frame.body for frame in frames)
-
-
-def _head(frame: Frame, hints: int) -> FrameHead:
-    return FrameHead(
-        frame.offset,
-        frame.end,
-        frame.producer,
-        frame.clock,
-        frame.documents,
-        frame.schema,
-        frame.flags,
-        frame.skip,
-        hints,
-    )
+        yield Message(*packed(batch))

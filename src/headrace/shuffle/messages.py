@@ -150,7 +150,10 @@ class Bounds(msgspec.Struct, frozen=True, array_like=True, tag="bounds"):
 
 
 class Flush(msgspec.Struct, frozen=True, array_like=True, tag="flush"):
+    """To be answered when what was sent before of the lane is written and synced."""
+
     number: int
+    lane: int
 
 
 class QueueOpened(msgspec.Struct, frozen=True, array_like=True, tag="queue-opened"):

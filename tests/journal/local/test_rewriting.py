@@ -12,6 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DataError, NotFoundError
+from headrace.journal.contract import JournalInfo
+from headrace.journal.hints import Table
 from headrace.testing.crash import chosen_seed
 from tests.journal.conftest import SETTINGS
 from tests.journal.local.keeping import Kept, from_offset, seen
@@ -142,6 +144,49 @@ def test_hints_of_a_moved_ack_name_what_is_still_there(kept: Kept) -> None:
             moved += {row[0] for row in rows} <= ids
     assert moved > 10
     assert segments[0].base > 0
+
+
+# proves G1
+@pytest.mark.parametrize("way", ["owner", "files", "wire"])
+def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The copy has fewer rows than the original, so that the same ACK is another row."""
+    ws = kept.workspace
+    for name in ("wide/gone", "wide/stays"):
+        ws.collection(name, "p long, text string", partition_by="p")
+    for _ in range(10):
+        with ws.publisher() as tx:
+            tx.append("wide/gone", [{"p": p, "text": "x" * 1000} for p in range(20)])
+            with ws.join(tx.invite()) as part:
+                part.append("wide/stays", [{"p": p, "text": "y" * 10} for p in range(20)])
+                tx.include(part.prepare())
+    expected = kept.raw()
+    stays = ws.journals(hr.selector("wide/stays"))
+    ids = {journal.id for journal in stays}
+    if way == "wire":
+        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+    reader = ws if way == "owner" else hr.open(kept.root, settings=SETTINGS)
+
+    def read(journal: JournalInfo) -> list[Table]:
+        fetch = reader._connection.journals().fetch
+        frames = fetch(journal.id, journal.begin, journal.head, 1 << 20).result()
+        assert [seen(frame) for frame in frames] == expected[journal.name]
+        tables = [frame.hints for frame in frames if frame.hints is not None]
+        assert len(tables) == 10
+        return tables
+
+    assert {len(table) for journal in stays[:10] for table in read(journal)} == {40}
+    before = kept.owner.log.segments()
+    ws.delete_collection("wide/gone")
+    kept.keep()
+    assert kept.owner.log.segments()[0].base > before[2].base, "nothing was rewritten"
+    found = [table for journal in stays for table in read(journal)]
+    moved = [table for table in found if {row[0] for row in table.tolist()} == ids]
+    assert len(moved) > 100
+    assert len({id(table) for table in found}) == 10
+    if reader is not ws:
+        reader.close()
 
 
 class Life:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from headrace.clock import Clock
 from headrace.errors import ProtocolError
-from headrace.ids import JournalId, new_producer
+from headrace.ids import JournalId, Offset, new_producer
 from headrace.journal.collection import define
 from headrace.journal.contract import Commit, DocsHead, Lease, Prepared, Write
 from headrace.journal.local.state import COMMITS_REMEMBERED, OwnerState
@@ -73,6 +75,30 @@ def test_a_commit_of_too_many_holders_ago_is_an_error_that_changes_nothing() -> 
     with pytest.raises(ProtocolError, match="too many holders"):
         state.was_committed(first.producer, first.holder, Clock(2))
     assert repr(state) == before
+
+
+class Spans(dict[JournalId, Offset]):
+    def __iter__(self) -> Iterator[JournalId]:
+        raise AssertionError("all open spans were walked")
+
+
+def test_a_write_costs_what_it_writes_however_many_spans_are_open() -> None:
+    """Else a transaction of many writes over many journals would cost their product."""
+    state = owner_with("c/0000", "c/0001")
+    lease = opened(state)
+    write(state, lease, 10)
+    state.producers[lease.producer].spans = Spans(state.producers[lease.producer].spans)
+    for clock in range(11, 20):
+        write(state, lease, clock)
+    outside = DocsHead(JournalId(1), Clock(20), 1, 0, Flags.OUTSIDE)
+    elsewhere = DocsHead(JournalId(2), Clock(20), 1, 0, Flags.OUTSIDE)
+    begun = DocsHead(JournalId(2), Clock(21), 1, 0, Flags.CONTINUE)
+    with pytest.raises(ProtocolError, match="outside its open transaction to c/0000"):
+        state.write(1, Write(lease.producer, lease.holder, (outside,)), [8])
+    late = DocsHead(JournalId(2), Clock(22), 1, 0, Flags.OUTSIDE)
+    with pytest.raises(ProtocolError, match="outside its open transaction to c/0001"):
+        state.write(1, Write(lease.producer, lease.holder, (elsewhere, begun, late)), [8] * 3)
+    state.write(1, Write(lease.producer, lease.holder, (elsewhere, begun)), [8] * 2)
 
 
 def test_a_prepared_participant_lives_by_its_coordinator() -> None:

@@ -123,6 +123,7 @@ def test_a_waiter_is_woken_by_what_concerns_it(what: str) -> None:
 
 def test_closing_wakes_a_waiter_and_refuses_later_questions() -> None:
     watched = Watched()
+    watched.watch.next(0)
     thread, got = in_thread(watched.watch)
     watched.watch.close()
     thread.join(SOON_S)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.errors import (
     DataError,
@@ -30,6 +30,7 @@ from headrace.ids import JournalId, Offset
 from headrace.journal import records
 from headrace.journal.committed import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
+from headrace.journal.hints import WIDE_BYTES, Recent, Table
 from headrace.journal.local.index import Entry, Index
 from headrace.journal.local.snapshot import SnapshotFiles, capture
 from headrace.journal.local.state import Client, OwnerState
@@ -42,14 +43,22 @@ from headrace.journal.records import (
     JournalsDeleted,
     Record,
 )
-from headrace.journal.stored import Stored, stored_frame
+from headrace.journal.stored import DOCS_ROW, Stored, ack_frame, stored_frame
 from headrace.log import Directory, Log
 from headrace.settings import Settings
 
 Reply = TypeVar("Reply")
-Found = TypeVar("Found", Frame, Stored)
 
 _ENTRIES_AT_ONCE = 256
+
+
+class Placed(NamedTuple):
+    frame: Frame
+    position: int
+    """Of its record in the log."""
+
+
+Found = TypeVar("Found", Frame, Stored, Placed)
 
 
 class Owner:
@@ -60,6 +69,7 @@ class Owner:
         self.directory = whereabouts(root / "log")
         self._planning = threading.Lock()
         self._view = threading.Lock()
+        self._tables: Recent[Table] = Recent()
         self._watches: list[LocalWatch] = []
         self._failure: HeadraceError | None = None
         self._queueing = False
@@ -222,18 +232,34 @@ class Owner:
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, only_committed: bool
     ) -> Iterator[Frame]:
-        with self._view:
-            self._index.journal(journal).check_readable(offset, through)
         frames = self._found(journal, offset, through, self._frame)
         return committed(frames) if only_committed else frames
 
+    def placed(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Placed]:
+        """Frames of [offset, through), each with where its record is."""
+        return self._found(
+            journal,
+            offset,
+            through,
+            lambda id, entry: Placed(self._frame(id, entry), entry.position),
+        )
+
     def stored(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Stored]:
         """Where the frames of [offset, through) are, in the files of `directory`."""
-        with self._view:
-            self._index.journal(journal).check_readable(offset, through)
         return self._found(journal, offset, through, self._stored)
 
     def _found(
+        self,
+        journal: JournalId,
+        offset: Offset,
+        through: Offset,
+        find: Callable[[JournalId, Entry], Found],
+    ) -> Iterator[Found]:
+        with self._view:
+            self._index.journal(journal).check_readable(offset, through)
+        return self._find(journal, offset, through, find)
+
+    def _find(
         self,
         journal: JournalId,
         offset: Offset,
@@ -262,16 +288,20 @@ class Owner:
                 missing = entry
 
     def _frame(self, journal: JournalId, entry: Entry) -> Frame:
+        offset, end, position, row = entry
+        if row != DOCS_ROW and (table := self._tables.get(position)) is not None:
+            return ack_frame(journal, offset, end, row, table, brought=False)
         try:
-            payload = self.log.read(entry.position)
+            payload = self.log.read(position)
         except NotFoundError as error:
             raise _SegmentGoneError from error
         try:
-            return stored_frame(journal, entry.offset, entry.end, entry.row, payload)
+            frame = stored_frame(journal, offset, end, row, payload)
         except DataError as error:
-            raise DataError(
-                f"{self.log.where(entry.position)}: {error.what}", do=error.do
-            ) from error
+            raise DataError(f"{self.log.where(position)}: {error.what}", do=error.do) from error
+        if frame.hints is not None and frame.hints.nbytes > WIDE_BYTES:
+            self._tables.put(position, frame.hints, frame.hints.nbytes)
+        return frame
 
     def _stored(self, _: JournalId, entry: Entry) -> Stored:
         try:

@@ -212,7 +212,7 @@ class OwnerState:
                 do="send one for each",
             )
         last = state.last_clock
-        spans = set(state.spans)
+        begun: set[JournalId] = set()
         for head in write.docs:
             if (journal := self.catalog.journals.get(head.journal)) is None:
                 raise NotFoundError(
@@ -231,8 +231,8 @@ class OwnerState:
                     do="clocks of a producer must ascend, and a frame must hold documents",
                 )
             if head.flags is Flags.CONTINUE:
-                spans.add(head.journal)
-            elif head.journal in spans:
+                begun.add(head.journal)
+            elif head.journal in begun or head.journal in state.spans:
                 raise ProtocolError(
                     f"publisher {who} wrote outside its open transaction to {journal.name}",
                     do="commit or roll back first",

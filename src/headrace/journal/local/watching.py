@@ -24,12 +24,17 @@ class LocalWatch:
         self._selector = selector
         self._matching: set[JournalId] = set()
         self._changes = Changes([], [], {})
+        self._listed = False
         self._changed = threading.Condition(lock)
         self._closed = False
 
     def next(self, timeout_s: float) -> Changes:
         with self._changed:
-            self._changed.wait_for(lambda: self._changes or self._closed, timeout_s)
+            # At first there may be no journal, which is said without waiting for one.
+            self._changed.wait_for(
+                lambda: self._changes or self._closed or not self._listed, timeout_s
+            )
+            self._listed = True
             if self._closed:
                 raise UsageError("the watch is closed", do="open another")
             seen, self._changes = self._changes, Changes([], [], {})

@@ -119,8 +119,8 @@ class QueueActor:
                 return self._state.end(slice, lane, ends)
             case _Said(slice, messages.Bounds(bounds)):
                 return self._state.bound(slice, bounds)
-            case _Said(slice, messages.Flush(number)):
-                return self._state.flush(slice, number)
+            case _Said(slice, messages.Flush(number, lane)):
+                return self._state.flush(slice, lane, number)
             case _Said(_, messages.Starving(starving, made)):
                 return self._state.starve(starving, made)
             case _Synced(number, error):

@@ -21,8 +21,8 @@ given back, so that it cannot outgrow what is being moved.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.errors import StorageError
@@ -114,22 +114,36 @@ class _Stream:
     """What waits, with the number of its arrival."""
     owed_bytes: list[int]
     """By lane: credit of blocks that were written, not yet given back."""
-    flushes: deque[tuple[int, int]] = field(default_factory=deque)
-    """Flushes, with the number of their arrival."""
+    flushes: list[deque[tuple[int, int]]]
+    """By lane: Flushes, with the number of their arrival."""
     arrivals: int = 0
 
     def put(self, lane: int, item: _Item) -> None:
         self.arrivals += 1
         self.lanes[lane].append((self.arrivals, item))
 
-    def oldest_waiting(self) -> int:
-        return min((lane[0][0] for lane in self.lanes if lane), default=self.arrivals + 1)
+    def put_flush(self, lane: int, number: int) -> None:
+        self.arrivals += 1
+        self.flushes[lane].append((self.arrivals, number))
+
+    def take_flushes(self) -> Iterator[int]:
+        """Those before which nothing of their lane waits any more."""
+        for flushes, waiting in zip(self.flushes, self.lanes, strict=True):
+            oldest = waiting[0][0] if waiting else self.arrivals + 1
+            while flushes and flushes[0][0] < oldest:
+                yield flushes.popleft()[1]
 
 
 class QueueState:
     def __init__(self, slices: int, lanes: int, soft_bytes: int, hard_bytes: int) -> None:
         self._streams = [
-            _Stream(slice, [0] * lanes, [deque() for _ in range(lanes)], [0] * lanes)
+            _Stream(
+                slice,
+                [0] * lanes,
+                [deque() for _ in range(lanes)],
+                [0] * lanes,
+                [deque() for _ in range(lanes)],
+            )
             for slice in range(slices)
         ]
         self._lanes = lanes
@@ -168,10 +182,8 @@ class QueueState:
         self._streams[slice].bounds = list(bounds)
         return self._advance()
 
-    def flush(self, slice: int, number: int) -> list[Effect]:
-        stream = self._streams[slice]
-        stream.arrivals += 1
-        stream.flushes.append((stream.arrivals, number))
+    def flush(self, slice: int, lane: int, number: int) -> list[Effect]:
+        self._streams[slice].put_flush(lane, number)
         return self._advance()
 
     def synced(self, number: int) -> list[Effect]:
@@ -215,9 +227,7 @@ class QueueState:
             else:
                 effects += self._ended(item)
         for stream in self._streams:
-            oldest = stream.oldest_waiting()
-            while stream.flushes and stream.flushes[0][0] < oldest:
-                _, number = stream.flushes.popleft()
+            for number in stream.take_flushes():
                 self._flushes.setdefault(self._syncs, []).append(Flushed(stream.slice, number))
         if self._syncs in self._flushes:
             effects.append(Sync(self._syncs))

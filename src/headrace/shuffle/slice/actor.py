@@ -220,8 +220,8 @@ class SliceActor:
                     self._queues[member].send(messages.Acks(lane, ends))
                 case state.SendBounds(bounds):
                     self._tell_queues(messages.Bounds(bounds))
-                case state.SendFlush(number):
-                    self._tell_queues(messages.Flush(number))
+                case state.SendFlush(number, lane):
+                    self._tell_queues(messages.Flush(number, lane))
                 case state.Report(delta):
                     self._session.send(messages.ProgressDelta(delta.documents), delta.bodies())
 

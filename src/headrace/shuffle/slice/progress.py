@@ -1,20 +1,20 @@
-"""What a Slice has to report at its next Flush. Pure."""
+"""What a Slice has to report at its next Flush of a lane. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.frontier import JOURNAL_ROW, TAG_MAX
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
-from headrace.shuffle.binding import Source, Sources
+from headrace.shuffle.binding import Source
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.queue.state import Ended
+from headrace.shuffle.slice.hinting import Hinted, Hinting, Part
 
 NOT_COMMITTED = -1
 
@@ -32,26 +32,11 @@ class _Group(NamedTuple):
     clock: int
 
 
-class _Hinted(NamedTuple):
-    """The commits of a transaction, if it has several, and the least of them."""
-
-    rows: list[tuple[int, int, int, int]]
-    producer: int = 0
-    clock: int = 0
-
-
-class _Part(NamedTuple):
-    journal: int
-    binding: int
-    producer: int
-    clock: int
-    offset: int
-
-
 class Progress:
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._bindings: dict[int, tuple[int, ...]] = {}
+    """Of one lane."""
+
+    def __init__(self, hinting: Hinting) -> None:
+        self._hinting = hinting
         self._places: dict[tuple[int, int], int] = {}
         """By journal and binding, of what this Slice reads."""
         self._clear()
@@ -64,10 +49,8 @@ class Progress:
         self._producers: dict[int, dict[int, tuple[Sequenced, int]]] = {}
         """By place, each with its span, as a frontier has it."""
         self._since: dict[tuple[int, int], int] = {}
-        self._parts: dict[_Group, list[_Part]] = {}
+        self._parts: dict[_Group, list[Part]] = {}
         self._commits: dict[_Group, list[Ended]] = {}
-        self._hinted: dict[tuple[int, object], _Hinted] = {}
-        """By the length and the first row of their table, which no two transactions share."""
         self._documents = 0
 
     def started(self, place: int, journal: JournalId) -> None:
@@ -78,16 +61,6 @@ class Progress:
         self._through.pop(place, None)
         self._passed_over.discard(place)
         self._producers.pop(place, None)
-
-    def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
-        unknown: set[int] = set()
-        for frame in frames:
-            if frame.hints is not None and len(frame.hints) > 1:
-                unknown.update(frame.hints["journal"].tolist())
-        return unknown - self._bindings.keys() - {0}
-
-    def learned(self, journal: JournalId, tags: Iterable[int]) -> None:
-        self._bindings[journal] = tuple(tags)
 
     def touched(self, place: int, through: Offset) -> None:
         self._through[place] = through
@@ -120,37 +93,17 @@ class Progress:
         self.worth_a_flush = True
         self._documents += documents
         self._since.setdefault((ended.place, ended.producer), begin)
-        hinted = self._of_transaction(frame.hints)
-        if not hinted.rows and len(self._in_cohort(frame.journal, source.cohort)) > 1:
+        hinted = self._hinting.of_transaction(frame.hints)
+        if not hinted.rows and len(self._hinting.in_cohort(frame.journal, source.cohort)) > 1:
             # Also a transaction of one journal is shown under all of its bindings at once.
             row = frame.journal, frame.offset, ended.producer, ended.last
-            hinted = _Hinted([row], ended.producer, ended.last)
+            hinted = Hinted([row], ended.producer, ended.last, {})
         if not hinted.rows:
             return
         group = _Group(source.cohort, hinted.producer, hinted.clock)
         self._commits.setdefault(group, []).append(ended)
         if group not in self._parts:
-            self._parts[group] = [
-                _Part(journal, tag, producer, clock, offset)
-                for journal, offset, producer, clock in hinted.rows
-                for tag in self._in_cohort(journal, source.cohort)
-            ]
-
-    def _of_transaction(self, hints: npt.NDArray[np.void] | None) -> _Hinted:
-        if hints is None or len(hints) < 2:
-            return _ALONE
-        key = len(hints), hints[0].item()
-        if (found := self._hinted.get(key)) is None:
-            found = self._hinted[key] = _hinted(hints.tolist())
-        return found
-
-    def _in_cohort(self, journal: int, cohort: int) -> list[int]:
-        """The bindings of the cohort that read the journal."""
-        return [
-            tag
-            for tag in self._bindings[journal]
-            if self._sources.by_tag[tag].cohort == cohort  # type: ignore[index]
-        ]
+            self._parts[group] = self._hinting.parts_of(hinted, source.cohort)
 
     def report(self, reads: Mapping[int, ReadSoFar]) -> Delta:
         """Everything since the last report; what comes next belongs to the next one."""
@@ -172,10 +125,11 @@ class Progress:
             np.array(parts, PART_ROW),
             self._documents,
         )
+        self._hinting.reported()
         self._clear()
         return delta
 
-    def _is_taken(self, part: _Part, reads: Mapping[int, ReadSoFar]) -> bool:
+    def _is_taken(self, part: Part, reads: Mapping[int, ReadSoFar]) -> bool:
         place = self._places.get((part.journal, part.binding))
         return place is not None and reads[place].taken > part.offset
 
@@ -184,14 +138,3 @@ class Progress:
             for producer, (state, span) in producers.items():
                 since = self._since.get((place, producer), NOT_COMMITTED)
                 yield place, producer, state.last_commit, span, since
-
-
-_ALONE = _Hinted([])
-
-
-def _hinted(rows: list[tuple[int, int, int, int]]) -> _Hinted:
-    # Rows of clock 0 roll back; those without a journal are of a coordinator that wrote nothing.
-    commits = [row for row in rows if row[0] and row[3]]
-    if len(commits) < 2:
-        return _ALONE
-    return _Hinted(commits, *min((producer, clock) for *_, producer, clock in commits))

@@ -8,8 +8,8 @@ A read is one journal under one binding. It is
 
 Frames are taken in cycles. A cycle takes due frames in order, as many as fit, sequences each, and
 sends what they hold: blocks, then the ACKs that ended spans, then new bounds. After anything that
-commits or rolls back, and after a run of duplicates, a Flush follows, one at a time; when every
-Queue has answered it, what was taken before it is reported.
+commits or rolls back, and after a run of duplicates, a Flush of the lane follows, one at a time;
+when every Queue has answered it, what was taken of the lane before it is reported.
 
 While a backlog's next part is being fetched, frames above what was taken of it wait, so that the
 order holds; but only for `patience`, so that a journal that stalls holds up nobody.
@@ -33,6 +33,8 @@ from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
+from headrace.shuffle.slice.flushing import Flushing
+from headrace.shuffle.slice.hinting import Hinting
 from headrace.shuffle.slice.progress import Progress
 from headrace.shuffle.slice.read import Phase, Producing, Read, Start
 
@@ -89,6 +91,7 @@ class SendFlush(NamedTuple):
     """To every Queue."""
 
     number: int
+    lane: int
 
 
 class Report(NamedTuple):
@@ -118,24 +121,23 @@ class SliceState:
         self._outstanding = [[0] * len(ranges) for _ in range(sources.lanes)]
         self._sent_low = [0] * sources.lanes
         self._announced: tuple[int, ...] = ()
-        self._progress = Progress(sources)
-        self._flushes = 0
-        self._unanswered: set[int] = set()
-        self._flushing: Delta | None = None
+        self._hinting = Hinting(sources)
+        self._progress = [Progress(self._hinting) for _ in range(sources.lanes)]
+        self._flushing = Flushing(len(ranges))
 
     # -- what happens ----------------------------------------------------------------------
 
     def start(self, start: Start) -> None:
         read = Read(start, self._sources.by_tag[start.binding])  # type: ignore[index]
         self.reads[start.place] = read
-        self._progress.started(read.place, read.journal)
+        self._progress[read.source.lane].started(read.place, read.journal)
         self._want(read)
 
     def stop(self, place: int) -> None:
         if read := self.reads.pop(place, None):
             read.stopped = True
             self._drop_frames(read)
-            self._progress.stopped(place, read.journal)
+            self._progress[read.source.lane].stopped(place, read.journal)
 
     def head(self, place: int, head: Offset) -> None:
         """The journal has grown."""
@@ -163,24 +165,16 @@ class SliceState:
         self._outstanding[lane][member] -= size
 
     def flushed(self, member: int, number: int) -> list[Effect]:
-        if number != self._flushes or member not in self._unanswered:
-            raise ProtocolError(
-                f"member {member} answered Flush {number}, not asked for", do="this is a bug"
-            )
-        self._unanswered.discard(member)
-        if self._unanswered or self._flushing is None:
-            return []
-        report = Report(self._flushing)
-        self._flushing = None
-        return [report, *self._flush()]
+        delta = self._flushing.answered(member, number)
+        return [Report(delta), *self._flush()] if delta else []
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
         """Hinted journals of which it must be `learned` what reads them, before `fetched`."""
-        return self._progress.unknown_journals(frames)
+        return self._hinting.unknown_journals(frames)
 
     def learned(self, journal: JournalId, tags: Iterable[int]) -> None:
         """These bindings read the journal; none if it is no source of the task."""
-        self._progress.learned(journal, tags)
+        self._hinting.learned(journal, tags)
 
     def advance(self, now: Clock) -> list[Effect]:
         """Do what can be done. Call it after anything happened, and at `wake_at`."""
@@ -197,7 +191,7 @@ class SliceState:
     @property
     def is_settled(self) -> bool:
         """Everything it knows of is taken, and reported where that ended anything."""
-        flushed = self._flushing is None and not self._progress.worth_a_flush
+        flushed = not self._flushing and not any(lane.worth_a_flush for lane in self._progress)
         return flushed and not (self._wanting or self._fetching or self._gated or any(self._queued))
 
     def wake_at(self, now: Clock) -> int | None:
@@ -333,7 +327,7 @@ class SliceState:
             read.last = max(read.last, read.source.adjusted(frame.clock))
             self._take(read, frame, pieces, ends)
             read.taken = frame.end
-            self._progress.touched(read.place, frame.end)
+            self._progress[read.source.lane].touched(read.place, frame.end)
             frames += 1
             documents += frame.documents
             size += taken_bytes
@@ -342,7 +336,7 @@ class SliceState:
             else:
                 read.phase = Phase.PENDING
             if not read.has_more:
-                self._progress.reached_head(read.place)
+                self._progress[read.source.lane].reached_head(read.place)
             self._want(read)
         return self._blocks(pieces) + self._ends(ends) if frames else None
 
@@ -353,6 +347,7 @@ class SliceState:
         pieces: dict[int, list[Piece]],
         ends: list[tuple[Producing, Ended]],
     ) -> None:
+        progress = self._progress[read.source.lane]
         producing = read.producing(frame.producer)
         before = producing.sequence
         try:
@@ -364,7 +359,7 @@ class SliceState:
             ) from error
         producing.sequence = step.after
         if step.outcome is Outcome.DUPLICATE:
-            self._progress.passed_over(read.place)
+            progress.passed_over(read.place)
             return
         if frame.flags is not Flags.ACK:
             clock = Clock(frame.clock + step.skip)
@@ -375,7 +370,7 @@ class SliceState:
             pieces.setdefault(read.source.tag, []).append(
                 Piece(read.place, frame.producer, clock, batch)
             )
-        self._progress.stepped(read.place, frame.producer, step.after, frame.end)
+        progress.stepped(read.place, frame.producer, step.after, frame.end)
         if step.outcome in (Outcome.COMMIT, Outcome.EMPTY, Outcome.ROLLBACK):
             committed = step.outcome is not Outcome.ROLLBACK
             last = Clock(max(step.after.last_continue, step.after.last_commit if committed else 0))
@@ -390,9 +385,9 @@ class SliceState:
             ends.append((producing, ended))
             if committed:
                 begin = frame.offset if before.begin is None else before.begin
-                self._progress.committed(read.source, ended, begin, producing.pending, frame)
+                progress.committed(read.source, ended, begin, producing.pending, frame)
             else:
-                self._progress.rolled_back()
+                progress.rolled_back()
             producing.pending = 0
 
     def _blocks(self, pieces: dict[int, list[Piece]]) -> list[Effect]:
@@ -443,9 +438,9 @@ class SliceState:
     # -- flushing --------------------------------------------------------------------------
 
     def _flush(self) -> list[Effect]:
-        if self._flushing is not None or not self._progress.worth_a_flush:
-            return []
-        self._flushes += 1
-        self._flushing = self._progress.report(self.reads)
-        self._unanswered = set(range(self._members))
-        return [SendFlush(self._flushes)]
+        effects: list[Effect] = []
+        for lane, progress in enumerate(self._progress):
+            if progress.worth_a_flush and not self._flushing.is_busy(lane):
+                number = self._flushing.start(lane, progress.report(self.reads))
+                effects.append(SendFlush(number, lane))
+        return effects

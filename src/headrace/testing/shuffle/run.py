@@ -146,9 +146,9 @@ class Run:
                 case slices.SendBounds(bounds):
                     for to in everybody:
                         self.enqueue(member, to, lambda q, b=bounds: q.bound(member, b))  # type: ignore[misc]
-                case slices.SendFlush(number):
+                case slices.SendFlush(number, lane):
                     for to in everybody:
-                        self.enqueue(member, to, lambda q, n=number: q.flush(member, n))  # type: ignore[misc]
+                        self.enqueue(member, to, lambda q, n=number, w=lane: q.flush(member, w, n))  # type: ignore[misc]
                 case slices.Report(delta):
                     self.send(
                         "report",
