@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.clock import Clock
 from headrace.ids import JournalId, Producer
-from headrace.journal.contract import Changes, Frame
+from headrace.journal.contract import Frame
 from headrace.journal.records import ACK_ROW
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Source, Sources
@@ -113,8 +113,9 @@ class Story:
         raise AssertionError("it does not settle")
 
     def delete(self, journal: int) -> None:
-        """For the Session: the Slices read nothing of it in any case."""
-        self.run.session.journals_changed(Changes([], [JournalId(journal)], {}))
+        """It is known to the Session, and yet to be heard by others."""
+        self.world.deleted.add(JournalId(journal))
+        self.run.watch()
 
     def poll(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next checkpoint, which is committed."""

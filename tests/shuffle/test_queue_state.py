@@ -19,6 +19,7 @@ from headrace.shuffle.queue.state import (
     Move,
     QueueState,
     Retract,
+    Stop,
     Sync,
     WriteBlock,
     block_bytes,
@@ -145,6 +146,20 @@ def test_rollbacks_are_written_in_their_place_and_commits_are_not() -> None:
     assert [type(e) for e in effects] == [WriteBlock, Retract, WriteBlock, Grant]
     assert effects[1] == Retract((rollback,))
     assert state.end(0, 0, [ended(1, 11, 11, committed=True)]) == []
+
+
+# proves G12
+def test_a_stop_is_written_after_the_blocks_of_its_lane_and_what_it_stops_pins_nothing() -> None:
+    state = QueueState(2, 2, 1, ROOMY)
+    for slice in range(2):
+        state.bound(slice, [INFINITE, INFINITE])
+    state.bound(1, [INFINITE, 5])
+    assert state.append(0, at(10, lane=1), b"") == []
+    assert state.stop(0, 1, [P], 7) == []
+    effects = state.bound(1, [INFINITE, INFINITE])
+    assert [type(e) for e in effects] == [WriteBlock, Stop]
+    assert effects[1] == Stop((P,), 7)
+    assert "pinned" not in state.reason()
 
 
 # proves G7

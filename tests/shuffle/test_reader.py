@@ -18,6 +18,7 @@ from headrace.shuffle.reader import (
     Entry,
     QueueReader,
     RetractionEntry,
+    StopEntry,
 )
 from tests.shuffle.made import block, frontier, head
 
@@ -35,6 +36,7 @@ class Queue:
     entries: list[Entry] = field(default_factory=list)
     blocks: dict[int, pa.RecordBatch] = field(default_factory=dict)
     scanned: int = 0
+    number: int = 0
     open: set[int] = field(default_factory=set)
     """The blocks of which more may be shown."""
 
@@ -49,11 +51,15 @@ class Queue:
         ended = Ended(*key, first, last, False, last_commit)
         self.entries.append(RetractionEntry(len(self.entries), (ended,)))
 
+    def stop(self, *places: int, made: int) -> None:
+        self.entries.append(StopEntry(len(self.entries), places, made))
+
     def show(self, *commits: tuple[int, int, int, int]) -> list[int]:
         """The documents, by clock, that a checkpoint with these commits shows."""
+        self.number += 1
         fresh = self.entries[self.scanned :]
         self.scanned = len(self.entries)
-        shown, closed = self.reader.advance(fresh, frontier(*commits))
+        shown, closed = self.reader.advance(fresh, frontier(*commits), self.number)
         self.open |= {e.position for e in fresh if isinstance(e, BlockEntry)}
         assert self.open >= set(closed)
         self.open -= set(closed)
@@ -96,7 +102,7 @@ def test_a_block_is_shown_in_parts_as_its_producers_commit() -> None:
 def test_a_commit_above_everything_shows_the_block_as_it_is() -> None:
     queue = Queue()
     queue.add((P, 1, 10, 12), (P, 2, 20, 21))
-    (shown,) = queue.reader.advance(queue.entries, frontier(commit(50), commit(21, 2))).shown
+    (shown,) = queue.reader.advance(queue.entries, frontier(commit(50), commit(21, 2)), 1).shown
     assert shown.whole
 
 
@@ -193,6 +199,44 @@ def test_a_retraction_of_nothing_that_is_open_is_not_kept() -> None:
     assert not queue.reader._retracted
 
 
+# proves G12
+def test_nothing_is_kept_of_a_place_that_is_stopped() -> None:
+    queue = Queue()
+    queue.add((P, 1, 10, 12), (P, 2, 10, 12))
+    queue.retract(10, 11, 9)
+    assert queue.show() == []
+    assert queue.open == {0}
+    queue.stop(P, made=1)
+    assert queue.show() == []
+    assert queue.open == set()
+    assert not queue.reader._by_key
+    assert not queue.reader._retracted
+    assert not queue.reader._stopping
+
+
+@pytest.mark.parametrize("made", [1, 2, 3])
+def test_a_place_that_is_stopped_is_shown_up_to_the_last_checkpoint_that_has_it(made: int) -> None:
+    """Also if it was stopped before that was read."""
+    queue = Queue()
+    queue.add((P, 1, 10, 19))
+    queue.stop(P, made=made)
+    seen = [clock for last in range(10, 10 + made) for clock in queue.show(commit(last))]
+    assert seen == list(range(10, 10 + made))
+    assert queue.open == set()
+    assert queue.show(commit(19)) == []
+
+
+def test_of_a_block_only_the_rows_of_the_stopped_place_are_gone() -> None:
+    queue = Queue()
+    other = place(1, 0)
+    queue.add((P, 1, 10, 11), (other, 1, 20, 21))
+    queue.stop(P, made=0)
+    assert queue.show() == []
+    assert queue.open == {0}
+    assert queue.show((1, 0, 1, 21)) == [20, 21]
+    assert queue.open == set()
+
+
 @dataclass
 class Producer:
     clock: int = 0
@@ -213,9 +257,20 @@ class History:
         self.pending: dict[tuple[int, int], tuple[int, int]] = {}
         self.written: dict[tuple[int, int], list[int]] = {key: [] for key in self.keys}
         self.seen: set[tuple[tuple[int, int], int]] = set()
+        self.stopped: dict[int, int] = {}
+
+    def stop(self, key: tuple[int, int]) -> None:
+        """Nothing more is written to the journal; the next checkpoint, or none, still has it."""
+        journal = key[0]
+        if journal not in self.stopped:
+            self.cut()
+            self.stopped[journal] = self.queue.number + self.rng.randint(0, 1)
+            self.queue.stop(place(journal, 0), made=self.stopped[journal])
 
     def write(self, key: tuple[int, int]) -> None:
         producer = self.producers[key]
+        if key[0] in self.stopped:
+            return
         if key in self.pending and self.rng.random() < 0.5:
             self.cut()
         if key not in self.pending:
@@ -231,7 +286,7 @@ class History:
 
     def end(self, key: tuple[int, int]) -> None:
         producer = self.producers[key]
-        if producer.open_from is None:
+        if producer.open_from is None or key[0] in self.stopped:
             return
         if self.rng.random() < 0.5:
             producer.commits.append(producer.clock)
@@ -255,7 +310,8 @@ class History:
         moved = []
         for key, producer in self.producers.items():
             later = [clock for clock in producer.commits if clock > producer.published]
-            if later and (everything or self.rng.random() < 0.6):
+            is_shown = self.queue.number < self.stopped.get(key[0], 1 << 60)
+            if later and is_shown and (everything or self.rng.random() < 0.6):
                 producer.published = later[-1] if everything else self.rng.choice(later)
                 moved.append((key[0], 0, key[1], producer.published))
         shown = self.queue.show(*moved)
@@ -277,6 +333,8 @@ def test_random_histories_show_each_committed_document_once(seed: int) -> None:
         key = history.rng.choice(history.keys)
         deeds = [lambda k=key: history.write(k)] * 4 + [lambda k=key: history.end(k)] * 2
         history.rng.choice([*deeds, history.publish])()
+        if history.rng.random() < 0.01:
+            history.stop(key)
     for key in history.keys:
         history.end(key)
     history.publish(everything=True)

@@ -469,18 +469,25 @@ def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(bindi
     assert delta.gone == ({JournalTag(1)} if binding == 0 else set())
 
 
-def test_what_was_read_of_a_journal_that_is_gone_is_still_shown() -> None:
+# proves G9
+@pytest.mark.parametrize("folded", [False, True])
+def test_what_was_read_of_a_journal_and_is_in_no_checkpoint_goes_with_it(folded: bool) -> None:
+    """On all members alike, wherever its documents are."""
     state = session()
     created(state, info(A, 100), info(B, 100))
+    if folded:
+        report(state, B, 1, through=50, producers=[(2, 10)])
+        assert state.next_checkpoint() is not None
     report(state, A, 0, through=100, producers=[(1, 20)])
-    state.journals_changed(Changes([], [JournalId(A)], {}))
+    told = state.journals_changed(Changes([], [JournalId(A)], {}))
+    assert (told.stop, told.made) == ({0: [place(0, 0)]}, int(folded))
+    assert state.next_checkpoint() is None
+    report(state, B, 1, through=100, producers=[(2, 20)])
     delta = state.next_checkpoint()
     assert delta is not None
-    assert [row[:3] for row in delta.frontier.producers.tolist()] == [(place(0, 0), 1, 20)]
+    assert delta.frontier.journals["place"].tolist() == [place(1, 1)]
+    assert [row[:3] for row in delta.frontier.producers.tolist()] == [(place(1, 1), 2, 20)]
     assert delta.gone == {JournalTag(0)}
-    merged = Checkpoint().merge(delta)
-    assert not merged.journals
-    assert not len(merged.frontier)
 
 
 def test_a_delta_introduces_each_tag_once() -> None:

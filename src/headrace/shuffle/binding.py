@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.clock import CLOCK_MAX, COUNTER_BITS, TICKS_PER_SECOND, ZERO, Clock
 from headrace.errors import UsageError
-from headrace.frontier import BindingTag
+from headrace.frontier import TAG_MAX, BindingTag
 from headrace.journal import schema as schemas
 from headrace.journal.collection import Collection
 from headrace.journal.names import JournalName, Selector, parse_journal_name
@@ -88,6 +88,10 @@ class Sources:
     @cached_property
     def lanes(self) -> int:
         return 1 + max((source.lane for source in self.all), default=0)
+
+    def of_place(self, place: int) -> Source:
+        """The source under which it is read."""
+        return self.by_tag[BindingTag(place & TAG_MAX)]
 
     def of_journal(self, name: JournalName | str) -> list[Source]:
         """The sources that read the journal, which its name alone decides."""

@@ -4,7 +4,7 @@
 |-----------------|---------------------------------------------------------------------------|
 | Session → Slice | OpenSlice, Tags, StartRead, StopRead, Heads, Starving, AskStatus           |
 | Slice → Session | Opened, ProgressDelta, Finished, SliceStatus                               |
-| Slice → Queue   | OpenQueue, Append, Acks, Bounds, Flush, Starving                           |
+| Slice → Queue   | OpenQueue, Append, Acks, Stopped, Bounds, Flush, Starving                  |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
 | reader → member | ReadCheckpoint, Release; Documents and Blocks come back                    |
 """
@@ -62,6 +62,8 @@ class StartRead(msgspec.Struct, frozen=True, array_like=True, tag="start-read"):
 
 class StopRead(msgspec.Struct, frozen=True, array_like=True, tag="stop-read"):
     places: list[int]
+    made: int
+    """The last checkpoint that may show anything of them."""
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag="heads"):
@@ -143,6 +145,14 @@ class Acks(msgspec.Struct, frozen=True, array_like=True, tag="acks"):
     ends: tuple[Ended, ...]
 
 
+class Stopped(msgspec.Struct, frozen=True, array_like=True, tag="stopped"):
+    """`StopRead`, after all that was sent of these places."""
+
+    lane: int
+    places: tuple[int, ...]
+    made: int
+
+
 class Bounds(msgspec.Struct, frozen=True, array_like=True, tag="bounds"):
     """By lane."""
 
@@ -206,7 +216,7 @@ class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
 
 ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
 FromSlice = Opened | ProgressDelta | Finished | SliceStatus
-ToQueue = OpenQueue | Append | Acks | Bounds | Flush | Starving
+ToQueue = OpenQueue | Append | Acks | Stopped | Bounds | Flush | Starving
 FromQueue = QueueOpened | Grant | Flushed
 ToReader = ReadCheckpoint | Release
 FromReader = Documents | Blocks

@@ -42,7 +42,16 @@ class RetractionEntry(NamedTuple):
     retracted: tuple[Ended, ...]
 
 
-Entry = BlockEntry | RetractionEntry
+class StopEntry(NamedTuple):
+    """Places that are not read any more, after all of their blocks."""
+
+    position: int
+    places: tuple[int, ...]
+    made: int
+    """The last checkpoint that may show anything of them."""
+
+
+Entry = BlockEntry | RetractionEntry | StopEntry
 
 
 class Shown(NamedTuple):
@@ -98,15 +107,18 @@ class Advance(NamedTuple):
 
 class QueueReader:
     def __init__(self) -> None:
-        self._open: dict[int, _Open] = {}
+        self.open: dict[int, _Open] = {}
+        """By position, the blocks of which more may be shown."""
         self._by_key: dict[Key, dict[int, int]] = {}
         """The open blocks that each producer has rows in, with its least clock there: ascending."""
         self._retracted: dict[Key, list[Ended]] = {}
+        self._stopping: dict[int, int] = {}
+        """Places that are not read any more, with the last checkpoint that may show any of them."""
         self._closed: list[int] = []
 
-    def advance(self, entries: Iterable[Entry], checkpoint: Frontier) -> Advance:
+    def advance(self, entries: Iterable[Entry], checkpoint: Frontier, number: int) -> Advance:
         """`entries` are those that came since the last call; they include at least all that were
-        flushed before the checkpoint was made."""
+        flushed before the checkpoint was made, which has this number."""
         self._closed = []
         commits: dict[Key, int] = {
             (place, producer): commit
@@ -117,20 +129,23 @@ class QueueReader:
             if isinstance(entry, BlockEntry):
                 self._add(entry)
                 touched.add(entry.position)
+            elif isinstance(entry, StopEntry):
+                self._stopping |= dict.fromkeys(entry.places, entry.made)
             else:
                 for end in entry.retracted:
                     key = end.place, end.producer
                     if blocks := self._by_key.get(key):
                         self._retracted.setdefault(key, []).append(end)
                         touched |= blocks.keys()
-        shown = (self._show(self._open[at], commits) for at in sorted(touched))
+        shown = [self._show(self.open[at], commits) for at in sorted(touched)]
+        self._stop({place for place, made in self._stopping.items() if made <= number})
         return Advance([each for each in shown if each is not None], self._closed)
 
     def _add(self, entry: BlockEntry) -> None:
         firsts: dict[Key, int] = {
             (place, producer): first for place, producer, first, *_ in _rows(entry.head)
         }
-        self._open[entry.position] = _Open(
+        self.open[entry.position] = _Open(
             entry, list(firsts), np.zeros(len(firsts), np.uint64), set(firsts)
         )
         for key, first in firsts.items():
@@ -171,10 +186,24 @@ class QueueReader:
                 for end in retracted
             )
             if done and key in opened.waiting:
-                opened.waiting.discard(key)
                 self._let_go(key, opened.entry.position)
+                self._wait_no_more(opened, key)
+
+    def _stop(self, places: set[int]) -> None:
+        """Nothing more is shown of these."""
+        if not places:
+            return
+        for key in [key for key in self._by_key if key[0] in places]:
+            self._retracted.pop(key, None)
+            for position in self._by_key.pop(key):
+                self._wait_no_more(self.open[position], key)
+        for place in places:
+            del self._stopping[place]
+
+    def _wait_no_more(self, opened: _Open, key: Key) -> None:
+        opened.waiting.discard(key)
         if not opened.waiting:
-            del self._open[opened.entry.position]
+            del self.open[opened.entry.position]
             self._closed.append(opened.entry.position)
 
     def _let_go(self, key: Key, position: int) -> None:

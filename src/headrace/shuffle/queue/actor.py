@@ -37,6 +37,10 @@ class _NeedsChanged(NamedTuple):
     pass
 
 
+class _Stopped(NamedTuple):
+    error: HeadraceError | None
+
+
 class _Copied(NamedTuple):
     error: HeadraceError | None
 
@@ -117,6 +121,8 @@ class QueueActor:
                 return self._state.append(slice, head, memoryview(body))
             case _Said(slice, messages.Acks(lane, ends)):
                 return self._state.end(slice, lane, ends)
+            case _Said(slice, messages.Stopped(lane, places, made)):
+                return self._state.stop(slice, lane, places, made)
             case _Said(slice, messages.Bounds(bounds)):
                 return self._state.bound(slice, bounds)
             case _Said(slice, messages.Flush(number, lane)):
@@ -129,6 +135,10 @@ class QueueActor:
                 return self._state.synced(number)
             case _NeedsChanged():
                 return self._state.needs(self._reading.account())
+            case _Stopped(error):
+                if error:
+                    raise error
+                return self._state.needs(self._reading.pass_over())
             case _Copied(error):
                 if error:
                     raise error
@@ -143,6 +153,9 @@ class QueueActor:
                 self._store.write_block(head, body)
             case state.Retract(retracted):
                 self._store.write_retraction(retracted)
+            case state.Stop(places, made):
+                self._store.write_stop(places, made)
+                self._store.sync(lambda error: self._inbox.put(_Stopped(error)))
             case state.Sync(number):
                 self._store.sync(lambda error: self._inbox.put(_Synced(number, error)))
             case state.Grant(slice, lane, size):

@@ -93,6 +93,13 @@ class Reading:
         with self._keeping:
             return self._needed.account()
 
+    def pass_over(self) -> Account:
+        """See what is not needed any more without a checkpoint that would show it."""
+        with self._advancing:
+            self._advance(self.account().read)
+        self._give_back()
+        return self.account()
+
     def copy(self, bytes_max: int) -> int:
         """Write open blocks again, away from the front; returns what they count for."""
         with self._keeping:
@@ -127,25 +134,27 @@ class Reading:
                 if (planned := self._shown.get(number)) is not None:
                     return planned
                 self._needed.check_read(number)
-            shown = self._advance(checkpoint.frontier, number)
+            shown = self._advance(number, checkpoint.frontier)
         self._give_back()
         self._changed()
         return shown
 
-    def _advance(self, checkpoint: Frontier, number: int) -> list[Shown]:
+    def _advance(self, number: int, checkpoint: Frontier | None = None) -> list[Shown]:
+        """To a checkpoint, or as far as the file goes after the one that was read last."""
         end = self._store.synced_end()
         with self._keeping:
             self._needed.copied(end)
             begin = self._needed.end
         passed = list(takewhile(lambda each: each[0] < end, self._store.entries(begin)))
         entries = [entry for *_, entry in passed if entry]
-        shown, closed = self._reader.advance(entries, checkpoint)
+        shown, closed = self._reader.advance(entries, checkpoint or Frontier.empty(), number)
         with self._keeping:
             for at, size, entry in passed:
                 if size:
                     self._needed.passed(at, size, is_copy=entry is None)
             self._needed.end = end
-            self._shown[number] = shown
-            self._needed.read(number, [each.position for each in shown])
+            if checkpoint is not None:
+                self._shown[number] = shown
+                self._needed.read(number, [each.position for each in shown])
             self._needed.closed(closed)
         return shown

@@ -71,6 +71,14 @@ class Retract(NamedTuple):
     retracted: tuple[Ended, ...]
 
 
+class Stop(NamedTuple):
+    """Write that places are not read any more: what the checkpoint of this number and those before
+    do not show of them is never shown. Once that is durable, say what is needed."""
+
+    places: tuple[int, ...]
+    made: int
+
+
 class Sync(NamedTuple):
     """Tell `synced` with this number once all that was written before is durable."""
 
@@ -95,14 +103,14 @@ class Move(NamedTuple):
     bytes_max: int
 
 
-Effect = WriteBlock | Retract | Sync | Grant | Flushed | Move
+Effect = WriteBlock | Retract | Stop | Sync | Grant | Flushed | Move
 
 
 class _Acks(NamedTuple):
     ends: tuple[Ended, ...]
 
 
-_Item = WriteBlock | _Acks
+_Item = WriteBlock | _Acks | Stop
 """What waits to be written."""
 
 
@@ -178,6 +186,10 @@ class QueueState:
         self._streams[slice].put(lane, _Acks(tuple(ends)))
         return self._advance()
 
+    def stop(self, slice: int, lane: int, places: Sequence[int], made: int) -> list[Effect]:
+        self._streams[slice].put(lane, Stop(tuple(places), made))
+        return self._advance()
+
     def bound(self, slice: int, bounds: Sequence[int]) -> list[Effect]:
         self._streams[slice].bounds = list(bounds)
         return self._advance()
@@ -224,6 +236,9 @@ class QueueState:
             if isinstance(item, WriteBlock):
                 effects.append(item)
                 self._wrote(item)
+            elif isinstance(item, Stop):
+                effects.append(item)
+                self._stopped(set(item.places))
             else:
                 effects += self._ended(item)
         for stream in self._streams:
@@ -242,7 +257,7 @@ class QueueState:
                 if not (waiting := stream.lanes[lane]):
                     continue
                 _, item = waiting[0]
-                if isinstance(item, _Acks):
+                if not isinstance(item, WriteBlock):
                     return waiting
                 if best is None or item.head.low < best[0]:
                     best = item.head.low, stream
@@ -258,6 +273,10 @@ class QueueState:
             self._pinned.pop((each.place, each.producer), None)
         retracted = tuple(each for each in item.ends if not each.committed)
         return [Retract(retracted)] if retracted else []
+
+    def _stopped(self, places: set[int]) -> None:
+        for key in [key for key in self._pinned if key[0] in places]:
+            del self._pinned[key]
 
     def _wrote(self, block: WriteBlock) -> None:
         size = block_bytes(block.head, block.body)

@@ -22,15 +22,16 @@ from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended, block_bytes
-from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry
+from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
 _HEAD = struct.Struct("<II")
-_BLOCK, _RETRACTION, _COPY = 1, 2, 3
+_BLOCK, _RETRACTION, _COPY, _STOP = 1, 2, 3, 4
 _ALIGNED = 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _block_head = msgspec.msgpack.Decoder(BlockHead)
 _retracted = msgspec.msgpack.Decoder(tuple[Ended, ...])
+_stopped = msgspec.msgpack.Decoder(tuple[tuple[int, ...], int])
 
 
 class QueueStore:
@@ -50,6 +51,9 @@ class QueueStore:
 
     def write_retraction(self, retracted: tuple[Ended, ...]) -> None:
         self._append(_framed(_RETRACTION, _encode(retracted)))
+
+    def write_stop(self, places: tuple[int, ...], made: int) -> None:
+        self._append(_framed(_STOP, _encode((places, made))))
 
     def sync(self, done: Callable[[HeadraceError | None], None]) -> None:
         """Called back, from another thread, when all that was written before is durable."""
@@ -78,6 +82,9 @@ class QueueStore:
             kind, head, body = _parts(payload)
             if kind == _RETRACTION:
                 yield at, 0, RetractionEntry(at, _retracted.decode(head))
+                continue
+            if kind == _STOP:
+                yield at, 0, StopEntry(at, *_stopped.decode(head))
                 continue
             block = _block_head.decode(head)
             yield at, block_bytes(block, body), BlockEntry(at, block) if kind == _BLOCK else None

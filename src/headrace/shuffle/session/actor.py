@@ -204,7 +204,7 @@ class SessionActor:
             if starts or told.last:
                 channel.send(messages.StartRead(starts, told.last))
             if stops := told.stop.get(member):
-                channel.send(messages.StopRead(stops))
+                channel.send(messages.StopRead(stops, told.made))
             if heads := told.heads.get(member):
                 channel.send(messages.Heads(heads))
 

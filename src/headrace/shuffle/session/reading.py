@@ -29,6 +29,8 @@ class Assignments:
     """Journals of which every Slice learns what reads them."""
     start: dict[int, list[Start]] = field(default_factory=dict)
     stop: dict[int, list[int]] = field(default_factory=dict)
+    made: int = 0
+    """The last checkpoint that may show anything of those."""
     heads: dict[int, list[tuple[int, Offset]]] = field(default_factory=dict)
     last: bool = False
     """That was all: every Slice says when it has finished it."""
@@ -74,7 +76,7 @@ class Reading:
 
     def changed(self, changes: Changes) -> Assignments:
         """What a watch saw; at first, all journals there are."""
-        told = Assignments(last=self._is_cut)
+        told = Assignments(made=self.made, last=self._is_cut)
         for info in changes.created:
             self._created(info, told)
         for id in [*changes.deleted, *self._missing(changes.created)]:
@@ -177,15 +179,13 @@ class Reading:
         """A frontier with the tags that no checkpoint had before, and those that are gone."""
         moved = set(_tags(frontier))
         introduced = moved - self._known_tags
-        # Also what was on its way when its journal was deleted.
-        gone = self._forgotten | {tag for tag in moved if self._refs[tag].id in self._gone}
         # All of them at once: a restart must be able to tell those that were there from new ones.
         bindings = self._sources.by_tag.keys() - self._known_bindings
         made = Checkpoint(
             frontier,
             {tag: self._refs[tag] for tag in introduced},
             {tag: self._sources.by_tag[tag].name for tag in bindings},
-            frozenset(gone),
+            frozenset(self._forgotten),
             self._next_tag,
         )
         self._forgotten = set()
@@ -203,6 +203,9 @@ class Reading:
     def journal_name(self, at: int) -> str:
         ref = self._refs.get(JournalTag(at >> TAG_BITS))
         return ref.name if ref else f"journal {at >> TAG_BITS}"
+
+    def journal_id(self, at: int) -> JournalId:
+        return self._refs[JournalTag(at >> TAG_BITS)].id
 
     def journal_name_by_id(self, id: JournalId) -> str:
         tag = self._tags.get(id)

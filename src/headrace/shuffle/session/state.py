@@ -181,6 +181,9 @@ class SessionState:
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
         for key in self._touched:
+            if self.reading.reader(key[0]) is None:
+                # Its journal is deleted: what is in no checkpoint is gone with it.
+                continue
             row = self._publishable(key, floors)
             before = self._published.get(key)
             if row != before:
@@ -195,6 +198,8 @@ class SessionState:
         shown = {at for at, *_ in producers}
         journals = []
         for at in shown | self._touched_places:
+            if self.reading.reader(at) is None:
+                continue
             published = self._published_through.get(at, -1)
             through = max(self._through[at], published)
             if at in shown or through > published:

@@ -175,9 +175,8 @@ class SliceActor:
                 for start in reads:
                     self._state.start(start)
                 self._reads_cut = last
-            case messages.StopRead(places):
-                for place in places:
-                    self._state.stop(place)
+            case messages.StopRead(places, made):
+                self._stop(places, made)
             case messages.Heads(heads):
                 for place, head in heads:
                     self._state.head(place, head)
@@ -190,6 +189,14 @@ class SliceActor:
                     f"a Slice was told {type(order).__name__} after its opening",
                     do="this is a bug",
                 )
+
+    def _stop(self, places: Sequence[int], made: int) -> None:
+        by_lane: dict[int, list[int]] = {}
+        for place in places:
+            self._state.stop(place)
+            by_lane.setdefault(self._sources.of_place(place).lane, []).append(place)
+        for lane, stopped in by_lane.items():
+            self._tell_queues(messages.Stopped(lane, tuple(stopped), made))
 
     def _take_frames(self, fetch: state.Fetch, fetched: Future[list[Frame]]) -> None:
         try:

@@ -10,20 +10,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.frontier import BindingTag
+from headrace.frontier import BindingTag, Frontier
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Frame
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import BlockHead, block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue import state as queue
-from headrace.shuffle.queue.state import QueueState, Retract
+from headrace.shuffle.queue.state import QueueState, Retract, Stop
 from headrace.shuffle.reader import (
     BlockEntry,
     BlockLoader,
     Entry,
     QueueReader,
     RetractionEntry,
+    Shown,
+    StopEntry,
 )
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.session.state import SessionState
@@ -39,7 +41,7 @@ class Member:
     slice: SliceState
     queue: QueueState
     reader: QueueReader = field(default_factory=QueueReader)
-    log: list[tuple[BlockHead, Any] | Retract] = field(default_factory=list)
+    log: list[tuple[BlockHead, Any] | Retract | Stop] = field(default_factory=list)
     written: int = 0
     """How many of the entries in the log are synced."""
     scanned: int = 0
@@ -88,6 +90,7 @@ class Run:
             for _ in ranges
         ]
         self.known: dict[JournalId, Offset] = {}
+        self.checkpoints_read = 0
         self.pipes: dict[tuple[str, int, int], deque[Callable[[], None]]] = defaultdict(deque)
         """Messages under way, by kind, sender and receiver; each pipe keeps its order."""
 
@@ -121,6 +124,15 @@ class Run:
             state.learned(id, tags)
         for start in told.start.get(member, []):
             state.start(start)
+        for place in told.stop.get(member, []):
+            state.stop(place)
+            lane = self.sources.of_place(place).lane
+            for to in range(len(self.members)):
+                self.enqueue(
+                    member,
+                    to,
+                    lambda q, n=lane, p=place: q.stop(member, n, [p], told.made),  # type: ignore[misc]
+                )
         for place, head in told.heads.get(member, []):
             state.head(place, head)
         self.members[member].reads_cut = told.last
@@ -173,6 +185,10 @@ class Run:
                     target.log.append((head, body))
                 case queue.Retract():
                     target.log.append(effect)
+                case queue.Stop():
+                    target.log.append(effect)
+                    end = len(target.log)
+                    self.send("sync", member, member, lambda e=end: self.stopped(member, e))  # type: ignore[misc]
                 case queue.Sync(number):
                     end = len(target.log)
                     self.send(
@@ -201,6 +217,11 @@ class Run:
         target.written = max(target.written, end)
         self.queue_effects(member, target.queue.synced(number))
 
+    def stopped(self, member: int, end: int) -> None:
+        target = self.members[member]
+        target.written = max(target.written, end)
+        self.pass_over(target)
+
     def granted(self, member: int, to: int, lane: int, size: int) -> None:
         self.members[to].slice.granted(member, lane, size)
         self.advance(to)
@@ -211,11 +232,13 @@ class Run:
 
     def fetch(self, member: int, fetch: slices.Fetch) -> None:
         state = self.members[member].slice
-        journal = self.world.journals[fetch.journal]
+        if (journal := self.world.there().get(fetch.journal)) is None:
+            return  # the Session will say so
         frames = journal.fetch(fetch.offset, fetch.through, fetch.bytes_max)
         for id in state.unknown_journals(frames):
-            name = self.world.journals[JournalId(id)].name
-            state.learned(JournalId(id), [s.tag for s in self.sources.of_journal(name)])
+            hinted = self.world.there().get(JournalId(id))
+            found = self.sources.of_journal(hinted.name) if hinted else []
+            state.learned(JournalId(id), [source.tag for source in found])
         state.fetched(fetch.number, fetch.place, frames, fetch.through)
         self.advance(member)
 
@@ -223,19 +246,11 @@ class Run:
 
     def read(self, checkpoint: Checkpoint) -> list[list[tuple[BindingTag, int]]]:
         """The documents that each member shows for a checkpoint."""
+        self.checkpoints_read += 1
         return [self.read_member(member, checkpoint) for member in self.members]
 
     def read_member(self, member: Member, checkpoint: Checkpoint) -> list[tuple[BindingTag, int]]:
-        entries: list[Entry] = []
-        for position in range(member.scanned, member.written):
-            item = member.log[position]
-            if isinstance(item, Retract):
-                entries.append(RetractionEntry(position, item.retracted))
-            else:
-                entries.append(BlockEntry(position, item[0]))
-        member.scanned = member.written
-        shown = member.reader.advance(entries, checkpoint.frontier).shown
-
+        shown = self.pass_over(member, checkpoint)
         schemas = {source.tag: block_schema(source) for source in self.sources.all}
         loader = BlockLoader(lambda position: member.log[position][1], schemas)  # type: ignore[misc]
         return [
@@ -244,6 +259,25 @@ class Run:
             for _, body in loader.encoded(each)
             for number in decode_block(body, schemas[each.head.binding]).column(0).to_pylist()
         ]
+
+    def pass_over(self, member: Member, checkpoint: Checkpoint | None = None) -> list[Shown]:
+        """What is synced of a Queue, to a checkpoint or after the one that was read last."""
+        entries: list[Entry] = []
+        for position in range(member.scanned, member.written):
+            item = member.log[position]
+            if isinstance(item, Retract):
+                entries.append(RetractionEntry(position, item.retracted))
+            elif isinstance(item, Stop):
+                entries.append(StopEntry(position, *item))
+            else:
+                entries.append(BlockEntry(position, item[0]))
+        member.scanned = member.written
+        frontier = checkpoint.frontier if checkpoint else Frontier.empty()
+        return member.reader.advance(entries, frontier, self.checkpoints_read).shown
+
+    def open_blocks(self) -> int:
+        """How many are kept for what may yet become visible."""
+        return sum(len(member.reader.open) for member in self.members)
 
 
 def _decode(frame: Frame, source: Source) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headrace.clock import CLOCK_MAX, ZERO
 from headrace.errors import UsageError
-from headrace.frontier import BindingTag
+from headrace.frontier import TAG_MAX, BindingTag
 from headrace.journal.names import Selector
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint
@@ -104,6 +104,13 @@ class Simulator:
     def create(self) -> None:
         self.world.create(self.rng.choice(COLLECTIONS))
 
+    def delete(self) -> None:
+        """What a checkpoint shows that is to be replayed must be there."""
+        if self.run_has_prepared:
+            self.commit()
+        if self.prepared is None:
+            self.world.delete()
+
     def watch(self) -> None:
         self.run.watch()
 
@@ -128,14 +135,23 @@ class Simulator:
         self.say(f"  checkpoint {delta.frontier}")
         if self.prepared is not None:
             assert delta.encode() == self.prepared.encode(), "replay equals read_through"
+        # A cut does not change, and what is replayed must be there.
+        deletes = not (self.is_draining or self.prepared) and self.rng.random() < 0.05
+        if deletes:
+            self.world.delete()
+            self.watch()
+            while self.run.deliver():
+                pass
         documents = self.run.read(delta)
         self.check(documents, replayed=self.prepared is not None)
+        self.check_said(delta)
         self.prepared = delta
         self.run_has_prepared = True
-        if self.rng.random() < 0.6:
+        if deletes or self.rng.random() < 0.6:
             self.commit()
 
     run_has_prepared = False
+    is_draining = False
 
     def commit(self) -> None:
         assert self.prepared is not None
@@ -158,6 +174,7 @@ class Simulator:
         self.say("drain")
         cut = self.all_committed()
         self.run_has_prepared = False
+        self.is_draining = True
         self.run = self.open(is_cut=True)
         self.run.watch()
         for _ in range(10_000):
@@ -170,10 +187,11 @@ class Simulator:
             if self.run.session.is_over and not self.run_has_prepared:
                 break
         assert self.run.session.is_over, "the cut has no end"
-        assert set(self.seen) == cut, "exactly the cut is shown"
+        assert self.seen_and_there() == cut, "exactly the cut is shown"
         while self.run.deliver():
             pass
         assert self.run.session.next_checkpoint() is None, "what is over is over"
+        self.is_draining = False
         self.run = self.open()
 
     def finish(self) -> None:
@@ -194,6 +212,7 @@ class Simulator:
             if not moved and before == self.checkpoints and not any(self.run.pipes.values()):
                 break
         self.check_complete()
+        assert not self.run.open_blocks(), "nothing is kept in vain"
 
     # -- what must hold --------------------------------------------------------------------
 
@@ -217,6 +236,16 @@ class Simulator:
         if replayed:
             assert shown == self.prepared_documents, "the replay shows the same documents"
         self.prepared_documents = shown
+
+    def check_said(self, delta: Checkpoint) -> None:
+        """Everything is shown that a checkpoint says is committed: also if it is deleted by now."""
+        shown = self.prepared_documents | self.seen.keys()
+        for at, producer, commit, _ in delta.frontier.producers.tolist():
+            journal = self.run.session.reading.journal_id(at)
+            for document in self.documents().values():
+                if (document.journal, document.producer) == (journal, producer):
+                    key = BindingTag(at & TAG_MAX), document.number
+                    assert document.clock > commit or key in shown, f"{document} is not shown"
 
     def check_route(self, member: int, documents: Sequence[tuple[BindingTag, Document]]) -> None:
         """Every document is on the member that owns it."""
@@ -242,6 +271,10 @@ class Simulator:
                 }
                 assert len(when) == 1, f"transaction {transaction} is shown in parts: {when}"
 
+    def seen_and_there(self) -> set[tuple[BindingTag, int]]:
+        there, documents = self.world.there(), self.documents()
+        return {key for key in self.seen if documents[key[1]].journal in there}
+
     def check_complete(self) -> None:
         assert self.prepared is None
         lost = self.all_committed() - self.seen.keys()
@@ -260,13 +293,14 @@ class Simulator:
 _DEEDS: list[Callable[[Simulator], None]] = [
     Simulator.publish,
     Simulator.create,
+    Simulator.delete,
     Simulator.watch,
     Simulator.deliver,
     Simulator.pass_time,
     Simulator.poll,
     Simulator.crash,
 ]
-_WEIGHTS = [40, 1, 8, 25, 3, 10, 2]
+_WEIGHTS = [40, 1, 0.5, 8, 25, 3, 10, 2]
 
 
 def main(seed: int, steps: int) -> None:

@@ -87,6 +87,7 @@ class World:
         self._numbers = 0
         self._transactions = 0
         self.journals: dict[JournalId, Journal] = {}
+        self.deleted: set[JournalId] = set()
         self.open: list[Open] = []
         self.committed: dict[int, list[Document]] = {}
         """By transaction; every OUTSIDE document is one of its own."""
@@ -109,10 +110,23 @@ class World:
 
     def changes_since(self, known: dict[JournalId, Offset]) -> Changes:
         """What a watch sees that has last seen these heads."""
-        created = [j.info() for id, j in self.journals.items() if id not in known]
-        heads = {id: j.head for id, j in self.journals.items() if known.get(id, j.head) != j.head}
-        known |= {id: j.head for id, j in self.journals.items()}
-        return Changes(created, [], heads)
+        there = self.there()
+        created = [j.info() for id, j in there.items() if id not in known]
+        deleted = [id for id in known if id not in there]
+        for id in deleted:
+            del known[id]
+        heads = {id: j.head for id, j in there.items() if known.get(id, j.head) != j.head}
+        known |= {id: j.head for id, j in there.items()}
+        return Changes(created, deleted, heads)
+
+    def there(self) -> dict[JournalId, Journal]:
+        """Those that are not deleted."""
+        return {id: j for id, j in self.journals.items() if id not in self.deleted}
+
+    def delete(self) -> None:
+        """One, if there are others."""
+        if len(there := list(self.there())) > 1:
+            self.deleted.add(self._rng.choice(there))
 
     # -- publishing ------------------------------------------------------------------------
 
@@ -143,7 +157,7 @@ class World:
         self._end(transaction, commit=False)
 
     def _docs(self, producer: Producer, flags: Flags, transaction: int) -> list[Document]:
-        journal = self._rng.choice(list(self.journals.values()))
+        journal = self._rng.choice(list(self.there().values()))
         count = self._rng.choice([1, 1, 2, 5])
         clock = self._take(producer, count)
         documents = []
@@ -169,7 +183,10 @@ class World:
         """All ACKs at once, each at the end of its journal; each has the others as its hints."""
         self.open.remove(transaction)
         self.idle += transaction.producers
-        spans = sorted({(d.producer, d.journal) for d in transaction.documents})
+        there = self.there()
+        spans = sorted(
+            {(d.producer, d.journal) for d in transaction.documents if d.journal in there}
+        )
         clocks = {p: self._take(p, 1) if commit else 0 for p in transaction.producers}
         heads: dict[JournalId, int] = {}
         rows = []
@@ -199,9 +216,9 @@ class World:
     # -- the oracle ------------------------------------------------------------------------
 
     def documents_of(self, collections: Iterable[str]) -> dict[int, dict[int, Document]]:
-        """By transaction, then by number: what is committed in these collections."""
+        """By transaction, then by number: what is committed in these collections, and there."""
         wanted = {
-            id for id, j in self.journals.items() if j.name.rpartition("/")[0] in set(collections)
+            id for id, j in self.there().items() if j.name.rpartition("/")[0] in set(collections)
         }
         return {
             transaction: {d.number: d for d in documents if d.journal in wanted}
