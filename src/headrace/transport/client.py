@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from contextlib import suppress
 from typing import Any, Generic, Self
 
@@ -41,8 +42,9 @@ class Client:
                 f"{address!r} is not an address: {error}", do="use the address of a Server"
             ) from error
         self._watchdog = Watchdog(settings)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._channels: set[Channel[Any]] = set()
+        self._threads: list[threading.Thread] = []
         self._closed = False
         atexit.register(self.close)
 
@@ -56,13 +58,16 @@ class Client:
 
     def close(self) -> None:
         """Breaks off what still runs, and returns within a moment."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            channels = list(self._channels)
+            channels, threads = list(self._channels), self._threads
         for channel in channels:
             channel.break_off(PeerLostError(f"the client of {self.address} was closed"))
-        with self._changed:
-            self._changed.wait_for(lambda: not self._channels, CLOSE_S)
+        # A connection that a thread still takes down while the process exits ends in an abort.
+        deadline = time.monotonic() + CLOSE_S
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
         self._watchdog.close()
         # Flight disconnects when nothing refers to its client any more, and not in its `close`.
         self._flight = None
@@ -92,18 +97,21 @@ class Client:
             cut_off=reader.cancel,
             settings=self._settings,
         )
-        with self._changed:
+        reading = threading.Thread(
+            target=self._run, args=(channel, reader, writer), name=f"read {peer}", daemon=True
+        )
+        with self._lock:
             is_closed = self._closed
             if not is_closed:
                 self._channels.add(channel)
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                self._threads.append(reading)
+                self._watchdog.watch(channel)
+                reading.start()
         if is_closed:
             # It was closed meanwhile, and did not know of this call, which the server has by now.
             _cancel(reader, writer)
             self._check_open()
-        self._watchdog.watch(channel)
-        threading.Thread(
-            target=self._run, args=(channel, reader, writer), name=f"read {peer}", daemon=True
-        ).start()
         channel.wait_until_accepted()
         return channel
 
@@ -117,9 +125,8 @@ class Client:
             _cancel(reader, writer)
         finally:
             self._watchdog.forget(channel)
-            with self._changed:
+            with self._lock:
                 self._channels.discard(channel)
-                self._changed.notify_all()
 
 
 def _cancel(reader: Any, writer: Any) -> None:
