@@ -331,7 +331,8 @@ def test_the_memory_of_a_member_does_not_grow_with_what_is_read_ahead(
                     transaction.append("a", batch(n * 64, 64, size=16 * KIB))
             eventually(read_ahead, WAIT_S, "everything on the members' disks")
             grown = [peak - was for peak, was in zip(peaks, before, strict=True)]
-            assert max(grown) < 64 * MIB, f"{[size // MIB for size in grown]} MiB"
+            # Arrow's allocator keeps some 50 MiB that are free, whatever is read.
+            assert max(grown) < ahead_bytes / 2, f"{[size // MIB for size in grown]} MiB"
             assert len(consume(shuffle, 64 * count)) == 64 * count
 
 
