@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.errors import StorageError
 from headrace.files import (
     UNFINISHED,
     create_durably,
     is_here,
     make_directory,
+    refusals,
     whereabouts,
     write_durably,
 )
@@ -131,3 +134,16 @@ def test_a_directory_is_known_again_and_told_from_any_other(tmp_path: Path) -> N
     assert not is_here(found._replace(kernel="")), "nobody knows which machine"
     here.rmdir()
     assert not is_here(found), "it is gone"
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ENOSPC, "cannot: No space left on device; free some space there, then try again"),
+        (errno.ENOENT, "cannot: No such file or directory; look"),
+    ],
+)
+def test_a_refusal_says_what_to_do_about_it(number: int, message: str) -> None:
+    with pytest.raises(StorageError) as refused, refusals("cannot", do="look"):
+        raise OSError(number, os.strerror(number))
+    assert str(refused.value) == message

@@ -1,7 +1,8 @@
-"""Files that a power failure leaves whole; directories that two processes both see."""
+"""Files that a power failure leaves whole; directories that two processes both see; refusals."""
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +11,35 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.errors import StorageError
+
 UNFINISHED = ".writing"
 """The suffix of what `write_durably` leaves behind when it is killed; anybody may remove it."""
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space there, then try again",
+    errno.EDQUOT: "free some space there or raise the quota, then try again",
+    errno.EFBIG: "raise the limit on file sizes, or write smaller files",
+    errno.EROFS: "mount that disk so that it can be written to, or choose another directory",
+    errno.EACCES: "give this user access, or choose another directory",
+    errno.EPERM: "give this user access, or choose another directory",
+    errno.EIO: "mend or replace that disk",
+}
+
+
+@contextmanager
+def refusals(what: str, *, do: str) -> Iterator[None]:
+    """A StorageError if the disk refuses what the block does; `do` unless the refusal says more."""
+    try:
+        yield
+    except OSError as error:
+        reason, remedy = explain(error, do)
+        raise StorageError(f"{what}: {reason}", do=remedy) from error
+
+
+def explain(error: OSError, do: str) -> tuple[str, str]:
+    """Why the disk refused, and the remedy: `do` unless the refusal says more."""
+    return error.strerror or str(error), _REMEDIES.get(error.errno or 0, do)
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -103,15 +103,22 @@ def are_replaced(following: Running, members: Collection[int]) -> bool:
 
 
 class Troubled:
-    """Members of which one dies while checkpoints are read; then openings fail as told."""
+    """Members of which one is lost while checkpoints are read; then openings fail as told."""
 
-    def __init__(self, deaths: Iterable[tuple[int, int]], *refusals: HeadraceError) -> None:
-        """`deaths`: the number of the opening, and of how many checkpoints there had documents.
+    def __init__(
+        self,
+        losses: Iterable[tuple[int, int]],
+        *refusals: HeadraceError,
+        processes: bool = False,
+    ) -> None:
+        """`losses`: the number of the opening, and of how many checkpoints there had documents.
 
-        One dies when it has shown some of the last of them.
+        One is lost when some of the last of them was read: a process is killed, of a thread it is
+        said.
         """
-        self._deaths = set(deaths)
+        self._losses = set(losses)
         self._refusals = list(refusals)
+        self._processes = processes
         self.openings = 0
         self._checkpoints = 0
 
@@ -121,21 +128,24 @@ class Troubled:
         self._checkpoints = 0
         if self.openings > 1 and self._refusals:
             raise self._refusals.pop(0)
-        with LocalMembers(SHARDS, processes=True) as self._members:
+        with LocalMembers(SHARDS, processes=self._processes) as self._members:
             yield self._members.addresses, self._members.service
 
     def read(self, shuffle: hr.Shuffle, checkpoint: hr.NextCheckpoint) -> Iterator[pa.RecordBatch]:
-        self._strike()
+        self._lose()
         for member in range(SHARDS):
             found = [batch for _, batch in shuffle.read(member, checkpoint)]
             yield from found
             if member == 0 and found:
                 self._checkpoints += 1
-                self._strike()
+                self._lose()
 
-    def _strike(self) -> None:
-        if (self.openings, self._checkpoints) in self._deaths:
-            os.kill(self._members.processes[-1], signal.SIGKILL)
+    def _lose(self) -> None:
+        if (self.openings, self._checkpoints) not in self._losses:
+            return
+        if not self._processes:
+            raise PeerLostError("member 1 is gone", do="look")
+        os.kill(self._members.processes[-1], signal.SIGKILL)
 
 
 def handed_out(batches: Iterator[pa.RecordBatch], documents: int) -> Counter[int]:
@@ -150,7 +160,7 @@ def handed_out(batches: Iterator[pa.RecordBatch], documents: int) -> Counter[int
 def test_a_checkpoint_that_was_read_in_part_is_handed_out_once(here: Path) -> None:
     with hr.open("ws") as ws:
         bank = Bank(ws)
-        troubled = Troubled({(1, 1), (2, 2)})
+        troubled = Troubled({(1, 1), (2, 2)}, processes=True)
         # Two in a row would be the end: what is handed out in between counts.
         patience = Patience(failures_max=2, wait_s=0.01)
         batches = Sessions(ws, BINDINGS, troubled.members, troubled.read, patience).batches()
@@ -192,7 +202,7 @@ def test_failures_in_a_row_end_it_with_the_last_cause(
             next(sessions.batches())
     assert str(given_up.value) == "given up after 4 failures in a row: gone; look"
     first, second, third = capsys.readouterr().err.splitlines()
-    assert "member 1" in first
+    assert first == "note: member 1 is gone; reading on in 0.01 s from where it was"
     assert second == "note: it is locked; reading on in 0.02 s from where it was"
     assert third == "note: that Session has ended; reading on in 0.04 s from where it was"
 

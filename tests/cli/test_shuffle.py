@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -74,6 +75,11 @@ def test_an_empty_collection_is_read_to_its_end(ok: Ok) -> None:
     assert ok("read", "empty", "--shards", "2", "--json") == "[]\n"
 
 
+def of_accounts(ws: hr.Workspace, members: LocalMembers, **options: Any) -> hr.Shuffle:
+    given = {"service": members.service, **options}
+    return hr.Shuffle(ws, [hr.Binding(collection="accounts")], members.addresses, **given)
+
+
 def test_what_is_committed_later_is_not_part_of_the_cut(here: Path) -> None:
     # proves G6
     with hr.open(here / "ws") as ws, LocalMembers(2) as members:
@@ -83,13 +89,7 @@ def test_what_is_committed_later_is_not_part_of_the_cut(here: Path) -> None:
             open_one.append(accounts, [{"name": "open"}] * 5)
             cut = ws.journals()
             ws.append(accounts, [{"name": "late"}])
-            with hr.Shuffle(
-                ws,
-                [hr.Binding(collection="accounts")],
-                members.addresses,
-                cut=cut,
-                service=members.service,
-            ) as shuffle:
+            with of_accounts(ws, members, cut=cut) as shuffle:
                 found = [
                     name
                     for checkpoint in shuffle.drain()
@@ -104,8 +104,7 @@ def test_what_is_committed_later_is_not_part_of_the_cut(here: Path) -> None:
 def test_only_a_cut_has_an_end(here: Path) -> None:
     with hr.open(here / "ws") as ws, LocalMembers(1) as members:
         ws.collection("accounts", "name string")
-        bindings = [hr.Binding(collection="accounts")]
-        shuffle = hr.Shuffle(ws, bindings, members.addresses, service=members.service)
+        shuffle = of_accounts(ws, members)
         with shuffle, pytest.raises(UsageError, match="no end"):
             next(shuffle.drain())
 
@@ -154,13 +153,7 @@ def test_the_status_names_what_holds_a_session_back(here: Path) -> None:
         ws.append(accounts, [{"name": "shown"}])
         with ws.publisher("long") as transaction:
             transaction.append(accounts, [{"name": "x" * 5_000_000}])
-            with hr.Shuffle(
-                ws,
-                [hr.Binding(collection="accounts")],
-                members.addresses,
-                settings=settings,
-                service=members.service,
-            ) as shuffle:
+            with of_accounts(ws, members, settings=settings) as shuffle:
                 assert shuffle.next_checkpoint(10)
                 while "pinned" not in (status := shuffle.status()).members[0].waits:
                     shuffle.next_checkpoint(0.01)
@@ -176,8 +169,7 @@ def test_the_status_names_what_holds_a_session_back(here: Path) -> None:
 def test_the_status_of_a_failed_session_is_its_failure(here: Path, ok: Ok) -> None:
     with hr.open(here / "ws") as ws, LocalMembers(1, processes=True) as members:
         ws.collection("accounts", "name string")
-        bindings = [hr.Binding(collection="accounts")]
-        with hr.Shuffle(ws, bindings, members.addresses, service=members.service) as shuffle:
+        with of_accounts(ws, members) as shuffle:
             os.kill(members.processes[0], signal.SIGKILL)
             with pytest.raises(hr.HeadraceError):
                 shuffle.next_checkpoint(30)
@@ -259,5 +251,5 @@ def test_members_listen_only_to_those_who_have_their_token(here: Path) -> None:
         ws.collection("accounts", "name string")
         wrong = msgspec.structs.replace(members.service, token="wrong")
         with pytest.raises(hr.errors.AccessError):
-            hr.Shuffle(ws, [hr.Binding(collection="accounts")], members.addresses, service=wrong)
+            of_accounts(ws, members, service=wrong)
     assert not list((here / "ws").glob("sessions/*"))

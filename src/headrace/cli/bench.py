@@ -16,7 +16,7 @@ from headrace.bench.recovery import bench_recovery
 from headrace.bench.scale import bench_scale
 from headrace.bench.shuffle import bench_shuffle
 from headrace.cli.output import JsonOption, as_example, print_json, print_table
-from headrace.errors import StorageError
+from headrace.files import refusals
 
 app = typer.Typer(
     no_args_is_help=True, help="Measure this machine, each figure beside its yardstick."
@@ -84,14 +84,12 @@ def _run(
     name: str, bench: Callable[[Path], dict[str, float]], directory: Path, *, as_json: bool
 ) -> None:
     prefix = f"headrace-bench-{name}-"
-    try:
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch:
-            result = bench(Path(scratch))
-    except OSError as error:
-        raise StorageError(
-            f"cannot measure in {directory}: {error.strerror or error}",
-            do="name a directory that can be written to, with room enough",
-        ) from error
+    do = "name a directory that can be written to, with room enough"
+    with (
+        refusals(f"cannot measure in {directory}", do=do),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch,
+    ):
+        result = bench(Path(scratch))
     if as_json:
         print_json({"bench": name, "cpus": os.cpu_count(), **result})
         return

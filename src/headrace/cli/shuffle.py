@@ -32,7 +32,8 @@ from headrace.cli.output import (
 )
 from headrace.cli.stopping import until_stopped
 from headrace.cli.units import counted, format_size
-from headrace.errors import StorageError, UsageError
+from headrace.errors import UsageError
+from headrace.files import refusals
 from headrace.journal.places import is_address
 from headrace.shuffle.announcing import RunningSession, running_sessions
 
@@ -73,13 +74,9 @@ def member(
 
 def _member(directory: Path | None, service: hr.ServiceSettings) -> hr.Member:
     root = directory or Path(tempfile.gettempdir())
-    try:
+    do = "name a directory that can be written to, with --dir"
+    with refusals(f"no place for queue files in {root}", do=do):
         return hr.Member(root, service)
-    except OSError as error:
-        raise StorageError(
-            f"no place for queue files in {root}: {error.strerror or error}",
-            do="name a directory that can be written to, with --dir",
-        ) from error
 
 
 @app.command(epilog=as_example("headrace shuffle status --json"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Self
 
 import pyarrow as pa
 
-from headrace.errors import StorageError
+from headrace.files import refusals
 from headrace.settings import MIB
 
 MEMORY_BYTES = 16 * MIB
@@ -23,16 +23,16 @@ class Spool:
         self._batches = 0
 
     def put(self, batch: pa.RecordBatch) -> None:
-        with _refusals(), pa.ipc.new_stream(self._file, batch.schema) as stream:
+        with _writing(), pa.ipc.new_stream(self._file, batch.schema) as stream:
             stream.write_batch(batch)
         self._batches += 1
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All of them, once; nothing is put any more."""
-        with _refusals():
+        with _writing():
             self._file.seek(0)
         for _ in range(self._batches):
-            with _refusals(), pa.ipc.open_stream(self._file) as stream:
+            with _writing(), pa.ipc.open_stream(self._file) as stream:
                 [batch] = stream
             yield batch
 
@@ -45,12 +45,6 @@ class Spool:
             self._file.close()
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot keep documents in {tempfile.gettempdir()}: {error.strerror or error}",
-            do="free some space there, or name another directory in TMPDIR",
-        ) from error
+def _writing() -> AbstractContextManager[None]:
+    where = tempfile.gettempdir()
+    return refusals(f"cannot keep documents in {where} (see TMPDIR)", do="name another directory")

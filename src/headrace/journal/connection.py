@@ -26,6 +26,7 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
+from headrace.files import refusals
 from headrace.journal.contract import Journals
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.keeper import Keeper
@@ -34,7 +35,7 @@ from headrace.journal.messages import JOURNALS, journals_of
 from headrace.journal.places import check_place, is_address
 from headrace.journal.remote import RemoteJournals
 from headrace.journal.service import JournalService
-from headrace.journal.site import REMEDIES, OwnerAddress, Site
+from headrace.journal.site import OwnerAddress, Site
 from headrace.settings import Settings
 from headrace.transport import Server
 
@@ -177,13 +178,8 @@ class Connection:
 
     def _become_owner(self, site: Site) -> Journals:
         try:
-            self._ownership = Ownership(site, self._settings)
-        except OSError as error:
-            site.unlock()
-            raise StorageError(
-                f"{site.root}: {error.strerror or error}",
-                do=REMEDIES.get(error.errno or 0, "mend the directory or choose another"),
-            ) from error
+            with refusals(f"{site.root}", do="mend the directory or choose another"):
+                self._ownership = Ownership(site, self._settings)
         except BaseException:
             site.unlock()
             raise

@@ -7,7 +7,6 @@ where to call; what it says is believed only if somebody answers there for this 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -17,17 +16,9 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import StorageError, UsageError, VersionError, WorkspaceError
-from headrace.files import UNFINISHED, create_durably, make_directory, write_durably
+from headrace.files import UNFINISHED, create_durably, make_directory, refusals, write_durably
 
 FORMAT = 1
-
-REMEDIES = {
-    errno.ENOSPC: "free some space on that disk",
-    errno.EDQUOT: "free some space, or raise the quota",
-    errno.EROFS: "mount that disk so that it can be written to",
-    errno.EACCES: "ask for the right to write there, or choose another directory",
-    errno.EIO: "mend or replace that disk",
-}
 
 
 class _Identity(msgspec.Struct):
@@ -54,14 +45,10 @@ class Site:
         """Make the directory if there is none, and refuse what this version cannot read."""
         identity = self.root / "workspace.json"
         try:
-            if not identity.exists():
-                self._make(identity, create=create)
-            found = msgspec.json.decode(identity.read_bytes(), type=_Identity)
-        except OSError as error:
-            raise StorageError(
-                f"{self.root}: {error.strerror or error}",
-                do=REMEDIES.get(error.errno or 0, "choose a directory that can be written to"),
-            ) from error
+            with refusals(f"{self.root}", do="choose a directory that can be written to"):
+                if not identity.exists():
+                    self._make(identity, create=create)
+                found = msgspec.json.decode(identity.read_bytes(), type=_Identity)
         except msgspec.DecodeError as error:
             raise WorkspaceError(
                 f"{identity} cannot be read: {error}", do="restore it from a backup"
@@ -91,12 +78,8 @@ class Site:
 
     def try_lock(self) -> bool:
         """Become the owner, if nobody is."""
-        try:
+        with refusals(f"{self.root}", do="open a workspace that you may read"):
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StorageError(
-                f"{self.root}: {error.strerror or error}", do="open a workspace that you may read"
-            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -12,12 +12,12 @@ was synced.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import NamedTuple
 
-from headrace.errors import DataError, StorageError, VersionError
+from headrace.errors import DataError, VersionError
+from headrace.files import refusals
 from headrace.log import format as layout
 from headrace.log.disk import Disk
 
@@ -140,15 +140,8 @@ def punch(disk: Disk, base: int, offset: int) -> None:
         file.close()
 
 
-@contextmanager
-def storage_errors(disk: Disk) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{disk.path('')}: {error.strerror or error}",
-            do="free space or mend the disk, then try again",
-        ) from error
+def storage_errors(disk: Disk) -> AbstractContextManager[None]:
+    return refusals(disk.path(""), do="mend the disk, then try again")
 
 
 def _mark(disk: Disk, name: str) -> None:

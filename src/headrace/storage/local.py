@@ -7,7 +7,6 @@ most a nameless file in `.incoming`, which the next process that writes removes.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -18,7 +17,7 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
-from headrace.files import make_directory, sync_directory
+from headrace.files import explain, make_directory, sync_directory
 from headrace.storage.contract import (
     ObjectInfo,
     beyond_end,
@@ -31,14 +30,6 @@ from headrace.storage.refusals import Refusals
 
 _INCOMING = ".incoming"
 _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-_REMEDIES = {
-    errno.ENOSPC: "free some space, then try again",
-    errno.EDQUOT: "free some space or raise the quota, then try again",
-    errno.EFBIG: "raise the limit on file sizes, or write smaller objects",
-    errno.EROFS: "make it writable, or choose another directory",
-    errno.EACCES: "give this user access, or choose another directory",
-    errno.EPERM: "give this user access, or choose another directory",
-}
 
 
 class LocalObjects:
@@ -166,8 +157,7 @@ def _is_missing(error: Exception) -> bool:
 
 def _explain(error: Exception) -> tuple[str, str]:
     assert isinstance(error, OSError)
-    remedy = _REMEDIES.get(error.errno or 0, "check the path and the disk")
-    return error.strerror or str(error), remedy
+    return explain(error, "check the path and the disk")
 
 
 def _create_locked(directory: Path) -> tuple[Path, FileIO]:

@@ -101,34 +101,36 @@ def test_a_write_costs_what_it_writes_however_many_spans_are_open() -> None:
     state.write(1, Write(lease.producer, lease.holder, (elsewhere, begun)), [8] * 2)
 
 
-def test_a_prepared_participant_lives_by_its_coordinator() -> None:
-    state = owner_with("c/0000")
+def joined(state: OwnerState) -> tuple[Lease, Prepared]:
+    """A coordinator, of client 1, and a participant that has prepared, of client 2."""
     coordinator = opened(state, client=1)
     state.begin(1, coordinator.producer, coordinator.holder, 77)
     participant = state.join(2, 77, new_producer())
     write(state, participant, 5, client=2)
     prepared = Prepared(participant.producer, participant.holder, Clock(6))
     state.prepare(2, prepared)
+    return coordinator, prepared
+
+
+def test_a_prepared_participant_lives_by_its_coordinator() -> None:
+    state = owner_with("c/0000")
+    coordinator, prepared = joined(state)
     assert state.client_lost(2) == []
     made = write(state, coordinator, 1, Commit(Clock(2), (prepared,)))
     acks = made[-1]
     assert isinstance(acks, Acks)
     assert sorted(acks.rows["producer"].tolist()) == sorted(
-        [coordinator.producer, participant.producer]
+        [coordinator.producer, prepared.producer]
     )
 
 
 def test_losing_the_coordinator_rolls_back_those_who_prepared() -> None:
     # proves G3
     state = owner_with("c/0000")
-    coordinator = opened(state, client=1)
-    state.begin(1, coordinator.producer, coordinator.holder, 77)
-    participant = state.join(2, 77, new_producer())
-    write(state, participant, 5, client=2)
-    state.prepare(2, Prepared(participant.producer, participant.holder, Clock(6)))
+    _, prepared = joined(state)
     [acks] = state.client_lost(1)
     assert isinstance(acks, Acks)
-    assert acks.rows[["producer", "clock"]].tolist() == [(participant.producer, 0)]
+    assert acks.rows[["producer", "clock"]].tolist() == [(prepared.producer, 0)]
 
 
 def test_a_transaction_without_documents_commits_its_payload() -> None:

@@ -165,13 +165,24 @@ class Simulator:
         self.run_has_prepared = False
 
     def crash(self) -> None:
+        self.commit_what_cannot_be_replayed()
         self.crashes += 1
         self.run_has_prepared = False
         self.run = self.open()
 
+    def commit_what_cannot_be_replayed(self) -> None:
+        """A Session may not have seen yet that a journal is deleted when it shows it once more."""
+        if self.prepared is None or not self.run_has_prepared:
+            return
+        reading, there = self.run.session.reading, self.world.there()
+        places = self.prepared.frontier.producers["place"].tolist()
+        if any(reading.journal_id(at) not in there for at in places):
+            self.commit()
+
     def drain(self) -> None:
         """A Session that is given a cut shows that, nothing else, and says when it is over."""
         self.say("drain")
+        self.commit_what_cannot_be_replayed()
         cut = self.all_committed()
         self.run_has_prepared = False
         self.is_draining = True
