@@ -49,7 +49,7 @@ class ScriptedQueue:
             ServiceSettings(),
         )
         self._stack.callback(server.close)
-        client = self._stack.enter_context(Client(server.address, ServiceSettings()))
+        self.client = client = self._stack.enter_context(Client(server.address, ServiceSettings()))
         replies = msgspec.msgpack.Decoder(messages.FromQueue)
         self.slices = [client.converse(messages.QUEUE, replies) for _ in range(slices)]
         for slice, channel in enumerate(self.slices):

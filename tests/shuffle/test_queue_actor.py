@@ -6,8 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from headrace.errors import ProtocolError
 from headrace.frontier import place
 from headrace.log import Directory, Log
 from headrace.log.group import tell
@@ -16,7 +18,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.queue import store
 from headrace.testing.crash import eventually
 from headrace.testing.power import RecordedDisk
-from tests.shuffle.queues import WAIT_S, Gate, GatedDisk, ScriptedQueue
+from tests.shuffle.queues import SESSION, WAIT_S, Gate, GatedDisk, ScriptedQueue
 
 P = place(0, 0)
 
@@ -199,3 +201,13 @@ def test_a_queue_is_not_asked_how_it_stands_while_that_changes(tmp_path: Path) -
         assert held
         assert "pinned by producer" in reason
         assert watched.used == {("changed", True), ("looked at", True)}
+
+
+# proves G13
+def test_a_queue_that_is_opened_as_that_of_another_member_refuses(tmp_path: Path) -> None:
+    """Whoever names a member twice would mix up two ranges."""
+    with ScriptedQueue(tmp_path, slices=2) as queue:
+        channel = queue.client.converse(messages.QUEUE, msgspec.msgpack.Decoder())
+        channel.send(messages.OpenQueue(SESSION, 1, 0, 2, (), ShuffleSettings()))
+        with pytest.raises(ProtocolError, match="name each member of a Session once"):
+            channel.receive(WAIT_S)

@@ -56,7 +56,7 @@ class QueueActor:
         self, session: str, root: Path, opening: messages.OpenQueue, settings: LogSettings
     ) -> None:
         self.session = session
-        self.slices = opening.slices
+        self.member = opening.member
         sources = Sources(opening.sources)
         self._state = QueueState(
             opening.slices,

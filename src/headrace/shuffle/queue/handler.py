@@ -35,6 +35,11 @@ class Queues:
                 root = self._root / opening.session
                 found = QueueActor(opening.session, root, opening, self._settings)
                 self._queues[opening.session] = found
+            if found.member != opening.member:
+                raise ProtocolError(
+                    f"the Queue of member {found.member} was opened as that of {opening.member}",
+                    do="name each member of a Session once",
+                )
             return found
 
     def of(self, session: str) -> QueueActor:
