@@ -35,10 +35,17 @@ class ScriptedSlice:
         members: int = 1,
         limits: Limits | None = None,
         now: int = 1_000_000,
+        offsets_are_bytes: bool = True,
     ) -> None:
         self.sources = Sources(sources or [source()])
         self.members = members
-        self.state = SliceState(self.sources, split_evenly(members), decode, limits or Limits())
+        self.state = SliceState(
+            self.sources,
+            split_evenly(members),
+            decode,
+            limits or Limits(),
+            (lambda offset, through: through - offset) if offsets_are_bytes else lambda *_: 1 << 40,
+        )
         self.now = now
         self.frames: dict[int, list[Frame]] = {}
         self.effects: list[Effect] = []

@@ -190,6 +190,9 @@ class Journals(Protocol):
         follows begins at the end of the last; if there are none, at `through`.
         """
 
+    def at_most_bytes(self, offset: Offset, through: Offset) -> int:
+        """About how much what begins in [offset, through) takes, if offsets tell; else much."""
+
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         """The name of each; empty if it is gone."""
 

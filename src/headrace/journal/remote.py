@@ -126,6 +126,9 @@ class RemoteJournals:
         fetch = messages.Fetch(journal, offset, through, bytes_max, self._kernel)
         return self._ask(fetch, (), fetch)
 
+    def at_most_bytes(self, offset: Offset, through: Offset) -> int:
+        return through - offset
+
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         return self._call(messages.JournalNames(list(journals)))
 

@@ -114,6 +114,9 @@ class LocalJournals:
             done.set_exception(error)
         return done
 
+    def at_most_bytes(self, offset: Offset, through: Offset) -> int:
+        return through - offset
+
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         return self._owner.journal_names(journals)
 

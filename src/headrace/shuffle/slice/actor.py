@@ -75,7 +75,7 @@ class SliceActor:
             cycle_bytes=min(Limits().cycle_bytes, settings.credit_bytes),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
-        self._state = SliceState(sources, ranges, self._decoder, limits)
+        self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._reads_cut = False
         self._finished = False
@@ -136,7 +136,7 @@ class SliceActor:
             return said
 
     def _patience_s(self) -> float | None:
-        wake_at = self._state.wake_at(self._now())
+        wake_at = self._state.wake_at()
         if wake_at is None:
             return None
         sleep_s = (to_unix_ns(Clock(wake_at)) - self._now_ns()) / 1e9

@@ -51,12 +51,20 @@ class Producing:
         return self.sequence.begin is not None
 
 
+class Waiting(NamedTuple):
+    """A frame whose turn comes at an adjusted clock."""
+
+    at: int
+    frame: Frame
+
+
 class Read:
     """One journal under one binding."""
 
     __slots__ = (
-        *("place", "journal", "name", "source", "offset", "head", "taken", "last", "frames"),
-        *("frames_bytes", "phase", "fetch", "fetching_since", "behind", "producers", "stopped"),
+        *("place", "journal", "name", "source", "producers", "head", "taken", "phase"),
+        *("frames", "frames_bytes", "frame_bytes", "offset", "edge", "behind", "unfinished"),
+        *("fetch", "asked_bytes", "stopped"),
     )
 
     def __init__(self, start: Start, source: Source) -> None:
@@ -64,22 +72,27 @@ class Read:
         self.journal = start.journal
         self.name = start.name
         self.source = source
-        self.offset = start.offset
-        """From here on it is yet to be fetched."""
+        self.producers = {producer: Producing(clock) for producer, clock in start.producers}
         self.head = start.head
         self.taken = start.offset
         """Everything below is taken."""
-        self.last = 0
-        """The adjusted clock of what was taken last."""
-        self.frames: deque[Frame] = deque()
-        self.frames_bytes = 0
         self.phase = Phase.PENDING
+        self.frames: deque[Waiting] = deque()
+        self.frames_bytes = 0
+        self.frame_bytes = 0
+        """Of the largest frame so far."""
+        self.offset = start.offset
+        """What is at and above it is not here."""
+        self.edge = 0
+        """The least adjusted clock that it can have."""
+        self.behind = True
+        """It is a backlog, or not known to be none."""
+        self.unfinished = False
+        """Counted as one of which not everything is here."""
         self.fetch = 0
         """The number of the Fetch that is under way, or 0."""
-        self.fetching_since = 0
-        self.behind = True
-        """The fetch continues a backlog, or is the first."""
-        self.producers = {producer: Producing(clock) for producer, clock in start.producers}
+        self.asked_bytes = 0
+        """What it may bring."""
         self.stopped = False
 
     def producing(self, producer: Producer) -> Producing:
@@ -91,10 +104,3 @@ class Read:
     def has_more(self) -> bool:
         """Whether something of it is known of and not taken."""
         return bool(self.frames or self.fetch or self.offset < self.head)
-
-    @property
-    def adjusted(self) -> int:
-        """The adjusted clock of its next frame."""
-        frame = self.frames[0]
-        # An ACK of clock 0 rolls back what was taken: it is due when that was.
-        return max(self.source.adjusted(frame.clock), self.last)

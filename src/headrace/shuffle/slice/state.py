@@ -18,7 +18,6 @@ order holds; but only for `patience`, so that a journal that stalls holds up nob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -33,10 +32,12 @@ from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
+from headrace.shuffle.slice.fetching import AtMostBytes, Fetching
 from headrace.shuffle.slice.flushing import Flushing
 from headrace.shuffle.slice.hinting import Hinting
+from headrace.shuffle.slice.lane import Lane
 from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Phase, Producing, Read, Start
+from headrace.shuffle.slice.read import Producing, Read, Start
 
 Decode = Callable[[Frame, Source], pa.RecordBatch]
 """The documents of a frame under the schema of a source."""
@@ -103,20 +104,26 @@ Effect = Fetch | SendBlock | SendEnds | SendBounds | SendFlush | Report
 
 class SliceState:
     def __init__(
-        self, sources: Sources, ranges: Sequence[Range], decode: Decode, limits: Limits
+        self,
+        sources: Sources,
+        ranges: Sequence[Range],
+        decode: Decode,
+        limits: Limits,
+        at_most_bytes: AtMostBytes,
     ) -> None:
         router = Router(ranges)
         self._sources = sources
         self._limits = limits
         self._decode = decode
         self._makers = {source.tag: BlockMaker(source, router) for source in sources.all}
+        self._lanes = [
+            Lane(
+                number,
+                Fetching(limits.fetch_bytes, limits.ahead_bytes, limits.patience, at_most_bytes),
+            )
+            for number in range(sources.lanes)
+        ]
         self.reads: dict[int, Read] = {}
-        self._wanting: dict[int, Read] = {}
-        self._queued: list[list[tuple[int, int, Read]]] = [[] for _ in range(sources.lanes)]
-        self._gated: list[tuple[int, int, Read]] = []
-        self._fetching: dict[int, Read] = {}
-        self._fetches_made = 0
-        self._ahead_bytes = [0] * sources.lanes
         self._members = len(ranges)
         self._outstanding = [[0] * len(ranges) for _ in range(sources.lanes)]
         self._sent_low = [0] * sources.lanes
@@ -131,35 +138,23 @@ class SliceState:
         read = Read(start, self._sources.by_tag[start.binding])  # type: ignore[index]
         self.reads[start.place] = read
         self._progress[read.source.lane].started(read.place, read.journal)
-        self._want(read)
+        self._lane(read).start(read)
 
     def stop(self, place: int) -> None:
         if read := self.reads.pop(place, None):
-            read.stopped = True
-            self._drop_frames(read)
+            self._lane(read).stop(read)
             self._progress[read.source.lane].stopped(place, read.journal)
 
     def head(self, place: int, head: Offset) -> None:
         """The journal has grown."""
         if (read := self.reads.get(place)) and head > read.head:
-            read.head = head
-            self._want(read)
+            self._lane(read).grow(read, head)
 
     def fetched(self, number: int, place: int, frames: Sequence[Frame], through: Offset) -> None:
         """What a Fetch asked for; there may be nothing in it."""
         read = self.reads.get(place)
-        if read is None or read.fetch != number:
-            return  # it is not wanted any more
-        self._end_fetch(read)
-        read.offset = frames[-1].end if frames else through
-        read.behind = read.offset < read.head
-        size = sum(frame.bytes for frame in frames)
-        read.frames.extend(frames)
-        read.frames_bytes += size
-        self._ahead_bytes[read.source.lane] += size
-        if read.phase is Phase.PENDING and read.frames:
-            self._queue(read)
-        self._want(read)
+        if read is not None and read.fetch == number:
+            self._lane(read).fetched(read, frames, through)
 
     def granted(self, member: int, lane: int, size: int) -> None:
         self._outstanding[lane][member] -= size
@@ -179,11 +174,12 @@ class SliceState:
     def advance(self, now: Clock) -> list[Effect]:
         """Do what can be done. Call it after anything happened, and at `wake_at`."""
         effects: list[Effect] = []
-        self._open_gates(now)
+        for lane in self._lanes:
+            lane.open_gates(now)
+        effects += self._fetches(now)
         while (cycle := self._cycle(now)) is not None:
             effects += cycle
-        # What a fetch may bring is part of the bounds, from its beginning.
-        effects += self._fetches(now)
+            effects += self._fetches(now)
         effects += self._bounds(now)
         effects += self._flush()
         return effects
@@ -192,113 +188,39 @@ class SliceState:
     def is_settled(self) -> bool:
         """Everything it knows of is taken, and reported where that ended anything."""
         flushed = not self._flushing and not any(lane.worth_a_flush for lane in self._progress)
-        return flushed and not (self._wanting or self._fetching or self._gated or any(self._queued))
+        return flushed and all(lane.is_idle for lane in self._lanes)
 
-    def wake_at(self, now: Clock) -> int | None:
+    def wake_at(self) -> int | None:
         """When `advance` has something to do though nothing happens."""
-        times = [due for due, _, _ in self._gated[:1]]
-        times += [
-            until for read in self._fetching.values() if (until := self._patient_until(read)) > now
-        ]
-        return min(times, default=None)
-
-    # -- fetching --------------------------------------------------------------------------
-
-    def _want(self, read: Read) -> None:
-        if (
-            read.offset < read.head
-            and not read.fetch
-            and read.phase is not Phase.GATED
-            and read.frames_bytes < self._limits.fetch_bytes
-            and not read.stopped
-        ):
-            self._wanting[read.place] = read
-
-    def _fetches(self, now: Clock) -> list[Effect]:
-        effects: list[Effect] = []
-        wanting, self._wanting = self._wanting, {}
-        for place, read in wanting.items():
-            if read.stopped or read.fetch or read.phase is Phase.GATED:
-                continue
-            if read.frames and self._ahead_bytes[read.source.lane] > self._limits.ahead_bytes:
-                self._wanting[place] = read
-                continue
-            self._fetches_made += 1
-            read.fetch, read.fetching_since = self._fetches_made, now
-            self._fetching[place] = read
-            wanted = read.offset, read.head, self._limits.fetch_bytes
-            effects.append(Fetch(read.fetch, place, read.journal, *wanted))
-        return effects
-
-    def _end_fetch(self, read: Read) -> None:
-        read.fetch = 0
-        self._fetching.pop(read.place, None)
-
-    def _drop_frames(self, read: Read) -> None:
-        """Also what is still being fetched."""
-        self._end_fetch(read)
-        self._ahead_bytes[read.source.lane] -= read.frames_bytes
-        read.frames.clear()
-        read.frames_bytes = 0
+        wake_at = min(lane.wake_at() for lane in self._lanes)
+        return wake_at if wake_at < INFINITE else None
 
     # -- order -----------------------------------------------------------------------------
 
-    def _queue(self, read: Read) -> None:
-        read.phase = Phase.QUEUED
-        heappush(self._queued[read.source.lane], (read.adjusted, read.place, read))
+    def _lane(self, read: Read) -> Lane:
+        return self._lanes[read.source.lane]
 
-    def _gate(self, read: Read) -> None:
-        """Its frames are dropped and fetched again when due: nothing waits for room they take."""
-        read.phase = Phase.GATED
-        heappush(self._gated, (read.adjusted, read.place, read))
-        self._drop_frames(read)
-        read.offset = read.taken
+    def _fetches(self, now: Clock) -> list[Effect]:
+        return [
+            Fetch(read.fetch, read.place, read.journal, read.offset, read.head, lane.share_bytes)
+            for lane in self._lanes
+            for read in lane.ask(now)
+        ]
 
-    def _open_gates(self, now: Clock) -> None:
-        while self._gated and self._gated[0][0] <= now:
-            _, _, read = heappop(self._gated)
-            read.phase = Phase.PENDING
-            self._want(read)
-
-    def _floors(self, now: Clock) -> list[int]:
-        """For each lane, above which adjusted clock frames wait for a fetch."""
-        floors = [INFINITE] * self._sources.lanes
-        for read in self._fetching.values():
-            if self._patient_until(read) > now:
-                lane = read.source.lane
-                floors[lane] = min(floors[lane], read.last)
-        return floors
-
-    def _patient_until(self, read: Read) -> int:
-        """Others wait for what is being fetched, if it is the first or continues a backlog."""
-        return read.fetching_since + self._limits.patience if read.behind else 0
-
-    def _next(self, now: Clock, floors: Sequence[int]) -> Read | None:
-        """The read whose frame comes next, taken off its heap."""
-        for lane, queued in enumerate(self._queued):
-            while queued:
-                adjusted, _, read = queued[0]
-                if read.stopped:
-                    heappop(queued)
-                elif adjusted > now and read.source.delay:
-                    heappop(queued)
-                    self._gate(read)
-                elif adjusted > floors[lane] or not self._has_credit(lane):
-                    return None
-                else:
-                    heappop(queued)
-                    return read
-            if floors[lane] < INFINITE:
+    def _next(self, now: Clock) -> Lane | None:
+        """The lane whose first frame comes next; None while something may come before it."""
+        for lane in self._lanes:
+            first, edge = lane.first(now), lane.edge()
+            if first <= edge and first < INFINITE:
+                return lane if self._has_credit(lane.number) else None
+            if edge < INFINITE:
                 return None
         return None
 
     def _bounds(self, now: Clock) -> list[Effect]:
-        bounds = self._floors(now)
-        for lane, queued in enumerate(self._queued):
-            if queued:
-                bounds[lane] = min(bounds[lane], queued[0][0])
         announced = tuple(
-            max(bound, sent) for bound, sent in zip(bounds, self._sent_low, strict=True)
+            max(min(lane.first(now), lane.edge()), sent)
+            for lane, sent in zip(self._lanes, self._sent_low, strict=True)
         )
         if announced == self._announced:
             return []
@@ -312,32 +234,23 @@ class SliceState:
 
     def _cycle(self, now: Clock) -> list[Effect] | None:
         """What taking some frames comes to; None if there are none to take."""
-        floors = self._floors(now)
         pieces: dict[int, list[Piece]] = {}
         ends: list[tuple[Producing, Ended]] = []
         documents = size = frames = 0
         while documents < self._limits.cycle_documents and size < self._limits.cycle_bytes:
-            if (read := self._next(now, floors)) is None:
+            if (lane := self._next(now)) is None:
                 break
-            read.phase = Phase.ACTIVE
-            frame = read.frames.popleft()
-            taken_bytes = frame.bytes
-            read.frames_bytes -= taken_bytes
-            self._ahead_bytes[read.source.lane] -= taken_bytes
-            read.last = max(read.last, read.source.adjusted(frame.clock))
+            read, frame = lane.take()
             self._take(read, frame, pieces, ends)
             read.taken = frame.end
-            self._progress[read.source.lane].touched(read.place, frame.end)
+            progress = self._progress[lane.number]
+            progress.touched(read.place, frame.end)
             frames += 1
             documents += frame.documents
-            size += taken_bytes
-            if read.frames:
-                self._queue(read)
-            else:
-                read.phase = Phase.PENDING
+            size += frame.bytes
+            lane.taken(read)
             if not read.has_more:
-                self._progress[read.source.lane].reached_head(read.place)
-            self._want(read)
+                progress.reached_head(read.place)
         return self._blocks(pieces) + self._ends(ends) if frames else None
 
     def _take(

@@ -33,6 +33,7 @@ from headrace.shuffle.slice import state as slices
 from headrace.shuffle.slice.state import Limits, SliceState
 from headrace.testing.shuffle.world import World
 
+_MUCH = 1 << 40
 HORIZON = 1 << 60
 
 
@@ -84,7 +85,7 @@ class Run:
         )
         self.members = [
             Member(
-                SliceState(sources, ranges, _decode, limits),
+                SliceState(sources, ranges, _decode, limits, lambda *_: _MUCH),
                 QueueState(count, sources.lanes, 1 << 40, 1 << 41),
             )
             for _ in ranges

@@ -1,0 +1,107 @@
+"""One lane of a Slice: whose frame comes next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.clock import Clock
+from headrace.ids import Offset
+from headrace.journal.contract import Frame
+from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.slice.fetching import Fetching
+from headrace.shuffle.slice.ranking import Ranking
+from headrace.shuffle.slice.read import Phase, Read
+
+
+class Lane:
+    def __init__(self, number: int, fetching: Fetching) -> None:
+        self.number = number
+        self._fetching = fetching
+        self._queued = Ranking()
+        self._gated = Ranking()
+
+    # -- what happens to reads -------------------------------------------------------------
+
+    def start(self, read: Read) -> None:
+        self._fetching.grown(read)
+
+    def stop(self, read: Read) -> None:
+        read.stopped = True
+        self._queued.drop(read)
+        self._gated.drop(read)
+        self._fetching.stop(read)
+
+    def grow(self, read: Read, head: Offset) -> None:
+        read.head = head
+        self._fetching.grown(read)
+
+    def fetched(self, read: Read, frames: Sequence[Frame], through: Offset) -> None:
+        self._fetching.arrived(read, frames, through)
+        if read.phase is Phase.PENDING and read.frames:
+            self._enter(self._queued, read, Phase.QUEUED)
+        self._fetching.want(read)
+
+    # -- order -----------------------------------------------------------------------------
+
+    def open_gates(self, now: Clock) -> None:
+        while self._gated.least <= now and (read := self._gated.first):
+            self._gated.drop(read)
+            if read.frames:
+                self._enter(self._queued, read, Phase.QUEUED)
+            else:
+                read.phase = Phase.PENDING
+            self._fetching.opened(read)
+
+    def first(self, now: Clock) -> int:
+        """The adjusted clock of the first frame that is here and due; infinite if there is none."""
+        while (read := self._queued.first) is not None:
+            at = self._queued.least
+            if read.phase is not Phase.QUEUED:
+                self._queued.drop(read)
+            elif at > now and read.source.delay:
+                self._queued.drop(read)
+                self._enter(self._gated, read, Phase.GATED)
+                self._fetching.gated(read)
+            else:
+                return at
+        return INFINITE
+
+    def edge(self) -> int:
+        """Below it everything is here, or not worth waiting for."""
+        return self._fetching.edge
+
+    def ask(self, now: Clock) -> list[Read]:
+        """The reads to fetch: see `Fetching.ask`."""
+        return self._fetching.ask(now, self.first(now))
+
+    def take(self) -> tuple[Read, Frame]:
+        """The first frame; `first` has just said that there is one."""
+        read = self._queued.first
+        assert read is not None
+        self._queued.drop(read)
+        read.phase = Phase.ACTIVE
+        return read, self._fetching.take(read)
+
+    def taken(self, read: Read) -> None:
+        """The read waits for its next turn."""
+        if read.frames:
+            self._enter(self._queued, read, Phase.QUEUED)
+        else:
+            read.phase = Phase.PENDING
+        self._fetching.want(read)
+
+    @property
+    def share_bytes(self) -> int:
+        return self._fetching.share_bytes
+
+    @property
+    def is_idle(self) -> bool:
+        return self._fetching.is_idle
+
+    def wake_at(self) -> int:
+        """When there is something to do though nothing happens; infinite for never."""
+        return min(self._gated.least, self._fetching.late_at)
+
+    def _enter(self, ranking: Ranking, read: Read, phase: Phase) -> None:
+        read.phase = phase
+        ranking.put(read, read.frames[0].at)
