@@ -209,6 +209,19 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
         1,
         "--tls-cert and --tls-key belong together; give both, or none",
     ),
+    *(
+        (
+            (*command, "--host", host),
+            2,
+            f"Invalid value for '--host': {host!r} is not a host: name one alone; --port is for its"
+            f" port; see `headrace {' '.join(command)} --help`",
+        )
+        for command, host in [
+            (("serve",), "localhost:7070"),
+            (("serve",), "grpc://localhost"),
+            (("shuffle", "member"), ""),
+        ]
+    ),
     (
         ("shuffle", "member", "--tls-key", "missing.pem"),
         2,

@@ -19,7 +19,14 @@ from headrace.errors import UsageError
 LOOPBACK = "127.0.0.1"
 NEW_TOKEN = " Default: a new one."
 
-HostOption = Annotated[str, typer.Option(help="Listen here.")]
+
+def _checked_host(host: str) -> str:
+    if not host or "://" in host or host.count(":") == 1:
+        raise typer.BadParameter(f"{host!r} is not a host: name one alone; --port is for its port")
+    return host
+
+
+HostOption = Annotated[str, typer.Option(callback=_checked_host, help="Listen here.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 TlsCertOption = Annotated[Path | None, pem_option("With --tls-key: TLS only.")]
 TlsKeyOption = Annotated[Path | None, pem_option("Of the certificate.")]
