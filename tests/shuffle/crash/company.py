@@ -58,8 +58,16 @@ class Company:
 
     def round(self, victim: Victim) -> None:
         """Consume until somebody dies, which ends the Session; then replace whoever is gone."""
-        members = self._hire(deadly=victim != "coordinator")
-        coordinator = self._coordinator(deadly=victim != "member")
+        self._consume(
+            self._hire(deadly=victim != "coordinator"),
+            self._coordinator(None if victim == "member" else self._random_death()),
+        )
+
+    def leave_a_replay(self) -> None:
+        """A coordinator dies while it reads its first checkpoint: the next one has to replay."""
+        self._consume(self._hire(deadly=False), self._coordinator(Death("reading", 1)))
+
+    def _consume(self, members: list[Child], coordinator: Child) -> None:
         coordinator.start(
             "coordinator.consume(members, checkpoints)",
             members=_addresses(members),
@@ -77,8 +85,6 @@ class Company:
             assert isinstance(cause, TransportError), f"not the loss of a member: {cause!r}"
             died = f"the death behind {cause}"
             eventually(lambda: not all(member.is_alive for member in members), WAIT_S, died)
-        if coordinator.is_alive:
-            self.replays += coordinator.run("coordinator.replays")
         coordinator.kill()
         self._release_members()
 
@@ -87,7 +93,7 @@ class Company:
         self._publishing.run("publishing.stop()")
         with open_workspace(self._root) as workspace:
             expected = oracle.committed_documents(workspace)
-        coordinator = self._coordinator(deadly=False)
+        coordinator = self._coordinator(None)
         coordinator.start(
             "coordinator.consume(members, 0, documents)",
             members=_addresses(self._hire(deadly=False)),
@@ -101,6 +107,7 @@ class Company:
         oracle.check(committed(self._task), expected)
         if late:
             raise late
+        self.replays = coordinator.run("coordinator.replays")
         eventually(lambda: not self._left(), WAIT_S, "the end of every Queue's files")
 
     def _left(self) -> list[Path]:
@@ -133,11 +140,11 @@ class Company:
         self._folders[member] = folder
         return member
 
-    def _coordinator(self, *, deadly: bool) -> Child:
-        death = None
-        if deadly:
-            step: Step = self._chance.choice(get_args(Step))
-            death = Death(step, self._chance.randrange(1, CHECKPOINTS))
+    def _random_death(self) -> Death:
+        step: Step = self._chance.choice(get_args(Step))
+        return Death(step, self._chance.randrange(1, CHECKPOINTS))
+
+    def _coordinator(self, death: Death | None) -> Child:
         return self._child(COORDINATOR, root=self._root, folder=self._task, death=death)
 
     def _child(self, setup: str, **names: object) -> Child:
