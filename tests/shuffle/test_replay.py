@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from headrace.clock import ZERO
 from headrace.frontier import (
@@ -17,35 +18,21 @@ from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.delta import PROGRESS_ROW, Delta
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from tests.shuffle.made import source
 
 A, B = place(0, 0), place(1, 0)
+P, Q = 1, 2
 
 
 # proves G7
 def test_a_settled_producer_is_not_opened_again_by_a_session_that_is_behind() -> None:
     """Else the next restart would read from below what the checkpoint still knows of producers."""
-    handed_out = Checkpoint(
-        Frontier.from_rows(
-            np.array([(A, 30)], JOURNAL_ROW),
-            np.array([(A, 1, 5, -10), (A, 2, 6, -20), (A, 3, ZERO, 20)], PRODUCER_ROW),
-        ),
-        {JournalTag(0): JournalRef(JournalId(1), "a/0000")},
-        {BindingTag(0): "a.0"},
-    )
-    state = SessionState(
-        Sources([source(0, "a")]), split_evenly(1), Checkpoint(), handed_out, 1 << 60
-    )
-    journals = [
-        JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(30), 3),
-        JournalInfo(JournalId(2), "a/0001", Offset(0), Offset(10), 1),
-    ]
-    state.journals_changed(Changes(journals, [], {}))
-    settled = [(A, 1, 5, -10, 0), (A, 2, 6, -20, 10)]
-    state.progress(0, Delta(np.array([(A, 20)], JOURNAL_ROW), np.array(settled, PROGRESS_ROW)))
+    handed_out = stored([(A, P, 5, -10), (A, Q, 6, -20), (A, 3, ZERO, 20)], through=30)
+    state = begun_from(Checkpoint(), handed_out)
+    report(state, 20, [(A, P, 5, -10, 0), (A, Q, 6, -20, 10)])
     assert state.next_checkpoint() is handed_out
     committed = Checkpoint().merge(handed_out)
     assert resumes(committed) == {A: 20}
@@ -56,6 +43,85 @@ def test_a_settled_producer_is_not_opened_again_by_a_session_that_is_behind() ->
     later = state.next_checkpoint()
     assert later is not None
     assert resumes(committed.merge(later)) == {A: 20, B: 10}
+
+
+def test_a_span_that_ended_below_what_was_read_is_closed_once_all_is_read_again() -> None:
+    """The last checkpoint had read to 30; this Session begins at 12, and P's span ends at 20."""
+    last = stored([(A, P, 5, 12)], through=30)
+    state = begun_from(last)
+    report(state, 20, [(A, P, 9, -20, 12)])
+    assert next_rows(state) == [(A, P, 9, 20)], "of P more may be open between 20 and 30"
+    report(state, 30, [])
+    assert next_rows(state) == [(A, P, ZERO, -30)], "nothing is: a restart begins at the end"
+
+
+@pytest.mark.parametrize(
+    ("before", "through", "span"),
+    [
+        pytest.param(12, 40, 12, id="still open"),
+        pytest.param(25, 20, -20, id="open in what is yet to be read again"),
+        pytest.param(-20, 40, -20, id="closed before"),
+    ],
+)
+def test_a_span_that_did_not_move_is_not_said_again(before: int, through: int, span: int) -> None:
+    state = begun_from(stored([(A, P, 5, before), (A, Q, ZERO, 12)], through=30))
+    report(state, through, [(A, P, 5, span, -1)])
+    assert next_rows(state) == []
+
+
+# proves G5, G7
+def test_what_is_withheld_after_a_restart_is_read_again_by_the_next_one() -> None:
+    """P's commits to 8 were shown, and are read again; its next waits for an ACK elsewhere."""
+    last = stored([(A, P, 8, -20), (A, Q, ZERO, 12)], through=30)
+    state = begun_from(last)
+    waits = Delta(
+        np.array([(A, 40)], JOURNAL_ROW),
+        np.array([(A, P, 9, -40, 15)], PROGRESS_ROW),
+        np.array([(0, P, 9, A, P, 9, 9)], COMMIT_ROW),
+        np.array([(0, P, 9, 2, 0, P, 9, 5)], PART_ROW),
+        1,
+    )
+    state.progress(0, waits)
+    assert next_rows(state) == [(A, P, ZERO, 30)], "what is withheld stands above 30"
+
+
+def test_what_a_replay_repeated_is_not_said_again() -> None:
+    last = stored([(A, P, 5, -10)], through=10)
+    handed_out = stored([(A, P, ZERO, 20)], through=30)
+    state = begun_from(last, handed_out)
+    report(state, 30, [(A, P, 5, 20, -1)])
+    assert state.next_checkpoint() is handed_out
+    report(state, 40, [(A, P, 5, -40, -1)])
+    assert next_rows(state) == [(A, P, ZERO, -40)]
+
+
+def stored(producers: list[tuple[int, int, int, int]], *, through: int) -> Checkpoint:
+    return Checkpoint(
+        Frontier.from_rows(
+            np.array([(A, through)], JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
+        ),
+        {JournalTag(0): JournalRef(JournalId(1), "a/0000")},
+        {BindingTag(0): "a.0"},
+    )
+
+
+def begun_from(last: Checkpoint, handed_out: Checkpoint | None = None) -> SessionState:
+    state = SessionState(Sources([source(0, "a")]), split_evenly(1), last, handed_out, 1 << 60)
+    journals = [
+        JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(60), 3),
+        JournalInfo(JournalId(2), "a/0001", Offset(0), Offset(10), 1),
+    ]
+    state.journals_changed(Changes(journals, [], {}))
+    return state
+
+
+def report(state: SessionState, through: int, rows: list[tuple[int, ...]]) -> None:
+    state.progress(0, Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW)))
+
+
+def next_rows(state: SessionState) -> list[tuple[int, int, int, int]]:
+    delta = state.next_checkpoint()
+    return delta.frontier.producers.tolist() if delta else []
 
 
 def resumes(checkpoint: Checkpoint) -> dict[int, int]:

@@ -219,10 +219,12 @@ class SessionState:
             self._held_since.pop(key, None)
         else:
             span = max(self._held_since.get(key, 0), self._settled(key))
+        is_behind = self._is_behind(at)
         if _rank(span) <= _rank(before_span):
             # A restart reads again what was published, and is behind it for a while.
-            return commit, before_span
-        if span < 0 and self._is_behind(at):
+            is_still_open = span >= 0 or is_behind or before_span < 0
+            return commit, before_span if is_still_open else -self._through[at]
+        if span < 0 and is_behind:
             # The last checkpoint had read on from here, and this Session has yet to.
             span = -span
         return commit, span
@@ -284,9 +286,8 @@ class SessionState:
                 return None
         self._read_through = None
         for at, producer, commit, span in rows:
-            before, before_span = self._published.get((at, producer), (ZERO, 0))
-            later = max(before_span, span, key=_rank)
-            self._published[at, producer] = max(before, commit), later
+            before, _ = self._published.get((at, producer), (ZERO, 0))
+            self._published[at, producer] = max(before, commit), span
         self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
         self.reading.handed_out(wanted)
