@@ -25,6 +25,7 @@ from tests.journal.crash.company import (
 from tests.journal.crash.publishing import open_workspace
 
 DURING_S_MAX = 0.002
+TRIES = 3
 SHARES = (0.01, 0.5, 0.99)
 COMMIT_POINTS = 2 + len(SHARES) + 2
 """A commit is a write and a sync."""
@@ -114,29 +115,39 @@ def owner_changes(root: Path, company: Company) -> tuple[int, list[bool]]:
 
 
 def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> None:
+    """At every point, each tried until it is reached.
+
+    It may not be: the more of what an owner writes shares a sync, the fewer changes it makes.
+    """
     outcomes = []
-    unreached = 0
+    kills = 0
     for number, point in enumerate(chosen):
-        place = root / str(number)
-        with Child(
-            "from tests.journal.crash import company\n"
-            "company.die_at(point); part = company.Part(root, 'owner')",
-            root=place,
-            point=point,
-        ) as owner:
-            owner.answer(WAIT_S)
-            company.open(place)
-            outcome = company.run(1)
-            if owner.is_alive:
-                # More of what it wrote shared a sync this time, so it had fewer changes to make.
-                assert outcome == "committed"
-                unreached += 1
-            company.leave()
-        Ledger().check(place, 1, outcome)
-        outcomes.append(outcome)
-    assert unreached <= len(chosen) / 5
-    kills = len(outcomes) - unreached
+        for again in range(TRIES):
+            outcome, is_killed = run_until_killed(root / f"{number}-{again}", point, company)
+            outcomes.append(outcome)
+            kills += is_killed
+            if is_killed:
+                break
+    assert kills >= len(chosen) / 2
     print(f"{kills} kills of the owner; {outcomes.count('committed')} committed")
+
+
+def run_until_killed(place: Path, point: KillPoint, company: Company) -> tuple[Outcome, bool]:
+    """How a transaction ended whose owner dies at a point, and whether it came to that."""
+    with Child(
+        "from tests.journal.crash import company\n"
+        "company.die_at(point); part = company.Part(root, 'owner')",
+        root=place,
+        point=point,
+    ) as owner:
+        owner.answer(WAIT_S)
+        company.open(place)
+        outcome = company.run(1)
+        is_killed = not owner.is_alive
+        assert is_killed or outcome == "committed"
+        company.leave()
+    Ledger().check(place, 1, outcome)
+    return outcome, is_killed
 
 
 def points(before: int, writes: Sequence[bool]) -> list[KillPoint]:
