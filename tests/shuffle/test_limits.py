@@ -312,7 +312,7 @@ def test_the_memory_of_a_member_does_not_grow_with_what_is_read_ahead(
 ) -> None:
     """An allocator keeps some room; once it has that, no amount of documents takes more."""
     settings = hr.ShuffleSettings(credit_bytes=MIB, fetch_bytes=256 * KIB, ahead_bytes=4 * MIB)
-    start = "import headrace as hr; member = hr.Member(folder)"
+    start = "import headrace as hr, pyarrow as pa; member = hr.Member(folder)"
     with (
         Child(start, folder=tmp_path / "0") as first,
         Child(start, folder=tmp_path / "1") as second,
@@ -339,6 +339,8 @@ def test_the_memory_of_a_member_does_not_grow_with_what_is_read_ahead(
             late = read_ahead(300, 100)
             grown = [now - was for now, was in zip(late, early, strict=True)]
             assert max(grown) < 40 * MIB, f"{[size // MIB for size in grown]} MiB of 200"
+            most = [child.run("pa.default_memory_pool().max_memory()") for child in members]
+            assert max(most) < 16 * MIB, f"{[size // MIB for size in most]} MiB of documents"
             assert len(consume(shuffle, 64 * 300)) == 64 * 300
 
 
