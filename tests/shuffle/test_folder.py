@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from headrace.errors import StorageError
 from headrace.shuffle import Member
 from headrace.shuffle.folder import own_folder
 from headrace.testing.crash import Child
@@ -31,6 +34,12 @@ def test_what_a_killed_member_left_is_removed_and_what_a_living_one_has_is_not(
         with own_folder(tmp_path) as mine:
             assert set(tmp_path.iterdir()) == kept | {mine}
         assert set(tmp_path.iterdir()) == kept
+
+
+def test_a_place_that_is_no_directory_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"a member cannot use .*/file/members: Not a dir"):
+        Member(tmp_path / "file" / "members")
 
 
 def test_foreign_files_stay(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
     ("members", "ranges", "error"),
     [
         ([], None, "a Session without members; name at least one"),
+        (["x", "y", "x"], None, "a member is named twice; name each of them once"),
         (["x"], [Range(), Range()], "2 ranges for 1 members; give each member one"),
         (["x"], [Range(0, 5)], "the members' ranges leave a gap; let them tile the whole space"),
         (["x", "y"], [Range(), Range()], "the ranges of members 0 and 1 overlap; let them tile"),

@@ -65,6 +65,8 @@ class Shuffle:
         """
         if not members:
             raise UsageError("a Session without members", do="name at least one")
+        if len(set(members)) < len(members):
+            raise UsageError("a member is named twice", do="name each of them once")
         service = service or ServiceSettings()
         settings = settings or ShuffleSettings()
         tiles = _tiles(len(members), ranges)

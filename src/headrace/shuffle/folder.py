@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.files import make_directory
+from headrace.files import make_directory, refusals
 
 _PREFIX = "headrace-member-"
 """Beyond doubt ours: what has it and no owner is removed, even from a directory of others."""
@@ -22,12 +22,13 @@ _PREFIX = "headrace-member-"
 @contextmanager
 def own_folder(root: Path) -> Iterator[Path]:
     """A new folder below `root`; those that dead members left there are removed."""
-    make_directory(root)
-    for left in root.glob(f"{_PREFIX}*"):
-        if (lock := _lock(left)) is not None:
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(lock)
-    folder, lock = _make(root)
+    with refusals(f"a member cannot use {root}", do="choose another directory"):
+        make_directory(root)
+        for left in root.glob(f"{_PREFIX}*"):
+            if (lock := _lock(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+        folder, lock = _make(root)
     try:
         yield folder
     finally:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -80,9 +80,7 @@ class LocalMembers:
             child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._children.append(child)
             stack.callback(_end, child)
-            assert child.stdin
-            child.stdin.write(msgspec.json.encode(given) + b"\n")
-            child.stdin.flush()
+            _tell(child, msgspec.json.encode(given))
         for child in self._children:
             address = _answer(child)
             if not address:
@@ -93,10 +91,8 @@ class LocalMembers:
     def streams(self) -> int:
         """How many all of them serve now."""
         for child in self._children:
-            assert child.stdin
-            child.stdin.write(b"\n")
-            child.stdin.flush()
-        counts = [int(_answer(child)) for child in self._children]
+            _tell(child, b"")
+        counts = [int(_answer(child) or 0) for child in self._children]
         return sum(counts) + sum(member.streams for member in self._members)
 
     def close(self) -> None:
@@ -109,6 +105,14 @@ class LocalMembers:
         self.close()
 
 
+def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
+    assert child.stdin
+    # One that has ended says so by giving no answer.
+    with suppress(BrokenPipeError):
+        child.stdin.write(line + b"\n")
+        child.stdin.flush()
+
+
 def _answer(child: subprocess.Popen[bytes]) -> str:
     assert child.stdout
     return child.stdout.readline().decode().strip()
@@ -118,7 +122,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     # Its end closes both pipes, also if it was stopped or killed before.
     with child:
         assert child.stdin
-        child.stdin.close()
+        with suppress(BrokenPipeError):
+            child.stdin.close()
         try:
             child.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,17 @@
+"""Members of this machine that end before they begin."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from headrace.errors import PeerLostError
+from headrace.shuffle import local
+from headrace.shuffle.local import LocalMembers
+
+
+def test_processes_that_end_at_once_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_CHILD", (sys.executable, "-c", "import os; os.close(0)"))
+    with pytest.raises(PeerLostError, match="a member ended while it started"):
+        LocalMembers(2, processes=True)
