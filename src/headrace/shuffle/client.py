@@ -19,7 +19,7 @@ from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.announcing import Announcement
-from headrace.shuffle.binding import Binding, Source, resolve
+from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.consumer import Consumer
 from headrace.shuffle.cut import CutWatch
@@ -29,6 +29,7 @@ from headrace.shuffle.session.actor import SessionActor
 from headrace.shuffle.session.handler import open_slices
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus
+from headrace.transport import Client
 
 
 class NextCheckpoint(NamedTuple):
@@ -36,6 +37,21 @@ class NextCheckpoint(NamedTuple):
 
     number: int
     delta: Checkpoint
+
+
+class Share(NamedTuple):
+    """What one member shows of a checkpoint, for any process to read."""
+
+    address: str
+    session: str
+    number: int
+    sources: tuple[Source, ...]
+
+    def read(self, service: ServiceSettings) -> Iterator[tuple[Source, pa.RecordBatch]]:
+        """Its documents, with `_clock` and `_pair`."""
+        with Client(self.address, service) as client:
+            consumer = Consumer(client, self.session, Sources(self.sources))
+            yield from consumer.read(self.number)
 
 
 class Shuffle:
@@ -88,6 +104,7 @@ class Shuffle:
             )
             for member in range(len(members))
         ]
+        self._members = tuple(members)
         self._number = 0
         self._asking = threading.Lock()
         self._answer: Future[Checkpoint | None] | None = None
@@ -158,6 +175,17 @@ class Shuffle:
         consumer = self._consumers[member]
         with self._explained():
             yield from consumer.read(checkpoint.number, checkpoint.delta.encode(), ordered=ordered)
+
+    def shares(self, checkpoint: NextCheckpoint) -> list[Share]:
+        """What each member shows of it, to be read in any process, or not at all."""
+        delta = checkpoint.delta.encode()
+        with self._explained():
+            for consumer in self._consumers:
+                consumer.advance(checkpoint.number, delta)
+        return [
+            Share(address, self.session, checkpoint.number, self._sources.all)
+            for address in self._members
+        ]
 
     def release(self, checkpoint: NextCheckpoint) -> None:
         """It and those before it will not be read again."""

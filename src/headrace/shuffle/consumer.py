@@ -35,10 +35,17 @@ class Consumer:
         self._kernel = running_kernel()
         """Nothing once it is known that the member's files cannot be read here."""
 
+    def advance(self, number: int, checkpoint: bytes) -> None:
+        """From now on the checkpoint can be read by its number."""
+        self._call(messages.Advance(self._session, number, checkpoint))
+
     def read(
-        self, number: int, checkpoint: bytes, *, ordered: bool = False
+        self, number: int, checkpoint: bytes = b"", *, ordered: bool = False
     ) -> Iterator[tuple[Source, pa.RecordBatch]]:
-        """The documents that a checkpoint shows there, with `_clock` and `_pair`."""
+        """The documents that a checkpoint shows there, with `_clock` and `_pair`.
+
+        Without the delta the member must have been advanced to it.
+        """
         request = messages.ReadCheckpoint(self._session, number, checkpoint, ordered)
         if self._kernel and not ordered:
             at_hand = msgspec.structs.replace(request, kernel=self._kernel)
@@ -52,7 +59,9 @@ class Consumer:
 
     def release(self, number: int) -> None:
         """Checkpoints up to this number will not be read again."""
-        request = messages.Release(self._session, number)
+        self._call(messages.Release(self._session, number))
+
+    def _call(self, request: messages.ToReader) -> None:
         with self._client.stream(messages.READER, request, _replies) as stream:
             for _ in stream:
                 pass

@@ -180,16 +180,25 @@ class Flushed(msgspec.Struct, frozen=True, array_like=True, tag="flushed"):
 
 
 class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
-    """The documents that a checkpoint shows; the same one may be asked for again until the next."""
+    """The documents that a checkpoint shows; they may be asked for until it is released."""
+
+    session: str
+    number: int
+    checkpoint: bytes
+    """The delta, encoded; nothing if the Queue was advanced to it before."""
+    ordered: bool = False
+    """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
+    kernel: str = ""
+    """Of a reader that would read the Queue's files itself: see `files.Whereabouts`."""
+
+
+class Advance(msgspec.Struct, frozen=True, tag="advance"):
+    """A checkpoint was made: it can be read by its number from now on, until it is released."""
 
     session: str
     number: int
     checkpoint: bytes
     """The delta, encoded."""
-    ordered: bool = False
-    """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
-    kernel: str = ""
-    """Of a reader that would read the Queue's files itself: see `files.Whereabouts`."""
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
@@ -218,5 +227,5 @@ ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
 FromSlice = Opened | ProgressDelta | Finished | SliceStatus
 ToQueue = OpenQueue | Append | Acks | Stopped | Bounds | Flush | Starving
 FromQueue = QueueOpened | Grant | Flushed
-ToReader = ReadCheckpoint | Release
+ToReader = Advance | ReadCheckpoint | Release
 FromReader = Documents | Blocks

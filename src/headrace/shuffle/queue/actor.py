@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -175,14 +176,24 @@ class QueueActor:
 
     # -- readers ---------------------------------------------------------------------------
 
+    def advance(self, number: int, checkpoint: Checkpoint) -> None:
+        """To a checkpoint, each in turn; again to one that is not released changes nothing."""
+        with self._explained():
+            self._reading.advance(number, checkpoint)
+
     def read(
-        self, number: int, checkpoint: Checkpoint, *, ordered: bool = False, kernel: str = ""
+        self, number: int, *, ordered: bool = False, kernel: str = ""
     ) -> Iterator[Message[messages.FromReader]]:
         """The documents of a checkpoint, with our columns."""
+        with self._explained():
+            yield from self._reading.read(number, ordered=ordered, kernel=kernel)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Its file goes with the Session, also while somebody reads it."""
         try:
-            yield from self._reading.read(number, checkpoint, ordered=ordered, kernel=kernel)
+            yield
         except HeadraceError as error:
-            # Its file goes with the Session, also while somebody reads it.
             raise (self._error or error) from error
 
     def release(self, number: int) -> None:

@@ -105,7 +105,7 @@ class ReaderService:
         if isinstance(request, messages.Release):
             queue.release(request.number)
             return
-        checkpoint = Checkpoint.decode(request.checkpoint)
-        yield from queue.read(
-            request.number, checkpoint, ordered=request.ordered, kernel=request.kernel
-        )
+        if request.checkpoint:
+            queue.advance(request.number, Checkpoint.decode(request.checkpoint))
+        if isinstance(request, messages.ReadCheckpoint):
+            yield from queue.read(request.number, ordered=request.ordered, kernel=request.kernel)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice, takewhile
 
+from headrace.errors import UsageError
 from headrace.frontier import Frontier
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
@@ -38,11 +39,28 @@ class Reading:
 
     # -- what readers ask for --------------------------------------------------------------
 
+    def advance(self, number: int, checkpoint: Checkpoint) -> None:
+        """See what a checkpoint shows, which can be read then until it is released."""
+        with self._advancing:
+            with self._keeping:
+                if number in self._shown:
+                    return
+                self._needed.check_read(number)
+            self._advance(number, checkpoint.frontier)
+        self._give_back()
+        self._changed()
+
     def read(
-        self, number: int, checkpoint: Checkpoint, *, ordered: bool = False, kernel: str = ""
+        self, number: int, *, ordered: bool = False, kernel: str = ""
     ) -> Iterator[Message[messages.FromReader]]:
         """The documents of a checkpoint, with our columns."""
-        shown = self._plan(number, checkpoint)
+        with self._keeping:
+            shown = self._shown.get(number)
+        if shown is None:
+            raise UsageError(
+                f"checkpoint {number} is not there to be read: it was released, or is yet to come",
+                do="read a checkpoint before it is released",
+            )
         if ordered:
             for binding, batch in in_order(shown, self._loader.load, self._delays):
                 yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
@@ -128,18 +146,7 @@ class Reading:
 
     # -- passing over the file -------------------------------------------------------------
 
-    def _plan(self, number: int, checkpoint: Checkpoint) -> list[Shown]:
-        with self._advancing:
-            with self._keeping:
-                if (planned := self._shown.get(number)) is not None:
-                    return planned
-                self._needed.check_read(number)
-            shown = self._advance(number, checkpoint.frontier)
-        self._give_back()
-        self._changed()
-        return shown
-
-    def _advance(self, number: int, checkpoint: Frontier | None = None) -> list[Shown]:
+    def _advance(self, number: int, checkpoint: Frontier | None = None) -> None:
         """To a checkpoint, or as far as the file goes after the one that was read last."""
         end = self._store.synced_end()
         with self._keeping:
@@ -157,4 +164,3 @@ class Reading:
                 self._shown[number] = shown
                 self._needed.read(number, [each.position for each in shown])
             self._needed.closed(closed)
-        return shown

@@ -1,0 +1,107 @@
+"""A task's checkpoints for an engine that plans in steps: each is stored before anybody reads it.
+
+The engine keeps a number: how far it has come. It asks for what follows it, hands the shares of
+that to its workers, and may be killed at any point. The next life asks in any order: for the shares
+of a checkpoint that was planned before, or for what follows one. Either opens a Session that
+begins with exactly the checkpoint that is stored, if one is.
+
+Another process may be doing the same for the same task. Whatever number is stored first is what
+that number means to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from headrace.errors import HeadraceError
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.client import NextCheckpoint, Share, Shuffle
+from headrace.shuffle.history import History
+
+Opener = Callable[[Checkpoint, Checkpoint | None], Shuffle]
+"""Opens a Session from the last commit, to begin with `read_through` if there is one."""
+
+
+class Feed:
+    """For one thread."""
+
+    def __init__(self, history: History, open: Opener) -> None:
+        self.history = history
+        self._open = open
+        self._shuffle: Shuffle | None = None
+        self._number = 0
+        """The checkpoint that the Session handed out last, or began after."""
+        self._found: NextCheckpoint | None = None
+        """That one, if it was handed out."""
+        self._shares: list[Share] = []
+        self._is_next_stored = False
+        self._released = -1
+
+    def after(
+        self, number: int, timeout_s: float | None = None, *, documents_max: int | None = None
+    ) -> int:
+        """The number of the checkpoint after this one, once it is stored; else the number itself.
+
+        None up to it will be asked for again. After an error another Session is opened.
+        """
+        with self._closed_by_errors():
+            self._release(number)
+            while True:
+                shuffle = self._at(number)
+                found = shuffle.next_checkpoint(timeout_s, documents_max=documents_max)
+                if found is None:
+                    return number
+                if self._is_next_stored or self.history.append(number + 1, found.delta) is None:
+                    self._hand_out(shuffle, found)
+                    return number + 1
+                # Another process was first, and its checkpoint is the one to be shown.
+                self.close()
+
+    def shares(self, number: int) -> list[Share]:
+        """Of a checkpoint that is stored: one for each member."""
+        with self._closed_by_errors():
+            if not (self._shuffle and self._found and self._number == number):
+                self.history.delta(number)
+                self.close()
+                shuffle = self._at(number - 1)
+                found = shuffle.next_checkpoint()
+                assert found, "a replay ends with its checkpoint"
+                self._hand_out(shuffle, found)
+            return self._shares
+
+    def _at(self, number: int) -> Shuffle:
+        """A Session whose next checkpoint is the one after this number."""
+        if self._shuffle is None or self._number != number:
+            self.close()
+            self._is_next_stored = number < self.history.last()
+            through = self.history.delta(number + 1) if self._is_next_stored else None
+            self._shuffle = self._open(self.history.load(number), through)
+            self._number, self._found = number, None
+        return self._shuffle
+
+    def _hand_out(self, shuffle: Shuffle, found: NextCheckpoint) -> None:
+        self._found, self._shares = found, shuffle.shares(found)
+        self._number += 1
+        self._is_next_stored = False
+
+    def _release(self, number: int) -> None:
+        if number == self._released:
+            return
+        if self._shuffle and self._found and self._number == number:
+            self._shuffle.release(self._found)
+        self.history.release(number)
+        self._released = number
+
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadraceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        shuffle, self._shuffle = self._shuffle, None
+        if shuffle:
+            shuffle.close()

@@ -1,0 +1,176 @@
+"""The checkpoints of a task for an engine that plans in steps, and may be killed between any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.errors import NotFoundError, UsageError
+from headrace.shuffle import Checkpoint, History
+from headrace.shuffle.feed import Feed
+from headrace.shuffle.history import reset_task
+from headrace.shuffle.local import LocalMembers
+from headrace.storage import Objects, open_objects
+
+WAIT_S = 60.0
+
+
+class Engine:
+    """Lives of a task over one workspace, each with members of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = hr.open(folder / "workspace")
+        self.workspace.collection("a", "n long", key="n", journals=3)
+        self.objects: Objects = open_objects(str(folder / "objects"))
+        self._folder = folder
+        self._running: list[LocalMembers] = []
+        self._published = 0
+
+    def publish(self, count: int = 10) -> list[int]:
+        """In a transaction of their own."""
+        numbers = list(range(self._published, self._published + count))
+        self._published += count
+        with self.workspace.publisher() as transaction:
+            transaction.append("a", [{"n": n} for n in numbers])
+        return numbers
+
+    def begin(self, members: int = 2) -> Feed:
+        local = LocalMembers(members, self._folder)
+        self._running.append(local)
+
+        def open(last: Checkpoint, through: Checkpoint | None) -> hr.Shuffle:
+            return hr.Shuffle(
+                self.workspace,
+                [hr.Binding(collection="a")],
+                local.addresses,
+                last_commit=last,
+                read_through=through,
+                service=local.service,
+            )
+
+        return Feed(History(self.objects, "t"), open)
+
+    def read(self, feed: Feed, number: int) -> list[int]:
+        """All that a checkpoint shows, in order."""
+        service = self._running[-1].service
+        return sorted(
+            n
+            for share in feed.shares(number)
+            for _, batch in share.read(service)
+            for n in batch["n"].to_pylist()
+        )
+
+    def close(self) -> None:
+        for each in self._running:
+            each.close()
+        self.workspace.close()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path)
+    yield made
+    made.close()
+
+
+def take(engine: Engine, feed: Feed, number: int, count: int) -> tuple[int, list[int]]:
+    """Checkpoints after this one until they have shown so many documents: the last, and those."""
+    found: list[int] = []
+    while len(found) < count:
+        number = feed.after(number, WAIT_S)
+        found += engine.read(feed, number)
+    return number, sorted(found)
+
+
+# proves G5
+def test_checkpoints_are_numbered_on_and_may_stay_unread(engine: Engine) -> None:
+    feed = engine.begin()
+    first = engine.publish()
+    number, shown = take(engine, feed, 0, 10)
+    assert shown == first
+    assert feed.after(number, 0) == number, "nothing came since"
+    engine.publish()
+    number = feed.after(number, WAIT_S)
+    last = engine.publish()
+    seen = []
+    while not seen or seen[-1] != last[-1]:
+        number = feed.after(number, WAIT_S)
+        seen = engine.read(feed, number)
+    feed.close()
+
+
+# proves G7
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_life_that_is_asked_for_a_planned_checkpoint_first_shows_the_same(
+    engine: Engine, members: int
+) -> None:
+    feed = engine.begin()
+    engine.publish()
+    assert feed.after(0, WAIT_S) == 1
+    shown = engine.read(feed, 1)
+    feed.close()
+    engine.publish()
+    again = engine.begin(members)
+    assert engine.read(again, 1) == shown
+    assert engine.read(again, 1) == shown, "also when it is read twice"
+    _, rest = take(engine, again, 1, 20 - len(shown))
+    assert sorted(shown + rest) == list(range(20))
+    again.close()
+
+
+# proves G7
+def test_a_checkpoint_that_was_stored_and_never_planned_is_the_next_one(engine: Engine) -> None:
+    feed = engine.begin()
+    engine.publish()
+    assert feed.after(0, WAIT_S) == 1
+    stored = feed.history.delta(1).encode()
+    feed.close()
+    engine.publish()
+    again = engine.begin()
+    assert again.after(0, WAIT_S) == 1
+    assert again.history.delta(1).encode() == stored
+    shown = engine.read(again, 1)
+    _, rest = take(engine, again, 1, 20 - len(shown))
+    assert sorted(shown + rest) == list(range(20))
+    again.close()
+
+
+# proves G5, G7
+def test_of_two_processes_the_first_decides_what_a_number_shows(engine: Engine) -> None:
+    first = engine.publish()
+    old = engine.begin()
+    assert old.after(0, WAIT_S) == 1
+    assert engine.read(old, 1) == first
+    new = engine.begin()
+    assert new.after(0, WAIT_S) == 1
+    engine.publish()
+    assert new.after(1, WAIT_S) == 2
+    second = engine.read(new, 2)
+    engine.publish()
+    engine._running.append(engine._running.pop(0))
+    assert old.after(1, WAIT_S) == 2, "what the other stored, not its own"
+    assert engine.read(old, 2) == second
+    assert old.history.delta(2).encode() == new.history.delta(2).encode()
+    old.close()
+    new.close()
+
+
+def test_a_checkpoint_that_nobody_stored_cannot_be_planned(engine: Engine) -> None:
+    feed = engine.begin()
+    with pytest.raises(NotFoundError, match="task 't' has no checkpoint 1: its last is 0"):
+        feed.shares(1)
+    feed.close()
+
+
+def test_a_task_that_was_reset_ends_the_lives_before(engine: Engine) -> None:
+    feed = engine.begin()
+    engine.publish()
+    assert feed.after(0, WAIT_S) == 1
+    reset_task(engine.objects, "t")
+    engine.publish()
+    with pytest.raises(UsageError, match="it was reset"):
+        feed.after(1, WAIT_S)
+    feed.close()
