@@ -80,6 +80,8 @@ class SessionState:
         self._held_since: dict[Key, int] = {}
         """Where the first span begins that is committed and not published."""
         self._touched: set[Key] = set()
+        self._behind: dict[int, set[Key]] = {}
+        """By place, what is to be looked at when it is read as far as it was published."""
         self._touched_places: set[int] = set()
         self._groups = Groups(horizon)
         self._reports = Reports(sources)
@@ -121,6 +123,7 @@ class SessionState:
         self._held_since = {key: at for key, at in self._held_since.items() if not is_gone(key[0])}
         self._touched = {key for key in self._touched if not is_gone(key[0])}
         self._touched_places = {at for at in self._touched_places if not is_gone(at)}
+        self._behind = {at: keys for at, keys in self._behind.items() if not is_gone(at)}
         self._through = {at: end for at, end in self._through.items() if not is_gone(at)}
         self._published_through = {
             at: end for at, end in self._published_through.items() if not is_gone(at)
@@ -191,6 +194,8 @@ class SessionState:
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
+            if at in self._behind and not self._is_behind(at):
+                self._touched |= self._behind.pop(at)
         for at, producer, commit, span, since in delta.producers.tolist():
             key = at, producer
             self._raw[key] = commit, span
@@ -215,8 +220,10 @@ class SessionState:
                 # Only what moved is said, so that a replay waits for nothing else.
                 moved = row[0] if before is None or row[0] > before[0] else ZERO
                 producers.append((*key, moved, row[1]))
-            if row[0] < self._raw[key][0] or self._is_behind(key[0]):
+            if row[0] < self._raw[key][0]:
                 withheld.add(key)
+            elif self._is_behind(key[0]):
+                self._behind.setdefault(key[0], set()).add(key)
         # What is withheld is looked at again, whether or not its place has moved.
         self._touched = withheld
         shown = {at for at, *_ in producers}
