@@ -7,8 +7,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from headrace.errors import UsageError
-from headrace.shuffle.checkpoint import Checkpoint
+from headrace.errors import StorageError, UsageError
+from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
+from headrace.shuffle.session.actor import _Failed, _Poll
 from headrace.testing.crash import eventually
 from tests.shuffle.running import POLL_S, SOON_S, Task
 
@@ -44,6 +45,79 @@ def test_an_interrupted_poll_loses_nothing(task: Task, monkeypatch: pytest.Monke
     task.append(0, 5)
     until_settled(task)
     assert sum(len(shown.documents) for shown in task.take(5)) == 5
+
+
+# proves G5
+def test_a_checkpoint_that_an_interruption_takes_away_is_missed(task: Task) -> None:
+    """Whoever goes on after Ctrl-C is told, and does not get the next one in its place."""
+
+    class Interrupted:
+        def acquire(self, *, blocking: bool) -> bool:
+            return True
+
+        def release(self) -> None:
+            raise KeyboardInterrupt
+
+    task.open("a")
+    task.append(0, 5)
+    asking = task.shuffle._asking
+    task.shuffle._asking = Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        task.shuffle.next_checkpoint()
+    task.shuffle._asking = asking
+    task.append(5, 5)
+    later = task.shuffle.next_checkpoint()
+    assert later is not None
+    assert later.number == 2
+    with pytest.raises(UsageError, match="checkpoint 2 is read after 0"):
+        list(task.shuffle.read(0, later))
+
+
+# proves G13
+def test_a_poll_that_comes_as_the_session_ends_is_answered(task: Task) -> None:
+    task.open("a")
+    actor = task.shuffle._actor
+    answer: Future[NextCheckpoint | None] = Future()
+    with actor._lock:
+        # It cannot say that it has ended before both are in its inbox.
+        actor._inbox.put(_Failed(StorageError("the disk is gone", do="mend it")))
+        actor._inbox.put(_Poll(answer, None))
+    with pytest.raises(StorageError, match="the disk is gone"):
+        answer.result(SOON_S)
+
+
+def test_what_comes_together_is_looked_at_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be shown takes as long to see for many reports as for one."""
+    task.open("a")
+    actor = task.shuffle._actor
+    looks: list[int] = []
+    may_go_on, is_waiting, has_ended = threading.Event(), threading.Event(), threading.Event()
+    take, serve = actor._take, actor._serve
+
+    def take_or_wait(said: object) -> None:
+        if said == "wait":
+            is_waiting.set()
+            may_go_on.wait(SOON_S)
+        elif said == "end":
+            has_ended.set()
+        elif said != "report":
+            take(said)
+
+    def count() -> None:
+        looks.append(1)
+        serve()
+
+    monkeypatch.setattr(actor, "_take", take_or_wait)
+    actor._inbox.put("report")
+    monkeypatch.setattr(actor, "_serve", count)
+    actor._inbox.put("wait")
+    assert is_waiting.wait(SOON_S)
+    before = len(looks)
+    for said in ["report"] * 50 + ["end"]:
+        actor._inbox.put(said)
+    may_go_on.set()
+    assert has_ended.wait(SOON_S)
+    assert len(looks) - before <= 1
 
 
 # proves G13

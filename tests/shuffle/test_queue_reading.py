@@ -46,7 +46,8 @@ class Queue:
     def read(self, number: int, *commits: tuple[int, int]) -> int:
         """How many documents a checkpoint shows, with the commits of these producers."""
         checkpoint = Checkpoint(frontier(*((0, 0, *each) for each in commits)))
-        found = [message.control for message in self.reading.read(number, checkpoint)]
+        self.reading.advance(number, checkpoint)
+        found = [message.control for message in self.reading.read(number)]
         return sum(each.rows for each in found if isinstance(each, messages.Documents))
 
 

@@ -156,6 +156,17 @@ def test_a_retraction_does_not_end_the_wait_for_what_is_committed_before_it() ->
     assert queue.open == set()
 
 
+def test_a_block_of_which_every_part_was_retracted_is_not_kept() -> None:
+    """The producer's last commit came before the Session, so no checkpoint tells of it."""
+    queue = Queue()
+    queue.add((P, 1, 1479, 1480))
+    queue.add((P, 1, 1500, 1502))
+    queue.retract(1479, 1479, last_commit=1469)
+    queue.retract(1480, 1600, last_commit=1469)
+    assert queue.show() == []
+    assert not queue.open
+
+
 def test_a_retraction_concerns_one_producer_in_one_place() -> None:
     queue = Queue()
     other = place(1, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,29 @@ def test_a_span_that_ended_below_what_was_read_is_closed_once_all_is_read_again(
     assert next_rows(state) == [(A, P, 9, 20)], "of P more may be open between 20 and 30"
     report(state, 30, [])
     assert next_rows(state) == [(A, P, ZERO, -30)], "nothing is: a restart begins at the end"
+
+
+def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before() -> None:
+    """Else reading many journals again would take as long as their number squared."""
+    state = begun_from(stored([(A, P, 5, 12)], through=30))
+    looked_at: list[int] = []
+    publishable = state._publishable
+
+    def counted(key: tuple[int, int], floors: Mapping[tuple[int, int], int]) -> tuple[int, int]:
+        looked_at.append(key[0])
+        return publishable(key, floors)
+
+    state._publishable = counted  # type: ignore[method-assign]
+    report(state, 20, [(A, P, 9, -20, 12)])
+    state.next_checkpoint()
+    for through in range(1, 10):
+        elsewhere = np.array([(B, Q, through, -through, -1)], PROGRESS_ROW)
+        state.progress(0, Delta(np.array([(B, through)], JOURNAL_ROW), elsewhere))
+        state.next_checkpoint()
+    assert looked_at.count(A) == 1
+    report(state, 30, [])
+    state.next_checkpoint()
+    assert looked_at.count(A) == 2
 
 
 @pytest.mark.parametrize(

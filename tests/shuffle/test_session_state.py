@@ -23,6 +23,7 @@ from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.state import SessionState
+from headrace.testing.shuffle import run
 from tests.shuffle.made import source
 from tests.shuffle.story import Story
 
@@ -95,6 +96,24 @@ def test_producers_of_one_transaction_are_shown_together_and_in_the_order_of_eac
     assert story.next() == []
     story.ack(B, 21, producer=2, hints=hints)
     assert story.next() == [(0, 10), (1, 11), (2, 30)]
+
+
+# proves G9
+def test_producers_that_one_slice_reads_are_shown_together_too() -> None:
+    """One member reads all; the first producer of the second transaction is held by the first."""
+    story = abc(members=1)
+    story.write(A, 10)
+    story.write(B, 11)
+    first = story.hints(20, A, B)
+    story.ack(A, 20, hints=first)
+    story.write(A, 30, producer=1)
+    story.write(C, 31, producer=2)
+    second = [*story.hints(32, A, producer=1), *story.hints(33, C, producer=2)]
+    story.ack(A, 32, producer=1, hints=second)
+    story.ack(C, 33, producer=2, hints=second)
+    assert story.next() == []
+    story.ack(B, 20, hints=first)
+    assert story.next() == [(0, 10), (0, 30), (1, 11), (2, 31)]
 
 
 # proves G9
@@ -299,6 +318,55 @@ def test_what_was_withheld_is_read_again_after_a_restart() -> None:
     assert story.next() == []
     story.ack(B, 20, hints=hints)
     assert story.next() == [(0, 10), (1, 11)]
+
+
+# proves G5, G7
+def test_all_that_was_withheld_is_read_again_after_a_restart() -> None:
+    """Two transactions of P in A wait for an ACK in B; the first of them counts."""
+    story = abc()
+    story.outside(A, 5, producer=3)
+    assert story.next() == [(0, 5)]
+    story.write(A, 10)
+    story.write(B, 11)
+    hints = story.hints(20, A, B)
+    story.ack(A, 20, hints=hints)
+    story.outside(A, 21, producer=3)
+    assert story.next() == [(0, 21)]
+    story.write(A, 30)
+    story.ack(A, 40)
+    story.outside(A, 41, producer=3)
+    assert story.next() == [(0, 41)]
+    story.open()
+    assert story.next() == []
+    story.ack(B, 20, hints=hints)
+    assert story.next() == [(0, 10), (0, 30), (1, 11)]
+
+
+# proves G9, G10
+def test_what_a_replay_shows_of_a_transaction_does_not_wait_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A checkpoint gave the ACK in B up; its replay is asked to wait for B as long as it takes."""
+    monkeypatch.setattr(run, "HORIZON", 1000)
+    story = abc()
+    story.write(A, 10)
+    story.write(B, 11)
+    story.outside(B, 12, producer=7)
+    story.ack(A, 20, hints=story.hints(20, A, B))
+    assert story.next() == [(1, 12)]
+    story.outside(A, 5000, producer=9)
+    base = story.last_commit
+    story.settle()
+    handed_out = story.run.session.next_checkpoint()
+    assert handed_out is not None
+    monkeypatch.setattr(run, "HORIZON", FOREVER)
+    story.last_commit = base
+    story.open(read_through=handed_out)
+    assert story.next() == [(0, 10), (0, 5000)]
+    story.write(A, 6000)
+    story.commit(6001, A)
+    assert story.next() == [(0, 6000)]
+    assert story.waits_for() == []
 
 
 # proves G10
@@ -535,6 +603,13 @@ def begun(*journals: tuple[int, str]) -> Checkpoint:
 
 
 # proves G13
+def test_a_journal_that_comes_to_be_is_read_from_its_first_document_or_not_at_all() -> None:
+    state = session()
+    created(state, info(A, 0))
+    with pytest.raises(BehindRetentionError, match=r"a/0001: the checkpoint .* goes on at 0"):
+        created(state, info(B, 9000, begin=5000, name="a/0001"))
+
+
 def test_what_retention_removed_of_a_journal_before_it_was_ever_read_is_a_gap() -> None:
     state = session(begun((A, "a/0000")))
     with pytest.raises(BehindRetentionError, match=r"b/0000: .* goes on at 0"):
@@ -626,6 +701,40 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
     assert rows == {1: (ZERO, 0), 2: (Clock(11), -20)}
     assert delta.frontier.resume_offsets().tolist() == [0]
     assert isinstance(delta.frontier, Frontier)
+
+
+# proves G12
+def test_transactions_are_not_piled_up_while_nobody_asks() -> None:
+    """Nothing of them is in the Queues, which would hold reads back: a window leaves it out."""
+    late = (1 << 59, 1 << 60)
+    story = Story("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
+    for clock in range(10, 12010, 10):
+        story.write(A, clock)
+        story.write(B, clock + 1)
+        story.commit(clock + 2, A, B)
+        story.settle()
+    assert len(story.run.session._groups._groups) < 600
+
+
+# proves G12
+def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
+    story = Story("a", [source(0, "a")], members=1)
+    for number in range(20):
+        journal = story.world.create("a").id
+        story.write(journal, 10 + number)
+        story.commit(11 + number, journal)
+        story.poll()
+        story.delete(journal)
+        story.outside(A, 1000 + number, producer=5)
+        story.poll()
+    state = story.run.session
+    kept = {
+        name: len(table)
+        for holder in (state, state.reading, state._reports, state._groups)
+        for name, table in vars(holder).items()
+        if isinstance(table, dict | set) and "gone" not in name and len(table) > 1
+    }
+    assert kept == {}
 
 
 def test_reports_are_not_piled_up_while_nobody_asks() -> None:

@@ -15,8 +15,8 @@ A consumer that hands its checkpoints on by number keeps them in a `History`.
 """
 
 from headrace.shuffle.binding import Binding
-from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.client import NextCheckpoint, Shuffle
+from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
+from headrace.shuffle.client import Shuffle
 from headrace.shuffle.history import History, TaskInfo, describe_task, list_tasks, reset_task
 from headrace.shuffle.routing import Range
 from headrace.shuffle.service import Member

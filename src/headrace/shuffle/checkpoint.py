@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import xxhash
@@ -86,6 +87,13 @@ class Checkpoint:
             frozenset(JournalTag(tag) for tag in tags.gone),
             tags.tags_used,
         )
+
+
+class NextCheckpoint(NamedTuple):
+    """Numbered from 1 within a Session; `delta` is to be merged into the checkpoint before it."""
+
+    number: int
+    delta: Checkpoint
 
 
 def _damaged(why: str) -> DataError:

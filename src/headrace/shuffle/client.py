@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -19,8 +19,8 @@ from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.announcing import Announcement
-from headrace.shuffle.binding import Binding, Source, Sources, resolve
-from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.binding import Binding, Source, resolve
+from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.consumer import Consumer
 from headrace.shuffle.cut import CutWatch
 from headrace.shuffle.messages import MemberAt
@@ -29,29 +29,7 @@ from headrace.shuffle.session.actor import SessionActor
 from headrace.shuffle.session.handler import open_slices
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus
-from headrace.transport import Client
-
-
-class NextCheckpoint(NamedTuple):
-    """Numbered from 1 within a Session; `delta` is to be merged into the checkpoint before it."""
-
-    number: int
-    delta: Checkpoint
-
-
-class Share(NamedTuple):
-    """What one member shows of a checkpoint, for any process to read."""
-
-    address: str
-    session: str
-    number: int
-    sources: tuple[Source, ...]
-
-    def read(self, service: ServiceSettings) -> Iterator[tuple[Source, pa.RecordBatch]]:
-        """Its documents, with `_clock` and `_pair`."""
-        with Client(self.address, service) as client:
-            consumer = Consumer(client, self.session, Sources(self.sources))
-            yield from consumer.read(self.number)
+from headrace.shuffle.share import Share
 
 
 class Shuffle:
@@ -105,9 +83,8 @@ class Shuffle:
             for member in range(len(members))
         ]
         self._members = tuple(members)
-        self._number = 0
         self._asking = threading.Lock()
-        self._answer: Future[Checkpoint | None] | None = None
+        self._answer: Future[NextCheckpoint | None] | None = None
         self._silence_s = service.silence_s
         self._is_cut = cut is not None
         with ExitStack() as stack:
@@ -140,18 +117,17 @@ class Shuffle:
             # Of a call that was interrupted the answer is still to come.
             if self._answer is None:
                 self._answer = self._actor.poll(documents_max)
-            delta = self._result(self._answer, timeout_s)
+            found = self._result(self._answer, timeout_s)
+            # One that an interruption takes away from here on leaves a gap in the numbers, which
+            # members refuse to read across.
             self._answer = None
         finally:
             self._asking.release()
-        if delta is None:
-            return None
-        self._number += 1
-        return NextCheckpoint(self._number, delta)
+        return found
 
     def _result(
-        self, answer: Future[Checkpoint | None], timeout_s: float | None
-    ) -> Checkpoint | None:
+        self, answer: Future[NextCheckpoint | None], timeout_s: float | None
+    ) -> NextCheckpoint | None:
         try:
             return answer.result(timeout_s)
         except FutureTimeoutError:

@@ -15,8 +15,8 @@ clock) of its ACKs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,19 @@ class Delta:
     parts: Rows = field(default_factory=lambda: _no_rows(PART_ROW))
     documents: int = 0
     """How many became committed, whether or not their transactions are complete."""
+
+    def places(self) -> set[int]:
+        """Those it has any progress of."""
+        return {*self.journals["place"].tolist(), *self.commits["place"].tolist()}
+
+    def without(self, places: Collection[int]) -> Delta:
+        """The same with nothing of those places."""
+        left_out = np.array([*places], np.uint64)
+        journals, producers, commits = (
+            rows[~np.isin(rows["place"], left_out)]
+            for rows in (self.journals, self.producers, self.commits)
+        )
+        return replace(self, journals=journals, producers=producers, commits=commits)
 
     def bodies(self) -> list[bytes]:
         """For the wire, in the order that `from_bodies` takes them."""

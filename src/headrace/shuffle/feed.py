@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headrace.errors import HeadraceError
-from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.client import NextCheckpoint, Share, Shuffle
+from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
+from headrace.shuffle.client import Shuffle
 from headrace.shuffle.history import History
+from headrace.shuffle.share import Share
 
 Opener = Callable[[Checkpoint, Checkpoint | None], Shuffle]
 """Opens a Session from the last commit, to begin with `read_through` if there is one."""

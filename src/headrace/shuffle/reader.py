@@ -182,7 +182,7 @@ class QueueReader:
             done = limit >= last or any(
                 (end.place, end.producer) == key
                 and end.last >= last
-                and (end.first <= first or end.last_commit <= limit)
+                and (end.first <= first or end.last_commit <= max(limit, first - 1))
                 for end in retracted
             )
             if done and key in opened.waiting:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headrace.errors import HeadraceError, PeerLostError, ProtocolError, UsageError
 from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
-from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.checkpoint import NextCheckpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.session.reading import Assignments
@@ -19,6 +19,9 @@ from headrace.shuffle.session.state import SessionState, unreadable
 from headrace.shuffle.session.status import SessionStatus, session_status
 
 _WATCH_S = 60.0
+_TOGETHER = 64
+"""So much of what is said is taken before it is seen what can be shown: that takes as long for many
+reports as for one."""
 
 
 class _FromSlice(NamedTuple):
@@ -28,12 +31,12 @@ class _FromSlice(NamedTuple):
 
 
 class _Poll(NamedTuple):
-    answer: Future[Checkpoint | None]
+    answer: Future[NextCheckpoint | None]
     documents_max: int | None
 
 
 class _GiveUp(NamedTuple):
-    answer: Future[Checkpoint | None]
+    answer: Future[NextCheckpoint | None]
 
 
 class _Ask(NamedTuple):
@@ -70,13 +73,13 @@ class SessionActor:
             thread.daemon = True
             thread.start()
 
-    def poll(self, documents_max: int | None) -> Future[Checkpoint | None]:
+    def poll(self, documents_max: int | None) -> Future[NextCheckpoint | None]:
         """The next checkpoint, once there is one; None at the end of a cut. One poll at a time."""
-        answer: Future[Checkpoint | None] = Future()
+        answer: Future[NextCheckpoint | None] = Future()
         self._ask(_Poll(answer, documents_max))
         return answer
 
-    def give_up(self, answer: Future[Checkpoint | None]) -> None:
+    def give_up(self, answer: Future[NextCheckpoint | None]) -> None:
         """A poll is answered at once: None unless there is a checkpoint by now."""
         self._inbox.put(_GiveUp(answer))
 
@@ -134,10 +137,14 @@ class SessionActor:
 
     def _run(self) -> None:
         error: HeadraceError = UsageError("the Session is closed", do="open another")
+        taken = 0
         try:
             while (said := self._inbox.get()) is not None:
                 self._take(said)
-                self._serve()
+                taken += 1
+                if self._inbox.empty() or taken == _TOGETHER:
+                    self._serve()
+                    taken = 0
         except HeadraceError as raised:
             error = type(raised)(self._state.reading.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
@@ -213,11 +220,12 @@ class SessionActor:
             # Whoever does not ask has enough: reads stop at the soft limit.
             self._starve(False)
             return
-        checkpoint = self._state.next_checkpoint(self._poll.documents_max)
-        has_answer = checkpoint is not None or self._state.is_over
+        delta = self._state.next_checkpoint(self._poll.documents_max)
+        has_answer = delta is not None or self._state.is_over
         if has_answer:
             poll, self._poll = self._poll, None
-            poll.answer.set_result(checkpoint)
+            made = self._state.reading.made
+            poll.answer.set_result(None if delta is None else NextCheckpoint(made, delta))
         self._starve(not has_answer)
 
     def _starve(self, starving: bool) -> None:

@@ -87,6 +87,10 @@ class Groups:
             if not any(shown.get(key, 0) >= group.clocks[key[1]] for key in group.firsts)
         }
 
+    def forget(self, is_gone: Callable[[int], bool]) -> None:
+        """Those places are not read any more."""
+        self._newest = {at: clock for at, clock in self._newest.items() if not is_gone(at)}
+
     def settle(self, find: Find) -> dict[tuple[int, int], int]:
         """Forget the groups that are complete; returns, by cohort and producer, the clock of the
         oldest that is not.

@@ -29,6 +29,8 @@ class Assignments:
     """Journals of which every Slice learns what reads them."""
     start: dict[int, list[Start]] = field(default_factory=dict)
     stop: dict[int, list[int]] = field(default_factory=dict)
+    gone: set[JournalTag] = field(default_factory=set)
+    """Of journals that were deleted."""
     made: int = 0
     """The last checkpoint that may show anything of those."""
     heads: dict[int, list[tuple[int, Offset]]] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Reading:
         self._places: dict[JournalId, list[int]] = {}
         self._heads: dict[JournalId, Offset] = {}
         self._gone: set[JournalId] = set()
+        self._gone_tags: set[JournalTag] = set()
         frontier = last_commit.frontier
         places = frontier.journals["place"].tolist()
         self._resume = dict(zip(places, frontier.resume_offsets().tolist(), strict=True))
@@ -87,6 +90,8 @@ class Reading:
             for at in self._places.get(id, ()):
                 told.heads.setdefault(self._readers[at], []).append((at, head))
         self.is_listed = True
+        # What comes to be from now on is read from its first document.
+        self._begun |= self._sources.by_tag.keys()
         return told
 
     def _missing(self, listed: Iterable[JournalInfo]) -> list[JournalId]:
@@ -144,6 +149,8 @@ class Reading:
         self._gone.add(id)
         if (tag := self._tags.get(id)) is not None:
             self._forgotten.add(tag)
+            self._gone_tags.add(tag)
+            told.gone.add(tag)
         self._heads.pop(id, None)
         for at in self._places.pop(id, []):
             told.stop.setdefault(self._readers.pop(at), []).append(at)
@@ -158,6 +165,10 @@ class Reading:
     def reader(self, at: int) -> int | None:
         """The member that reads a place."""
         return self._readers.get(at)
+
+    def is_stopped(self, at: int) -> bool:
+        """Whether the journal of a place is deleted. What is said of it may still be on its way."""
+        return JournalTag(at >> TAG_BITS) in self._gone_tags
 
     def place_of(self, journal: JournalId, binding: int) -> int | None:
         tag = self._tags.get(journal)
@@ -188,6 +199,8 @@ class Reading:
             frozenset(self._forgotten),
             self._next_tag,
         )
+        for tag in self._forgotten:
+            del self._tags[self._refs.pop(tag).id]
         self._forgotten = set()
         self.handed_out(made)
         return made

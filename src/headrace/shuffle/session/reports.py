@@ -7,6 +7,8 @@ beyond what is there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.frontier import TAG_MAX, BindingTag
 from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
 from headrace.shuffle.binding import Sources
@@ -29,16 +31,14 @@ class Reports:
         for producer, commit in start.producers:
             self._commits[start.place, producer] = commit
 
-    def knows(self, place: int) -> bool:
-        """Whether it was ever started."""
-        return place in self._through
-
     def grown(self, place: int, head: Offset) -> None:
         self._heads[place] = max(head, self._heads[place])
 
-    def stopped(self, place: int) -> None:
-        """What was read of it may still be reported."""
-        self._heads.pop(place, None)
+    def forget(self, is_gone: Callable[[int], bool]) -> None:
+        """Nothing more is reported of those places."""
+        self._heads = {at: head for at, head in self._heads.items() if not is_gone(at)}
+        self._through = {at: end for at, end in self._through.items() if not is_gone(at)}
+        self._commits = {key: clock for key, clock in self._commits.items() if not is_gone(key[0])}
 
     def flaw(self, delta: Delta) -> str | None:
         """What cannot be true of a report, if anything; else it is remembered."""
@@ -62,7 +62,7 @@ class Reports:
                 return f"place {at} is there twice"
             if offset < self._through[at]:
                 return f"place {at} goes back from {self._through[at]} to {offset}"
-            if offset > self._heads.get(at, offset):
+            if offset > self._heads[at]:
                 return f"place {at} is read through {offset}, and ends at {self._heads[at]}"
             through[at] = offset
         return None

@@ -80,6 +80,8 @@ class SessionState:
         self._held_since: dict[Key, int] = {}
         """Where the first span begins that is committed and not published."""
         self._touched: set[Key] = set()
+        self._behind: dict[int, set[Key]] = {}
+        """By place, what is to be looked at when it is read as far as it was published."""
         self._touched_places: set[int] = set()
         self._groups = Groups(horizon)
         self._reports = Reports(sources)
@@ -87,6 +89,8 @@ class SessionState:
         self._finished: set[int] = set()
         """Members that have read all of the cut."""
         self._deltas: deque[Delta] = deque()
+        self._unsettled = 0
+        """How many reports were folded unasked since transactions were last looked at."""
         self._folded = 0
         """Documents of what was folded since it was last seen what shows."""
         self._has_moved = read_through is not None
@@ -104,20 +108,36 @@ class SessionState:
                 # A restart must know that nothing was removed but what is below.
                 self._touched_places.add(start.place)
                 self._has_moved = True
-        for at in chain.from_iterable(told.stop.values()):
-            self._reports.stopped(at)
+        if told.gone:
+            self._forget_the_deleted()
             self._has_moved = True
         for at, head in chain.from_iterable(told.heads.values()):
             self._reports.grown(at, head)
         return told
 
+    def _forget_the_deleted(self) -> None:
+        """What is in no checkpoint is gone with its journal."""
+        is_gone = self.reading.is_stopped
+        self._raw = {key: row for key, row in self._raw.items() if not is_gone(key[0])}
+        self._published = {key: row for key, row in self._published.items() if not is_gone(key[0])}
+        self._held_since = {key: at for key, at in self._held_since.items() if not is_gone(key[0])}
+        self._touched = {key for key in self._touched if not is_gone(key[0])}
+        self._touched_places = {at for at in self._touched_places if not is_gone(at)}
+        self._behind = {at: keys for at, keys in self._behind.items() if not is_gone(at)}
+        self._through = {at: end for at, end in self._through.items() if not is_gone(at)}
+        self._published_through = {
+            at: end for at, end in self._published_through.items() if not is_gone(at)
+        }
+        self._groups.forget(is_gone)
+        self._reports.forget(is_gone)
+
     # -- progress --------------------------------------------------------------------------
 
     def progress(self, member: int, delta: Delta) -> None:
         """What a Slice reports."""
-        for at in {*delta.journals["place"].tolist(), *delta.commits["place"].tolist()}:
-            # One that was stopped may have been on its way.
-            if self.reading.reader(at) not in (member, None) or not self._reports.knows(at):
+        delta = self._still_read(delta)
+        for at in delta.places():
+            if self.reading.reader(at) != member:
                 raise unreadable(member, f"it is about place {at}, which it does not read")
         if member in self._finished:
             raise unreadable(member, "it had finished before")
@@ -126,6 +146,15 @@ class SessionState:
         self._deltas.append(delta)
         if len(self._deltas) > _REPORTS_MAX:
             self._fold(self._deltas.popleft())
+            self._unsettled += 1
+            if self._unsettled > _REPORTS_MAX:
+                # Else what is complete would pile up while nobody asks.
+                self._unsettled = 0
+                self._groups.settle(self._find)
+
+    def _still_read(self, delta: Delta) -> Delta:
+        stopped = [at for at in delta.places() if self.reading.is_stopped(at)]
+        return delta.without(stopped) if stopped else delta
 
     def finished(self, member: int) -> None:
         """A Slice has reported all that there is in the cut."""
@@ -159,11 +188,14 @@ class SessionState:
                 return delta
 
     def _fold(self, delta: Delta) -> None:
+        delta = self._still_read(delta)
         self._has_moved = True
         self._folded += delta.documents
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
+            if at in self._behind and not self._is_behind(at):
+                self._touched |= self._behind.pop(at)
         for at, producer, commit, span, since in delta.producers.tolist():
             key = at, producer
             self._raw[key] = commit, span
@@ -181,9 +213,6 @@ class SessionState:
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
         for key in self._touched:
-            if self.reading.reader(key[0]) is None:
-                # Its journal is deleted: what is in no checkpoint is gone with it.
-                continue
             row = self._publishable(key, floors)
             before = self._published.get(key)
             if row != before:
@@ -191,15 +220,15 @@ class SessionState:
                 # Only what moved is said, so that a replay waits for nothing else.
                 moved = row[0] if before is None or row[0] > before[0] else ZERO
                 producers.append((*key, moved, row[1]))
-            if row[0] < self._raw[key][0] or self._is_behind(key[0]):
+            if row[0] < self._raw[key][0]:
                 withheld.add(key)
+            elif self._is_behind(key[0]):
+                self._behind.setdefault(key[0], set()).add(key)
         # What is withheld is looked at again, whether or not its place has moved.
         self._touched = withheld
         shown = {at for at, *_ in producers}
         journals = []
         for at in shown | self._touched_places:
-            if self.reading.reader(at) is None:
-                continue
             published = self._published_through.get(at, -1)
             through = max(self._through[at], published)
             if at in shown or through > published:

@@ -1,0 +1,28 @@
+"""What one member shows of a checkpoint, for any process to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from headrace.settings import ServiceSettings
+from headrace.shuffle.binding import Source, Sources
+from headrace.shuffle.consumer import Consumer
+from headrace.transport import Client
+
+
+class Share(msgspec.Struct, frozen=True):
+    """It can be read until its checkpoint is released, any number of times."""
+
+    address: str
+    session: str
+    number: int
+    """Of the checkpoint, within the Session."""
+    sources: tuple[Source, ...]
+
+    def read(self, service: ServiceSettings) -> Iterator[tuple[Source, pa.RecordBatch]]:
+        """The documents, with `_clock` and `_pair`."""
+        with Client(self.address, service) as client:
+            yield from Consumer(client, self.session, Sources(self.sources)).read(self.number)
