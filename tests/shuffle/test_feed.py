@@ -95,7 +95,7 @@ def test_checkpoints_are_numbered_on_and_may_stay_unread(engine: Engine) -> None
     engine.publish()
     number = feed.after(number, WAIT_S)
     last = engine.publish()
-    seen = []
+    seen: list[int] = []
     while not seen or seen[-1] != last[-1]:
         number = feed.after(number, WAIT_S)
         seen = engine.read(feed, number)
