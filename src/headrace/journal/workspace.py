@@ -21,6 +21,7 @@ from headrace.journal.publisher import Participant, Publisher
 from headrace.journal.reading import META_FIELDS, documents
 from headrace.journal.sequencer import Flags
 from headrace.settings import Settings
+from headrace.storage import Objects, open_objects
 
 _INVITATION = re.compile("[0-9a-f]{16}")
 
@@ -206,6 +207,16 @@ class Workspace:
         """Where others can reach this workspace, if this process owns it."""
         ownership = self._connection.ownership
         return ownership.address if ownership else None
+
+    @property
+    def objects(self) -> Objects:
+        """Where what is neither a document nor a queue lies: the checkpoints of tasks, for one."""
+        if self.directory is None:
+            raise UsageError(
+                f"{self.place} is known by its address, and its objects lie in its directory",
+                do="open it by its directory, on the machine where that is",
+            )
+        return open_objects(str(self.directory / "objects"))
 
     def maintain(self) -> None:
         """Apply retention, save the index and rewrite old segments now, if this is the owner."""

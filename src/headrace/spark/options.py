@@ -1,0 +1,130 @@
+"""What a user writes after `format("headrace")`, checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.errors import UsageError
+from headrace.shuffle.binding import Binding
+
+_POLL_S = 1.0
+_KNOWN = {
+    "workspace": "the directory of the workspace, or the address of its owner",
+    "path": "the same, as `load(…)` gives it",
+    "token": "what the owner asks for",
+    "task": "the name under which progress is stored",
+    "collections": "names, separated by commas",
+    "bindings": "JSON: a list of objects with the fields of headrace.Binding",
+    "shards": "how many members read",
+    "members": "their addresses, separated by commas, if they run elsewhere",
+    "memberstoken": "what those members ask for",
+    "maxdocumentspertrigger": "about how many documents a micro-batch has at most",
+    "pollseconds": "how long a micro-batch is waited for before Spark is told that there is none",
+    "meta": "true: with _journal, _clock, _producer and _binding",
+}
+
+
+class Reads(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read, by whom, and how much at once."""
+
+    workspace: str
+    token: str = ""
+    task: str = ""
+    bindings: tuple[Binding, ...]
+    shards: int = 2
+    members: tuple[str, ...] = ()
+    members_token: str = ""
+    documents_max: int | None = None
+    poll_s: float = _POLL_S
+    meta: bool = False
+
+
+def parse_reads(options: Mapping[str, str]) -> Reads:
+    given = {name.lower(): value for name, value in options.items()}
+    if unknown := given.keys() - _KNOWN.keys():
+        raise UsageError(
+            f"format 'headrace' has no option {min(unknown)!r}",
+            do=f"use some of {', '.join(sorted(_KNOWN))}",
+        )
+    workspace = given.get("workspace") or given.get("path")
+    if not workspace:
+        raise UsageError(
+            "format 'headrace' was not told which workspace to read",
+            do='add .option("workspace", "…"), or pass it to load()',
+        )
+    members = tuple(_list(given.get("members", "")))
+    return Reads(
+        workspace=workspace,
+        token=given.get("token", ""),
+        task=given.get("task", ""),
+        bindings=_bindings(given),
+        shards=len(members) or _whole(given, "shards", 2),
+        members=members,
+        members_token=given.get("memberstoken", ""),
+        documents_max=_whole(given, "maxdocumentspertrigger", None),
+        poll_s=_seconds(given, "pollseconds"),
+        meta=_flag(given, "meta"),
+    )
+
+
+def _bindings(given: Mapping[str, str]) -> tuple[Binding, ...]:
+    names = _list(given.get("collections", ""))
+    text = given.get("bindings", "")
+    if bool(names) == bool(text):
+        raise UsageError(
+            "format 'headrace' wants either collections or bindings",
+            do='add .option("collections", "first,second")',
+        )
+    if names:
+        return tuple(Binding(collection=name) for name in names)
+    try:
+        return msgspec.json.decode(text, type=tuple[Binding, ...])
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"option 'bindings' cannot be read: {error}",
+            do='write it like [{"collection": "a", "priority": 1}]',
+        ) from error
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _whole(given: Mapping[str, str], name: str, default: Any) -> Any:
+    if name not in given:
+        return default
+    try:
+        number = int(given[name])
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise _wrong(name, given[name], "a whole number from 1 on")
+    return number
+
+
+def _seconds(given: Mapping[str, str], name: str) -> float:
+    try:
+        seconds = float(given.get(name, _POLL_S))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise _wrong(name, given[name], "seconds, 0 to 3600")
+    return seconds
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise _wrong(name, given[name], "true or false")
+    return text == "true"
+
+
+def _wrong(name: str, value: str, wanted: str) -> UsageError:
+    return UsageError(f"option {name!r} is {value!r}", do=f"write {wanted}")
+
+
+def known_options() -> Iterable[tuple[str, str]]:
+    return _KNOWN.items()

@@ -1,0 +1,202 @@
+"""The data source `headrace`: one micro-batch is one consistent cut across every journal.
+
+Spark writes the planned end of a micro-batch to its offset log before it runs it, and to its commit
+log after. So `latestOffset` is the poll for the next checkpoint, which is stored by number before
+Spark hears of it; the offset names it; and the `start` and `end` of a batch that Spark runs again
+are the `last_commit` and `read_through` of a new Session.
+
+Spark makes a reader in several processes, and asks only one of them for offsets: nothing is opened
+before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+import headrace
+from headrace.errors import UsageError
+from headrace.journal.workspace import Workspace
+from headrace.settings import ServiceSettings
+from headrace.shuffle import Checkpoint, History, Member, Shuffle
+from headrace.shuffle.binding import resolve
+from headrace.shuffle.feed import Feed
+from headrace.shuffle.share import Share
+from headrace.spark.options import Reads, parse_reads
+from headrace.spark.rows import Rows, row_schema
+
+
+class HeadraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> StructType:
+        reads = parse_reads(self.options)
+        with _open(reads) as workspace:
+            collections = {each.name: each for each in workspace.collections()}
+        sources = resolve(reads.bindings, collections, {})
+        return from_arrow_schema(row_schema(sources.all, meta=reads.meta))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        reads = parse_reads(self.options)
+        if not reads.task:
+            raise UsageError(
+                "a stream of format 'headrace' needs a task, whose progress is stored",
+                do='add .option("task", "…")',
+            )
+        return StreamReader(reads, schema)
+
+
+class _Part(InputPartition):
+    def __init__(self, share: bytes, service: bytes, version: str) -> None:
+        self.share = share
+        self.service = service
+        self.version = version
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, reads: Reads, schema: StructType) -> None:
+        self._reads = reads
+        self._schema = schema
+        self._live: _Live | None = None
+        self._is_bounded = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_live": None}
+
+    # -- in the process that Spark asks for offsets ----------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._offset(0)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        live = self._opened()
+        number = live.feed.after(
+            self._number(start),
+            None if self._is_bounded else self._reads.poll_s,
+            documents_max=most,
+        )
+        return self._offset(number)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._reads.documents_max
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._is_bounded = True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = self._number(start), self._number(end)
+        if last == first:
+            return []
+        if last != first + 1:
+            raise UsageError(f"a batch from {first} to {last}", do="this is a bug")
+        live = self._opened()
+        service = msgspec.json.encode(live.service)
+        return [
+            _Part(msgspec.msgpack.encode(share), service, headrace.__version__)
+            for share in live.feed.shares(last)
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """`latestOffset` has released it before: Spark commits only when it plans the next."""
+
+    def stop(self) -> None:
+        live, self._live = self._live, None
+        if live:
+            live.close()
+
+    def _opened(self) -> _Live:
+        if self._live is None:
+            self._live = _Live(self._reads, is_bounded=self._is_bounded)
+        return self._live
+
+    def _offset(self, number: int) -> dict[str, Any]:
+        history = self._opened().feed.history
+        return {"task": history.task, "generation": history.generation, "checkpoint": number}
+
+    def _number(self, offset: dict[str, Any]) -> int:
+        history = self._opened().feed.history
+        mine = {"task": history.task, "generation": history.generation}
+        number = offset.get("checkpoint")
+        if {**offset, "checkpoint": 0} != {**mine, "checkpoint": 0} or not isinstance(number, int):
+            raise UsageError(
+                f"the checkpoint directory of the query is of {_described(offset)}, and this is"
+                f" {_described(mine)}",
+                do="give every task, and every generation of it, a directory of its own",
+            )
+        return number
+
+    # -- in executors ----------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Part)
+        if partition.version != headrace.__version__:
+            raise UsageError(
+                f"the driver runs Headrace {partition.version}, and this executor"
+                f" {headrace.__version__}",
+                do="install the same version everywhere",
+            )
+        share = msgspec.msgpack.decode(partition.share, type=Share)
+        service = msgspec.json.decode(partition.service, type=ServiceSettings)
+        rows = Rows(share.sources, to_arrow_schema(self._schema, timezone="UTC"))
+        yield from rows.all(share.read(service))
+
+
+class _Live:
+    """What is opened for a query: the workspace, members unless they run elsewhere, the feed."""
+
+    def __init__(self, reads: Reads, *, is_bounded: bool) -> None:
+        self.service = ServiceSettings(token=reads.members_token or "inside")
+        with ExitStack() as stack:
+            self.workspace = stack.enter_context(_open(reads))
+            addresses = list(reads.members)
+            if not addresses:
+                root = (self.workspace.directory or Path(".")) / "members"
+                for _ in range(reads.shards):
+                    member = stack.enter_context(Member(root, self.service))
+                    addresses.append(member.address)
+            workspace = self.workspace
+            cut = workspace.journals() if is_bounded else None
+
+            def open(last: Checkpoint, through: Checkpoint | None) -> Shuffle:
+                return Shuffle(
+                    workspace,
+                    reads.bindings,
+                    addresses,
+                    last_commit=last,
+                    read_through=through,
+                    cut=cut,
+                    service=self.service,
+                )
+
+            self.feed = Feed(History(workspace.objects, reads.task), open)
+            stack.callback(self.feed.close)
+            self._running = stack.pop_all()
+
+    def close(self) -> None:
+        self._running.close()
+
+
+def _open(reads: Reads) -> Workspace:
+    return headrace.open(reads.workspace, token=reads.token, create=False)
+
+
+def _described(offset: dict[str, Any]) -> str:
+    return f"task {offset.get('task')!r}, generation {offset.get('generation')}"
