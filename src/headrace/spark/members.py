@@ -1,0 +1,190 @@
+"""Members hosted in the tasks of a barrier stage, for as long as a block runs.
+
+The stage is a result stage, which Spark never starts again by itself: a second generation of
+members would live beside the first. Spark sees members that die, but not those that stop, nor
+those whose executor lost the driver. So each member holds a conversation with the driver: a
+silence ends both sides, and what is left of a member that lost the driver ends its process hard,
+because a worker that Spark uses again must not keep a Flight server of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from pyspark import BarrierTaskContext
+from pyspark.sql import SparkSession
+
+from headrace.errors import HeadraceError, PeerLostError, UsageError
+from headrace.settings import ServiceSettings
+from headrace.shuffle import Member
+from headrace.transport import Channel, Client, Server
+
+_HOST = "spark-members"
+_START_S = 120.0
+_BARRIER = {
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
+}
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """A member is there."""
+
+    shard: int
+    address: str
+
+
+_joined = msgspec.msgpack.Decoder(Joined)
+
+
+class _Given(NamedTuple):
+    """What a task is told."""
+
+    driver: str
+    service: ServiceSettings
+    is_local: bool
+
+
+class SparkMembers:
+    """`with SparkMembers(spark, 2) as members:` gives addresses, and the token that they ask for."""
+
+    def __init__(self, spark: SparkSession, count: int) -> None:
+        check_slots(spark, count)
+        token = secrets.token_urlsafe(32)
+        context = spark.sparkContext
+        is_local = context.master.startswith("local")
+        host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host", "127.0.0.1")
+        self.service = ServiceSettings(host=host, token=token)
+        self._hosting = _Hosting(count)
+        self._failure: BaseException | None = None
+        with ExitStack() as stack:
+            server = Server({_HOST: self._hosting}, self.service)
+            stack.callback(server.close)
+            given = _Given(server.address, self.service, is_local)
+            self._thread = threading.Thread(
+                target=self._run, args=(spark, count, given), name="headrace-members", daemon=True
+            )
+            self._thread.start()
+            stack.callback(self._end)
+            self.addresses = self._hosting.wait(_START_S, self._cause)
+            self._running = stack.pop_all()
+
+    def _run(self, spark: SparkSession, count: int, given: _Given) -> None:
+        context = spark.sparkContext
+        context.setJobDescription("Headrace members")
+        try:
+            context.parallelize(range(count), count).barrier().mapPartitions(
+                lambda _: host(given)
+            ).collect()
+        except Exception as error:  # noqa: BLE001  told to whoever waits for members
+            self._failure = error
+        self._hosting.ended()
+
+    def _cause(self) -> BaseException | None:
+        return self._failure
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _end(self) -> None:
+        self._hosting.close()
+        self._thread.join()
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Hosting:
+    """The driver's side of the conversations."""
+
+    requests = _joined
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._changed = threading.Condition()
+        self._addresses: dict[int, str] = {}
+        self._channels: list[Channel[Any]] = []
+        self._has_ended = False
+        self._closing = threading.Event()
+
+    def converse(self, channel: Channel[Any]) -> None:
+        first = channel.receive()
+        if first is None:
+            return
+        with self._changed:
+            self._addresses[first.control.shard] = first.control.address
+            self._channels.append(channel)
+            self._changed.notify_all()
+        channel.on_end(self._closing.set)
+        self._closing.wait()
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Any:
+        raise UsageError("members converse", do="this is a bug")
+
+    def wait(self, timeout_s: float, cause: Any) -> list[str]:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._addresses) == self._count or self._has_ended, timeout_s
+            )
+            if len(self._addresses) < self._count:
+                raise PeerLostError(
+                    f"{len(self._addresses)} of {self._count} members started: {cause() or 'late'}",
+                    do="see the log of the Spark application",
+                )
+            return [self._addresses[shard] for shard in range(self._count)]
+
+    def ended(self) -> None:
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+        self._closing.set()
+
+    def close(self) -> None:
+        self._closing.set()
+
+
+def host(given: _Given) -> Iterator[str]:
+    """One member, in a task; returns when the driver lets it go."""
+    task = BarrierTaskContext.get()
+    shard = task.partitionId()
+    address = task.getTaskInfos()[shard].address
+    name = "127.0.0.1" if given.is_local else address.rpartition(":")[0]
+    service = msgspec.structs.replace(given.service, host=name, port=0)
+    root = Path(os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0])
+    with Member(root, service) as member, Client(given.driver, service) as client:
+        task.allGather(member.address)
+        channel = client.converse(_HOST, _joined)
+        try:
+            channel.send(Joined(shard, member.address))
+            channel.receive()
+        except HeadraceError:
+            os._exit(1)
+    return iter(())
+
+
+def check_slots(spark: SparkSession, members: int) -> None:
+    """Members hold a slot each for as long as they live, and the query needs one beside them."""
+    context = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    slots = int(context.maxNumConcurrentTasks(profile))
+    if slots < members + 1:
+        raise UsageError(
+            f"{members} members and the query beside them need {members + 1} slots, and"
+            f" {spark.sparkContext.master} has {slots}",
+            do=f"give Spark {members + 1 - slots} more cores, or use fewer shards",
+        )
