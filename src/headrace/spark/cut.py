@@ -1,0 +1,38 @@
+"""One checkpoint as DataFrames: one for each source, all of the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+
+from headrace.errors import UsageError
+from headrace.shuffle.binding import Binding
+
+
+class Cut:
+    """`cut.debits` or `cut["bank/debits"]`: the documents of that source which became visible."""
+
+    def __init__(self, rows: DataFrame, bindings: Sequence[Binding]) -> None:
+        self._rows = rows
+        self._names = [each.name or each.collection for each in bindings]
+
+    def __getitem__(self, name: str) -> DataFrame:
+        if name not in self._names:
+            raise UsageError(
+                f"this cut has no source {name!r}", do=f"use one of {', '.join(self._names)}"
+            )
+        if len(self._names) == 1:
+            return self._rows
+        quoted = f"`{name.replace('`', '``')}`"
+        return self._rows.where(col(quoted).isNotNull()).select(f"{quoted}.*")
+
+    def __getattr__(self, name: str) -> DataFrame:
+        found = [each for each in self._names if each.rpartition("/")[2] == name]
+        if len(found) != 1:
+            raise AttributeError(
+                f"this cut has {'no' if not found else 'more than one'} source {name!r}:"
+                f" use cut[…] with one of {', '.join(self._names)}"
+            )
+        return self[found[0]]
