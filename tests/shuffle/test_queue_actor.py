@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import ProtocolError
+from headrace.errors import PeerLostError, ProtocolError
 from headrace.frontier import place
 from headrace.log import Directory, Log
 from headrace.log.group import tell
@@ -211,3 +211,17 @@ def test_a_queue_that_is_opened_as_that_of_another_member_refuses(tmp_path: Path
         channel.send(messages.OpenQueue(SESSION, 1, 0, 2, (), ShuffleSettings()))
         with pytest.raises(ProtocolError, match="name each member of a Session once"):
             channel.receive(WAIT_S)
+
+
+# proves G13
+def test_a_release_that_meets_the_end_of_the_session_says_so_and_blames_no_disk(
+    tmp_path: Path,
+) -> None:
+    with ScriptedQueue(tmp_path) as queue:
+        queue.append((P, 1, 1, 10))
+        queue.flush()
+        assert queue.read(1, commit(10)) == list(range(1, 11))
+        actor = queue.actor
+        actor.close()
+        with pytest.raises(PeerLostError, match="the Session has ended"):
+            actor.release(1)
