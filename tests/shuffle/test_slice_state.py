@@ -166,6 +166,14 @@ def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
     ]
 
 
+# proves G8
+def test_one_producer_keeps_its_order_though_another_in_its_blocks_has_lower_clocks() -> None:
+    """The block of 50 and 130 begins below the one before it, and follows it all the same."""
+    slice = ScriptedSlice(limits=Limits(block_documents=2))
+    slice.start(frames("O100 O101 p2:O50 O130"))
+    assert sent(slice.run()) == [(0, 100, 101), (0, 50, 50), (0, 130, 130)]
+
+
 @pytest.mark.parametrize("step", [1, 10, 10**9])
 def test_offsets_are_positions_and_say_nothing_of_bytes(step: int) -> None:
     """A backend's positions may count records, or anything that ascends."""
