@@ -60,7 +60,8 @@ def test_before_it_is_told_what_to_read_a_slice_does_not_say_that_it_has_nothing
         for number in (1, 2):
             # By the second answer it has done all that the first message made it do.
             session.send(messages.AskStatus(number))
-            assert heard(session).number == number
+            status = heard(session)
+            assert (status.number, status.settled) == (number, False)
         session.send(messages.Starving(False, 0))
         session.send(messages.StartRead([]))
         assert [said.get(timeout=SOON_S) for _ in range(3)] == [

@@ -261,7 +261,7 @@ class SliceActor:
             ],
             *self._queue_status(),
             list(islice(spans, _OPEN_SHOWN)),
-            self._state.is_settled,
+            self._is_told and self._state.is_settled,
         )
 
     def _tell_queues(self, control: object) -> None:
