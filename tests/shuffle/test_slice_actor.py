@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
 import msgspec
+import pytest
 
+from headrace.errors import ProtocolError
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.slice import handler
 from headrace.transport import Channel, Client
 from tests.shuffle.made import source
-from tests.shuffle.odd import odd_member
+from tests.shuffle.odd import odd_member, open_well
 from tests.shuffle.running import SOON_S, Task, swift
 
 
@@ -69,3 +73,25 @@ def test_before_it_is_told_what_to_read_a_slice_does_not_say_that_it_has_nothing
             messages.Starving(False, 0),
             messages.Bounds((INFINITE,)),
         ]
+
+
+# proves G13
+def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another member might tell first, and not the cause."""
+    has_heard = threading.Event()
+    left: SimpleQueue[bool] = SimpleQueue()
+
+    class Leaving(Client):
+        def close(self) -> None:
+            left.put(has_heard.wait(SOON_S))
+            super().close()
+
+    monkeypatch.setattr(handler, "Client", Leaving)
+    with odd_member(queue=open_well) as odd, opened(task, odd.address) as session:
+        session.send(messages.OpenSlice("s", 0, (), (), "", "", ShuffleSettings()))
+        with pytest.raises(ProtocolError, match="a Slice was told OpenSlice after its opening"):
+            session.receive(2 * SOON_S)
+        has_heard.set()
+        assert [left.get(timeout=SOON_S) for _ in range(2)] == [True, True]
