@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import errno
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import StorageError
+from headrace.errors import QueueFullError, StorageError
 from headrace.log import Directory
 from headrace.settings import KIB, MIB
 from headrace.shuffle.queue import store
+from headrace.shuffle.slice.actor import SliceActor
+from headrace.shuffle.slice.state import Fetch
 from headrace.testing.crash import Child, eventually
 from tests.log.faulty import Faults, FaultyDisk
 
@@ -244,6 +248,35 @@ def test_a_transaction_above_the_hard_limit_ends_the_session_and_is_named(
     # The members are as good as before: with more room it is shown.
     larger = hr.ShuffleSettings(queue_soft_bytes=MIB)
     with hr.Shuffle(workspace, BINDINGS, members, settings=larger) as shuffle:
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12, G13
+def test_what_waits_for_a_journal_that_lags_is_named_at_the_hard_limit_and_a_retry_helps(
+    workspace: hr.Workspace, members: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is committed, and each transaction has documents in `b`, which nobody can read."""
+    count = 20_000
+    publish(workspace, count, each=200)
+    lagging = {each.id for each in workspace.journals() if each.name.startswith("b/")}
+    fetch = SliceActor._fetch
+
+    def stall(actor: SliceActor, asked: Fetch) -> None:
+        if asked.journal not in lagging:
+            fetch(actor, asked)
+
+    hasty, patient = (msgspec.structs.replace(SMALL, patience_s=s) for s in (0.05, WAIT_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(SliceActor, "_fetch", stall)
+        shuffle = hr.Shuffle(workspace, BINDINGS, members, settings=hasty)
+        with shuffle, pytest.raises(QueueFullError) as raised:
+            consume(shuffle, count)
+    named = (
+        r"queue over its limit of 4.0 MiB, [34]\.\d MiB of transactions that ended, not shown yet"
+    )
+    assert re.search(named, raised.value.what)
+    assert raised.value.do.startswith("a retry helps")
+    with hr.Shuffle(workspace, BINDINGS, members, settings=patient) as shuffle:
         assert sorted(consume(shuffle, count)) == list(range(count))
 
 

@@ -166,6 +166,25 @@ def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
     ]
 
 
+# proves G8
+def test_every_queue_gets_the_blocks_of_a_cycle_by_clock_whatever_others_get() -> None:
+    """Of `b`, member 0 gets 10 and member 1 gets 25; of `a`, member 0 gets both."""
+    slice = ScriptedSlice([source(0, "a"), source(1, "b")], members=2)
+    slice.start(frames("O21 O26", journal=1), tag=0, binding=0)
+    slice.start(frames("O10 O25", journal=2), tag=1, binding=1)
+    blocks = only(slice.run(), SendBlock)
+    lows = {at: [block.head.low for block in blocks if block.member == at] for at in range(2)}
+    assert lows == {0: [10, 21], 1: [25]}
+
+
+# proves G8
+def test_one_producer_keeps_its_order_though_another_in_its_blocks_has_lower_clocks() -> None:
+    """The block of 50 and 130 begins below the one before it, and follows it all the same."""
+    slice = ScriptedSlice(limits=Limits(block_documents=2))
+    slice.start(frames("O100 O101 p2:O50 O130"))
+    assert sent(slice.run()) == [(0, 100, 101), (0, 50, 50), (0, 130, 130)]
+
+
 @pytest.mark.parametrize("step", [1, 10, 10**9])
 def test_offsets_are_positions_and_say_nothing_of_bytes(step: int) -> None:
     """A backend's positions may count records, or anything that ascends."""

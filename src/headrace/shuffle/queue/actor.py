@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -179,15 +180,21 @@ class QueueActor:
         self, number: int, checkpoint: Checkpoint, *, ordered: bool = False, kernel: str = ""
     ) -> Iterator[Message[messages.FromReader]]:
         """The documents of a checkpoint, with our columns."""
-        try:
+        with self._explained():
             yield from self._reading.read(number, checkpoint, ordered=ordered, kernel=kernel)
-        except HeadraceError as error:
-            # Its file goes with the Session, also while somebody reads it.
-            raise (self._error or error) from error
 
     def release(self, number: int) -> None:
         """Checkpoints up to `number` are not read again."""
-        self._reading.release(number)
+        with self._explained():
+            self._reading.release(number)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """The file goes with the Session, also while somebody reads it."""
+        try:
+            yield
+        except HeadraceError as error:
+            raise (self._error or error) from error
 
     def status(self) -> tuple[int, str]:
         """How many bytes it holds, and why it holds Slices back, if it does."""

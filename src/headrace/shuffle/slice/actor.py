@@ -77,6 +77,8 @@ class SliceActor:
         )
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._is_told = False
+        """What to read; until then it must not say that it has nothing."""
         self._reads_cut = False
         self._finished = False
         self._listeners = [
@@ -96,7 +98,8 @@ class SliceActor:
                 if said is None:
                     return
                 self._take(said)
-            self._carry_out(self._state.advance(self._now()))
+            if self._is_told:
+                self._carry_out(self._state.advance(self._now()))
             if self._reads_cut and not self._finished and self._state.is_settled:
                 self._finished = True
                 self._session.send(messages.Finished())
@@ -174,6 +177,7 @@ class SliceActor:
                 self._decoder.journals_started()
                 for start in reads:
                     self._state.start(start)
+                self._is_told = True
                 self._reads_cut = last
             case messages.StopRead(places, made):
                 self._stop(places, made)
@@ -257,7 +261,7 @@ class SliceActor:
             ],
             *self._queue_status(),
             list(islice(spans, _OPEN_SHOWN)),
-            self._state.is_settled,
+            self._is_told and self._state.is_settled,
         )
 
     def _tell_queues(self, control: object) -> None:

@@ -306,12 +306,12 @@ class SliceState:
     def _blocks(self, pieces: dict[int, list[Piece]]) -> list[Effect]:
         made: list[tuple[int, Routed]] = []
         for tag, some in pieces.items():
-            low = 0
+            lows = [0] * self._members
             for part in self._parts(some):
-                blocks = self._makers[tag].make(part)  # type: ignore[index]
-                # The blocks of a binding keep their order, whatever their clocks.
-                low = max([low, *(block.head.low for block in blocks)])
-                made += [(low, block) for block in blocks]
+                for block in self._makers[tag].make(part):  # type: ignore[index]
+                    # A member's blocks of a binding keep their order, whatever their clocks.
+                    lows[block.member] = max(lows[block.member], block.head.low)
+                    made.append((lows[block.member], block))
         made.sort(key=lambda each: (each[1].head.lane, each[0]))
         effects: list[Effect] = []
         for _, (member, head, body) in made:
