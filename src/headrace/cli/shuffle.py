@@ -105,6 +105,7 @@ def _described(session: RunningSession) -> dict[str, Any]:
         "process": session.process,
         "bindings": session.bindings,
         "failure": session.failure or None,
+        "unreachable": session.unreachable or None,
     }
     if (status := session.status) is None:
         return described
@@ -135,8 +136,11 @@ def _print_session(session: RunningSession) -> None:
     fields: dict[str, object] = {
         "session": session.session,
         "process": session.process,
-        "bindings": ", ".join(session.bindings),
     }
+    if session.unreachable:
+        print_fields(fields | {"does not answer": session.unreachable})
+        return
+    fields["bindings"] = ", ".join(session.bindings)
     if status is None:
         print_fields(fields | {"failed": session.failure})
         return

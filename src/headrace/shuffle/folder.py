@@ -25,9 +25,11 @@ def own_folder(root: Path) -> Iterator[Path]:
     with refusals(f"a member cannot use {root}", do="choose another directory"):
         make_directory(root)
         for left in root.glob(f"{_PREFIX}*"):
-            if (lock := _lock(left)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
-                os.close(lock)
+            # Another user's is not ours to remove.
+            with suppress(PermissionError):
+                if (lock := _lock(left)) is not None:
+                    shutil.rmtree(left, ignore_errors=True)
+                    os.close(lock)
         folder, lock = _make(root)
     try:
         yield folder
