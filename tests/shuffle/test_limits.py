@@ -130,6 +130,24 @@ def test_every_queue_at_its_limit_waits_for_the_consumer_and_goes_on(
 
 
 # proves G12
+@pytest.mark.parametrize("priority", [0, 1])
+def test_what_may_be_sent_to_a_full_queue_fits_below_its_hard_limit(
+    workspace: hr.Workspace, members: list[str], priority: int
+) -> None:
+    """However much credit a Slice might have: ordinary documents wait for a slow consumer."""
+    count = 12_000
+    near = hr.ShuffleSettings(queue_soft_bytes=MIB, queue_hard_bytes=2 * MIB)
+    bindings = [hr.Binding(collection="a"), hr.Binding(collection="b", priority=priority)]
+    assert near.credit_bytes > near.queue_hard_bytes
+    assert count * KIB > 2 * MEMBERS * near.queue_hard_bytes
+    publish(workspace, count)
+    with hr.Shuffle(workspace, bindings, members, settings=near) as shuffle:
+        await_full(shuffle)
+        assert max(held_bytes(shuffle)) <= near.queue_hard_bytes
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12
 def test_a_consumer_that_found_nothing_and_left_is_waited_for(
     workspace: hr.Workspace, members: list[str]
 ) -> None:

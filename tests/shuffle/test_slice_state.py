@@ -10,6 +10,7 @@ from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.frontier import place
 from headrace.ids import Offset
+from headrace.settings import KIB, MIB, ShuffleSettings
 from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import (
@@ -18,6 +19,7 @@ from headrace.shuffle.slice.state import (
     SendBlock,
     SendBounds,
     SendEnds,
+    credit_that_fits,
 )
 from tests.shuffle.made import frames, source
 from tests.shuffle.slices import ScriptedSlice, commits, only, sent
@@ -334,3 +336,20 @@ def test_what_a_stopped_read_had_queued_is_dropped() -> None:
     slice.answer(fetch)
     slice.state.stop(at)
     assert sent(slice.run()) == []
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "slices", "lanes", "credit"),
+    [
+        (2048 * MIB, 4096 * MIB, 16, 2, 4 * MIB),
+        (4 * MIB, 8 * MIB, 2, 1, 512 * KIB),
+        (4 * MIB, 8 * MIB, 4, 2, 128 * KIB),
+        (8 * MIB, 8 * MIB, 1, 1, 1),
+        (8 * MIB, 4 * MIB, 1, 1, 1),
+    ],
+)
+def test_credit_is_what_fits_between_the_limits_of_a_queue(
+    soft: int, hard: int, slices: int, lanes: int, credit: int
+) -> None:
+    settings = ShuffleSettings(queue_soft_bytes=soft, queue_hard_bytes=hard)
+    assert credit_that_fits(settings, slices, lanes) == credit

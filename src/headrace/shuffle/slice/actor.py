@@ -22,7 +22,7 @@ from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
-from headrace.shuffle.slice.state import Limits, SliceState
+from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
 from headrace.transport import Channel
 
 _LAGGING_SHOWN = 100
@@ -68,11 +68,12 @@ class SliceActor:
         self._queue_status = queue_status
         self._now_ns = now_ns
         self._decoder = Decoder(sources, journals.collections)
+        credit_bytes = credit_that_fits(settings, len(ranges), sources.lanes)
         limits = Limits(
-            credit_bytes=settings.credit_bytes,
+            credit_bytes=credit_bytes,
             fetch_bytes=settings.fetch_bytes,
             ahead_bytes=settings.ahead_bytes,
-            cycle_bytes=min(Limits().cycle_bytes, settings.credit_bytes),
+            cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
