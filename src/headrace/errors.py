@@ -14,6 +14,7 @@
     │   └── ProtocolError         frames out of order: a bug in a publisher
     ├── DataError                 bytes on disk are damaged
     ├── StorageError              a disk or object store refused (full, read-only, I/O)
+    │   └── QueueFullError        a queue is over its limit, for now: a retry helps
     ├── WorkspaceError            the workspace cannot be opened or used
     │   └── VersionError          it was written by a newer Headrace
     └── TransportError            a conversation with another process failed
@@ -78,6 +79,9 @@ class DataError(HeadraceError): ...
 
 
 class StorageError(HeadraceError): ...
+
+
+class QueueFullError(StorageError): ...
 
 
 class WorkspaceError(HeadraceError): ...

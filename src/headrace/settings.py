@@ -49,7 +49,8 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     sync: bool = True
     """Whether Flushed means synced. Without, a member that loses power loses the Session."""
     credit_bytes: int = 4 * MIB
-    """Of one lane: sent by a Slice to a Queue and not yet written there."""
+    """Of one lane: sent by a Slice to a Queue and not yet written there. Less if there are so many
+    members that all of it might not fit between the limits of the Queue."""
     fetch_bytes: int = 1 * MIB
     """Asked for at once of one journal."""
     ahead_bytes: int = 32 * MIB

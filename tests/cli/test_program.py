@@ -244,7 +244,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
         ("shuffle", "member", "--dir", "credits.ndjson/x"),
         1,
         "no place for queue files in credits.ndjson/x: Not a directory;"
-        " name a directory that can be written to, with --dir",
+        " name a directory that can be written to",
     ),
     (("shuffle", "status", "-w", "missing"), 1, f"missing {NOT_A_WORKSPACE}"),
     (

@@ -24,6 +24,7 @@ from headrace.errors import (
     HeadraceError,
     NotFoundError,
     PeerLostError,
+    QueueFullError,
     SchemaError,
     StorageError,
     VersionError,
@@ -193,18 +194,20 @@ def test_failures_in_a_row_end_it_with_the_last_cause(
         refusals = (
             WorkspaceError("it is locked", do="wait"),
             NotFoundError("that Session has ended", do="open another"),
+            QueueFullError("full", do="a retry helps"),
             PeerLostError("gone", do="look"),
         )
         troubled = Troubled({(1, 1)}, *refusals)
-        patience = Patience(failures_max=4, wait_s=0.01)
+        patience = Patience(failures_max=5, wait_s=0.01)
         sessions = Sessions(ws, BINDINGS, troubled.members, troubled.read, patience)
         with pytest.raises(PeerLostError) as given_up:
             next(sessions.batches())
-    assert str(given_up.value) == "given up after 4 failures in a row: gone; look"
-    first, second, third = capsys.readouterr().err.splitlines()
+    assert str(given_up.value) == "given up after 5 failures in a row: gone; look"
+    first, second, third, fourth = capsys.readouterr().err.splitlines()
     assert first == "note: member 1 is gone; reading on in 0.01 s from where it was"
     assert second == "note: it is locked; reading on in 0.02 s from where it was"
     assert third == "note: that Session has ended; reading on in 0.04 s from where it was"
+    assert fourth == "note: full; reading on in 0.08 s from where it was"
 
 
 @pytest.mark.parametrize(

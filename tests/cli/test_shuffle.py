@@ -19,6 +19,7 @@ import headrace as hr
 from headrace.errors import UsageError
 from headrace.shuffle.announcing import running_sessions
 from headrace.shuffle.local import LocalMembers
+from headrace.testing.crash import Child
 from tests.certificate import make_certificate
 from tests.cli.conftest import Ok, Run, rows
 from tests.cli.processes import PATIENCE_S, Running
@@ -144,6 +145,35 @@ def test_the_status_shows_what_runs_and_forgets_what_was_killed(
     assert file.exists()
     assert json.loads(ok("shuffle", "status", "--json")) == []
     assert not file.exists()
+
+
+def test_a_session_that_lives_and_does_not_answer_is_shown_and_not_forgotten(
+    ok: Ok, bank: None
+) -> None:
+    code = (
+        "import headrace as hr\n"
+        "from headrace.shuffle.local import LocalMembers\n"
+        "ws, members = hr.open(place), LocalMembers(1)\n"
+        "bindings = [hr.Binding(collection='bank/debits')]\n"
+        "shuffle = hr.Shuffle(ws, bindings, members.addresses, service=members.service)"
+    )
+    with Child(code, place=WORKSPACE.absolute()) as child:
+        child.answer()
+        [running] = json.loads(ok("shuffle", "status", "--json"))
+        assert (running["process"], running["unreachable"]) == (child.pid, None)
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            [stopped] = json.loads(ok("shuffle", "status", "--json"))
+            shown = ok("shuffle", "status").splitlines()
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        assert (stopped["session"], stopped["process"]) == (running["session"], child.pid)
+        assert stopped["unreachable"].startswith("shuffle-status at ")
+        assert shown[-1].startswith("does not answer  shuffle-status at ")
+        [again] = json.loads(ok("shuffle", "status", "--json"))
+        assert (again["session"], again["unreachable"]) == (running["session"], None)
+        child.run("(shuffle.close(), members.close(), ws.close())")
+        assert ok("shuffle", "status") == "no Session runs\n"
 
 
 def test_the_status_names_what_holds_a_session_back(here: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +51,32 @@ def test_a_segment_that_outgrows_its_mapping_is_mapped_again(
     held.clear()
     append_and_read(log, FRAMES)
     assert mappings(tmp_path) <= 2
+
+
+class Meanwhile(Directory):
+    """Something else happens as soon as a file is mapped."""
+
+    do: Callable[[], None] | None = None
+
+    def map(self, name: str, room: int = 0) -> memoryview:
+        data = super().map(name, room)
+        if self.do:
+            do, self.do = self.do, None
+            do()
+        return data
+
+
+def test_a_segment_that_is_dropped_while_it_is_mapped_is_not_held(tmp_path: Path) -> None:
+    disk = Meanwhile(tmp_path)
+    log = Log(disk, LogSettings(idle_seal_s=60, segment_bytes=16 * KIB))
+    offsets = []
+    for _ in range(3):
+        offsets += log.append([[b"x" * 10 * KIB]])
+        log.wait(offsets[-1])
+    oldest = log.segments()[0]
+    assert offsets[0] < oldest.end <= offsets[-1]
+    disk.do = lambda: log.drop(oldest)
+    assert bytes(log.read(offsets[0])) == b"x" * 10 * KIB
+    assert oldest not in log.segments()
+    assert mappings(tmp_path) == 0
+    log.close()

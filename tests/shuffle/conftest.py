@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shuffle.running import Task
+from tests.shuffle.running import Begin, Task
 
 
 @pytest.fixture
@@ -16,3 +16,20 @@ def task(tmp_path: Path) -> Iterator[Task]:
     with Task(tmp_path) as made:
         made.workspace.collection("a", "n long", key="n", journals=2)
         yield made
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """A task of some members, with collections `a` and `b`."""
+    begun: list[Task] = []
+
+    def begin(members: int = 2, journals: int = 2) -> Task:
+        task = Task(tmp_path, members)
+        begun.append(task)
+        for name in ("a", "b"):
+            task.workspace.collection(name, "n long, text string", key="n", journals=journals)
+        return task
+
+    yield begin
+    for task in begun:
+        task.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -151,6 +151,10 @@ class Task:
         self.close()
 
 
+Begin = Callable[..., Task]
+"""How many members, and how many journals each collection has."""
+
+
 class Writer:
     """Writes single frames, with clocks of its choice."""
 
@@ -190,6 +194,10 @@ class Writer:
     def _body(self, journal: str, fields: Sequence[dict[str, Any]]) -> Any:
         collection = self._task.workspace.collection(journal.rpartition("/")[0])
         return pa.RecordBatch.from_pylist(list(fields), collection.schema).serialize()
+
+
+def rows(first: int, count: int, text: str = "") -> list[dict[str, object]]:
+    return [{"n": n, "text": text} for n in range(first, first + count)]
 
 
 def _fields(batch: pa.RecordBatch) -> list[dict[str, Any]]:

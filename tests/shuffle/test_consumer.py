@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import PeerLostError
+from headrace.errors import PeerLostError, StorageError
 from headrace.files import running_kernel
+from headrace.log import LogFiles
+from headrace.log.segments import Extent
 from headrace.shuffle import consumer, messages
 from headrace.transport import Message
 from tests.shuffle.running import Document, Shown, Task
@@ -67,6 +70,41 @@ def test_documents_are_the_same_from_files_and_through_the_member(
     assert all(each._kernel == "" for each in task.shuffle._consumers), "it does not ask again"
     assert sorted(task.documents(shown.checkpoint)) == sorted(from_files)
     assert sorted(task.documents(shown.checkpoint, ordered=True)) == sorted(from_files)
+
+
+class TooManyFiles(LogFiles):
+    """Files of which so many blocks can be read, and then none can be opened."""
+
+    readable = 0
+
+    def read(self, extents: Iterable[Extent]) -> Iterator[memoryview]:
+        for extent in extents:
+            if TooManyFiles.readable == 0:
+                raise StorageError("too many open files", do="close some")
+            TooManyFiles.readable -= 1
+            yield from super().read([extent])
+
+
+# proves G8
+def test_files_that_cannot_be_read_are_read_through_the_member_and_nothing_comes_twice(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task.workspace.collection("b", "n long", key="n")
+    with task.workspace.publisher() as transaction:
+        for collection in ("a", "b"):
+            transaction.append(collection, [{"n": n} for n in range(100)])
+    task.open("a", "b")
+    while not (shown := task.look()) or not shown.documents:
+        assert shown is not None
+        task.commit(shown)
+    monkeypatch.setattr(consumer, "LogFiles", TooManyFiles)
+    assert sorted(task.documents(shown.checkpoint)) == sorted(shown.documents)
+    assert all(each._kernel for each in task.shuffle._consumers), "it may be for a moment only"
+    monkeypatch.setattr(TooManyFiles, "readable", 1)
+    reading = task.shuffle.read(0, shown.checkpoint)
+    next(reading)
+    with pytest.raises(StorageError, match="too many open files"):
+        list(reading)
 
 
 def test_only_a_reader_of_the_same_machine_is_pointed_to_files(task: Task) -> None:

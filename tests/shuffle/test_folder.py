@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_what_a_killed_member_left_is_removed_and_what_a_living_one_has_is_not(
 
 def test_a_place_that_is_no_directory_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"a member cannot use .*/file/members: Not a dir"):
+    with pytest.raises(StorageError, match=r"no place for queue files in .*: Not a dir"):
         Member(tmp_path / "file" / "members")
 
 
@@ -51,6 +52,25 @@ def test_foreign_files_stay(tmp_path: Path) -> None:
         "headrace-member-notes.txt",
         "member-other",
     ]
+
+
+def test_a_folder_of_another_user_stays_and_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "headrace-member-theirs"
+    theirs.mkdir(mode=0)
+    if os.geteuid() == 0:  # whom no mode keeps out
+        open_one = os.open
+
+        def refuse_theirs(path: Path, flags: int, **how: Any) -> int:
+            if path == theirs:
+                raise PermissionError(13, "Permission denied", str(path))
+            return open_one(path, flags, **how)
+
+        monkeypatch.setattr(os, "open", refuse_theirs)
+    with own_folder(tmp_path) as mine:
+        assert set(tmp_path.iterdir()) == {mine, theirs}
+    assert set(tmp_path.iterdir()) == {theirs}
 
 
 def _locked(root: Path, by: Child) -> set[Path]:

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 
 from headrace.errors import NotFoundError, UsageError
-from headrace.shuffle import Checkpoint, History, reset_task
+from headrace.shuffle import Checkpoint, History, describe_task, reset_task
 from headrace.shuffle.stored import Label, encode
 from headrace.storage import Objects, open_objects
 from headrace.testing.crash import chosen_seed
-from tests.shuffle.interleaving import run_interleaved
+from tests.shuffle.interleaving import Process, run_interleaved
 from tests.shuffle.numbered import START, check_tidy, keys, labels, merged, step
 from tests.shuffle.trouble import Hasty, Killed, Meanwhile, Mortal, Witness
 
@@ -299,6 +299,35 @@ def check_interleavings(seeds: Iterator[int] | range) -> Counter[str]:
             raise
         seen["put again"] += witness.put_again
     return seen
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "ask", [lambda o: History(o, "t").last(), lambda o: describe_task(o, "t").last]
+)
+def test_the_last_does_not_go_back_while_another_process_releases_it(
+    ask: Callable[[Objects], int], seed: int
+) -> None:
+    """At any step of who asks, in several orders of directories."""
+    for steps in count():
+        objects = open_objects("memory://")
+        other = History(objects, "t", full_every=2)
+        for number in range(1, 6):
+            other.append(number, step(number))
+        told: list[int] = []
+
+        def program(stepped: Objects, told: list[int] = told) -> None:
+            told.append(ask(stepped))
+
+        asking = Process(objects, program, Random(seed))
+        for _ in range(steps):
+            asking.step()
+            if not asking.is_alive:
+                return
+        other.release(5)
+        while asking.is_alive:
+            asking.step()
+        assert told == [5], f"after {steps} steps"
 
 
 def test_nobody_is_told_anything_but_what_was_first_appended() -> None:

@@ -129,6 +129,19 @@ def test_a_group_is_given_up_when_its_own_journal_is_beyond_the_horizon(
     assert bool(groups.settle(read(there=there))) is waits
 
 
+@pytest.mark.parametrize(
+    ("place", "clock", "waits"), [(5, 1500, True), (5, 1501, False), (6, 1501, False)]
+)
+def test_a_group_of_several_producers_is_as_late_as_its_last_ack(
+    place: int, clock: int, waits: bool
+) -> None:
+    """By whichever of its journals is furthest."""
+    groups = Groups(HORIZON)
+    groups.fold(group((0, 1, 20), [(5, 1, 20, 15), (6, 2, 500, 490)], [(2, 2, 500)]))
+    groups.fold(committed(place, clock))
+    assert bool(groups.settle(read(there=False))) is waits
+
+
 def test_what_was_shown_in_part_is_complete() -> None:
     groups = Groups(HORIZON)
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import errno
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import StorageError
+from headrace.errors import QueueFullError, StorageError
 from headrace.log import Directory
 from headrace.settings import KIB, MIB
 from headrace.shuffle.queue import store
+from headrace.shuffle.slice.actor import SliceActor
+from headrace.shuffle.slice.state import Fetch
 from headrace.testing.crash import Child, eventually
 from tests.log.faulty import Faults, FaultyDisk
 
@@ -122,6 +126,24 @@ def test_every_queue_at_its_limit_waits_for_the_consumer_and_goes_on(
         held = [held_bytes(shuffle) for _ in range(50)]
         assert min(held[-1]) > SMALL.queue_soft_bytes // 2
         assert max(map(max, held)) <= SMALL.queue_soft_bytes + OVERSHOOT_BYTES
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12
+@pytest.mark.parametrize("priority", [0, 1])
+def test_what_may_be_sent_to_a_full_queue_fits_below_its_hard_limit(
+    workspace: hr.Workspace, members: list[str], priority: int
+) -> None:
+    """However much credit a Slice might have: ordinary documents wait for a slow consumer."""
+    count = 12_000
+    near = hr.ShuffleSettings(queue_soft_bytes=MIB, queue_hard_bytes=2 * MIB)
+    bindings = [hr.Binding(collection="a"), hr.Binding(collection="b", priority=priority)]
+    assert near.credit_bytes > near.queue_hard_bytes
+    assert count * KIB > 2 * MEMBERS * near.queue_hard_bytes
+    publish(workspace, count)
+    with hr.Shuffle(workspace, bindings, members, settings=near) as shuffle:
+        await_full(shuffle)
+        assert max(held_bytes(shuffle)) <= near.queue_hard_bytes
         assert sorted(consume(shuffle, count)) == list(range(count))
 
 
@@ -244,6 +266,35 @@ def test_a_transaction_above_the_hard_limit_ends_the_session_and_is_named(
     # The members are as good as before: with more room it is shown.
     larger = hr.ShuffleSettings(queue_soft_bytes=MIB)
     with hr.Shuffle(workspace, BINDINGS, members, settings=larger) as shuffle:
+        assert sorted(consume(shuffle, count)) == list(range(count))
+
+
+# proves G12, G13
+def test_what_waits_for_a_journal_that_lags_is_named_at_the_hard_limit_and_a_retry_helps(
+    workspace: hr.Workspace, members: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is committed, and each transaction has documents in `b`, which nobody can read."""
+    count = 20_000
+    publish(workspace, count, each=200)
+    lagging = {each.id for each in workspace.journals() if each.name.startswith("b/")}
+    fetch = SliceActor._fetch
+
+    def stall(actor: SliceActor, asked: Fetch) -> None:
+        if asked.journal not in lagging:
+            fetch(actor, asked)
+
+    hasty, patient = (msgspec.structs.replace(SMALL, patience_s=s) for s in (0.05, WAIT_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(SliceActor, "_fetch", stall)
+        shuffle = hr.Shuffle(workspace, BINDINGS, members, settings=hasty)
+        with shuffle, pytest.raises(QueueFullError) as raised:
+            consume(shuffle, count)
+    named = (
+        r"queue over its limit of 4.0 MiB, [34]\.\d MiB of transactions that ended, not shown yet"
+    )
+    assert re.search(named, raised.value.what)
+    assert raised.value.do.startswith("a retry helps")
+    with hr.Shuffle(workspace, BINDINGS, members, settings=patient) as shuffle:
         assert sorted(consume(shuffle, count)) == list(range(count))
 
 

@@ -166,7 +166,7 @@ def test_what_lies_behind_a_shown_block_cannot_be_given_back_by_moving() -> None
     needed.closed([100, 300])
     assert needed.account() == Account(0, 20, 10, 30, 1)
     needed.release(1)
-    assert needed.account() == Account(0, 60, 40, 0, 1, 1)
+    assert needed.account() == Account(0, 60, 40, 0, 1, 1, 30)
 
 
 @dataclass
@@ -188,6 +188,7 @@ class File:
     """How many entries are."""
     open: set[int] = field(default_factory=set)
     shown: dict[int, list[int]] = field(default_factory=dict)
+    shown_ever: set[int] = field(default_factory=set)
     located: dict[int, int] = field(default_factory=dict)
     """Where readers were told that shown blocks are."""
     checkpoints: int = 0
@@ -240,6 +241,7 @@ class File:
         self.checkpoints += 1
         some = [at for at in sorted(self.open) if self.rng.random() < 0.4]
         self.shown[self.checkpoints] = some
+        self.shown_ever |= set(some)
         self.needed.read(self.checkpoints, some)
         self.located |= {at: self.needed.location(at) for at in some}
         closed = [at for at in sorted(self.open) if self.rng.random() < 0.3]
@@ -275,6 +277,7 @@ class File:
             sum(of[at] for at in shown),
             self.checkpoints,
             self.needed.account().released,
+            sum(of[at] for at in (self.open - shown) & self.shown_ever),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,27 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
         eventually(
             lambda: odd.conversations == task.members[0].streams == 0, SOON_S, "no stream is left"
         )
+    task.append(0, 4)
+    task.open("a")
+    assert sum(len(shown.documents) for shown in task.take(4)) == 4
+
+
+# proves G13
+def test_an_opening_that_is_interrupted_ends_at_once(task: Task) -> None:
+    ended = threading.Event()
+
+    def interrupt(channel: Channel[Any], _: Any) -> None:
+        channel.on_end(ended.set)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        ended.wait(2 * SOON_S)
+
+    with odd_member(slice=interrupt) as odd, soon():
+        threads, connections = threads_of_us(), sockets()
+        with pytest.raises(KeyboardInterrupt):
+            task.open("a", members=[task.addresses[0], odd.address])
+        assert ended.wait(SOON_S)
+        eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
+        eventually(lambda: sockets() <= connections, SOON_S, "no socket is left")
     task.append(0, 4)
     task.open("a")
     assert sum(len(shown.documents) for shown in task.take(4)) == 4

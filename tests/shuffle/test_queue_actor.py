@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import ProtocolError
+from headrace.errors import NotFoundError, PeerLostError, ProtocolError
 from headrace.frontier import place
 from headrace.log import Directory, Log
 from headrace.log.group import tell
-from headrace.settings import KIB, ShuffleSettings
+from headrace.settings import KIB, LogSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.queue import store
+from headrace.shuffle.queue.handler import Queues
 from headrace.testing.crash import eventually
 from headrace.testing.power import RecordedDisk
 from tests.shuffle.queues import SESSION, WAIT_S, Gate, GatedDisk, ScriptedQueue
@@ -211,3 +212,31 @@ def test_a_queue_that_is_opened_as_that_of_another_member_refuses(tmp_path: Path
         channel.send(messages.OpenQueue(SESSION, 1, 0, 2, (), ShuffleSettings()))
         with pytest.raises(ProtocolError, match="name each member of a Session once"):
             channel.receive(WAIT_S)
+
+
+# proves G13
+def test_a_release_that_meets_the_end_of_the_session_says_so_and_blames_no_disk(
+    tmp_path: Path,
+) -> None:
+    with ScriptedQueue(tmp_path) as queue:
+        queue.append((P, 1, 1, 10))
+        queue.flush()
+        assert queue.read(1, commit(10)) == list(range(1, 11))
+        actor = queue.actor
+        actor.close()
+        with pytest.raises(PeerLostError, match="the Session has ended"):
+            actor.release(1)
+
+
+# proves G13
+def test_a_session_that_ended_gets_no_queue_from_a_slice_that_comes_late(tmp_path: Path) -> None:
+    """Nobody would end that Queue."""
+    queues = Queues(tmp_path, LogSettings())
+    asked = messages.OpenQueue(SESSION, 0, 0, 2, (), ShuffleSettings())
+    try:
+        queues.end(SESSION)
+        with pytest.raises(NotFoundError, match="that Session has ended; open another"):
+            queues.open(asked)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        queues.close()

@@ -67,7 +67,7 @@ def test_what_was_copied_is_given_back_where_it_was(queue: Queue, passed_over_fi
     queue.sync()
     assert queue.read(1, (2, 20)) == 1
     queue.reading.release(1)
-    assert queue.reading.account() == (0, size, size, 0, 1, 1)
+    assert queue.reading.account() == (0, size, size, 0, 1, 1, 0)
     assert queue.reading.copy(1) == size
     queue.sync()
     if passed_over_first:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headrace.errors import StorageError
+from headrace.errors import QueueFullError, StorageError
 from headrace.frontier import place
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.needed import Account
@@ -371,16 +371,25 @@ def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
 
 # proves G12, G13
 @pytest.mark.parametrize(
-    ("account", "said"),
+    ("account", "error", "said"),
     [
         (
             Account(shown_bytes=2 * MIB, read=1),
+            QueueFullError,
             "2.0 MiB in checkpoints that are not released, 1.1 MiB pinned by producer 000000000001"
             f" in place {P}; a retry helps, if checkpoints are released once their documents are"
             " stored",
         ),
         (
             Account(shown_bytes=MIB // 10, read=1),
+            QueueFullError,
+            "0.1 MiB in checkpoints that are not released, 1.9 MiB of transactions that ended, not"
+            f" shown yet, 1.1 MiB pinned by producer 000000000001 in place {P}; a retry helps, if"
+            " the journals that those wait for can be read by then",
+        ),
+        (
+            Account(shown_bytes=MIB // 10, partly_bytes=MIB, read=1),
+            StorageError,
             "0.1 MiB in checkpoints that are not released, 1.1 MiB pinned by producer 000000000001"
             f" in place {P}; a retry will not help: raise the limit, or make the transaction"
             " smaller",
@@ -388,14 +397,16 @@ def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
     ],
 )
 def test_at_the_hard_limit_it_says_what_the_consumer_holds_and_whether_a_retry_helps(
-    account: Account, said: str
+    account: Account, error: type[StorageError], said: str
 ) -> None:
+    """What is committed is withheld, or else was shown with what is open beside it."""
     state = QueueState(1, 1, 1 * MIB, 3 * MIB)
     state.append(0, at(10, producer=2), bytes(2 * MIB))
     state.end(0, 0, [ended(2, 10, 10, committed=True)])
     state.needs(account)
     with pytest.raises(StorageError) as failed:
         state.append(0, at(11, producer=1), bytes(MIB + MIB // 8))
+    assert type(failed.value) is error
     assert str(failed.value) == f"queue over its limit of 3.0 MiB, {said}"
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
+from headrace.clock import COUNTER_BITS
 from headrace.errors import UsageError
 from headrace.journal.keyhash import key_hash
 from headrace.journal.names import JournalName, escape_value, parse_journal_name
@@ -35,6 +37,12 @@ QUARTERS = [
     Range(HALF, LAST, HALF, LAST),
 ]
 STRIPES = [Range(0, LAST, 0, 999), Range(0, LAST, 1000, HALF), Range(0, LAST, HALF + 1, LAST)]
+LAYERS = [Range(0, LAST, r.key_begin, r.key_end) for r in split_evenly(4)]
+GRID = [
+    Range(k.key_begin, k.key_end, r.rclock_begin, r.rclock_end)
+    for k in split_evenly(4)
+    for r in LAYERS
+]
 UNEVEN = [Range(1000, LAST), Range(10, 999), Range(0, 9)]
 
 
@@ -78,7 +86,8 @@ def test_every_document_goes_to_the_one_member_that_owns_it(
         schema=SCHEMA,
     )
     reversed_clocks = [int(f"{clock & LAST:032b}"[::-1], 2) for clock in clocks.tolist()]
-    hashes = [h >> 32 for h in key_hash(batch, key).tolist()] if key else reversed_clocks
+    keys = batch if key else pa.RecordBatch.from_pydict({"clock": clocks.view(np.int64)})
+    hashes = [h >> 32 for h in key_hash(keys, key or ("clock",)).tolist()]
     expected = [owner(ranges, *each) for each in zip(hashes, reversed_clocks, strict=True)]
     assert Router(ranges).route(batch, key, clocks).tolist() == expected
 
@@ -86,18 +95,36 @@ def test_every_document_goes_to_the_one_member_that_owns_it(
 def test_the_ends_of_ranges_belong_to_them() -> None:
     router = Router(UNEVEN)
     hashes = np.array([0, 9, 10, 999, 1000, LAST], np.uint32)
-    clocks = np.array([int(f"{h:032b}"[::-1], 2) for h in hashes.tolist()], np.uint64)
-    batch = pa.RecordBatch.from_arrays([pa.nulls(6, pa.int64())] * 2, schema=SCHEMA)
-    assert router.route(batch, (), clocks).tolist() == [2, 2, 1, 1, 0, 0]
+    assert router.owners(hashes, np.zeros(6, np.uint64)).tolist() == [2, 2, 1, 1, 0, 0]
 
 
-def test_documents_without_a_key_spread_evenly_over_consecutive_clocks() -> None:
-    clocks = np.arange(1 << 50, (1 << 50) + 1000, dtype=np.uint64)
-    batch = pa.RecordBatch.from_arrays([pa.nulls(1000, pa.int64())] * 2, schema=SCHEMA)
-    for ranges in (split_evenly(4), QUARTERS):
-        counts = np.bincount(Router(ranges).route(batch, (), clocks), minlength=4).tolist()
-        assert sum(counts) == 1000
-        assert max(counts) <= 500, "no member has them all"
+@pytest.mark.parametrize("ranges", [split_evenly(4), split_evenly(3), QUARTERS, LAYERS, GRID])
+def test_documents_without_a_key_spread_evenly_whichever_way_the_plane_is_cut(
+    ranges: list[Range],
+) -> None:
+    """Of one frame: their clocks are consecutive."""
+    clocks = np.arange(1 << 50, (1 << 50) + 16_000, dtype=np.uint64)
+    assert is_even(counts_without_a_key(ranges, clocks), ranges)
+
+
+def test_documents_without_a_key_that_are_appended_one_by_one_spread_evenly() -> None:
+    """The counters of their clocks are all 0."""
+    clocks = np.arange(1 << 46, (1 << 46) + 16_000, dtype=np.uint64) << np.uint64(COUNTER_BITS)
+    ranges = split_evenly(4)
+    assert is_even(counts_without_a_key(ranges, clocks), ranges)
+
+
+def counts_without_a_key(ranges: list[Range], clocks: NDArray[np.uint64]) -> list[int]:
+    batch = pa.RecordBatch.from_arrays([pa.nulls(len(clocks), pa.int64())] * 2, schema=SCHEMA)
+    members = Router(ranges).route(batch, (), clocks)
+    found: list[int] = np.bincount(members, minlength=len(ranges)).tolist()
+    return found
+
+
+def is_even(counts: list[int], ranges: list[Range]) -> bool:
+    """Every member has about the share that its range is of the plane."""
+    shares = [sum(counts) * r.area / (SPACE * SPACE) for r in ranges]
+    return all(0.8 * s < n < 1.2 * s for n, s in zip(counts, shares, strict=True))
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 7, 1000])

@@ -1,17 +1,14 @@
-"""The scenarios that a suite of this kind must hold, over real services.
+"""The scenarios that a suite of this kind must hold, over real services; those of order are apart.
 
 Where a scenario needs frames that no publisher writes, the state machines are driven instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 import headrace as hr
-from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock
+from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.frontier import BindingTag, Frontier, JournalTag
 from headrace.ids import format_producer
@@ -19,32 +16,8 @@ from headrace.journal.names import selector
 from headrace.journal.sequencer import Flags
 from headrace.shuffle import Binding, Checkpoint
 from tests.shuffle.made import source
-from tests.shuffle.running import Task
+from tests.shuffle.running import Begin, Task, rows
 from tests.shuffle.story import Story
-
-Begin = Callable[..., Task]
-SCHEMA = "n long, text string"
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
-    """A task of some members, with collections `a` and `b`."""
-    begun: list[Task] = []
-
-    def begin(members: int = 2, journals: int = 2) -> Task:
-        task = Task(tmp_path, members)
-        begun.append(task)
-        for name in ("a", "b"):
-            task.workspace.collection(name, SCHEMA, key="n", journals=journals)
-        return task
-
-    yield begin
-    for task in begun:
-        task.close()
-
-
-def rows(first: int, count: int, text: str = "") -> list[dict[str, object]]:
-    return [{"n": n, "text": text} for n in range(first, first + count)]
 
 
 def one_journal(begin: Begin, members: int = 2) -> Task:
@@ -329,73 +302,6 @@ def test_a_document_outside_of_its_producers_open_span_fails_the_session(begin: 
     assert f"a/0000, producer {producer}: an OUTSIDE document of clock 1001" in failed.value.what
     with pytest.raises(ProtocolError, match="an OUTSIDE document"):
         task.shuffle.status()
-
-
-# proves G8
-@pytest.mark.parametrize("members", [1, 3])
-def test_due_documents_of_low_priority_precede_delayed_ones_of_high(
-    begin: Begin, members: int
-) -> None:
-    """Scenario 14."""
-    task = begin(members)
-    task.open(
-        Binding(collection="a", name="high", priority=1, read_delay_s=0.5),
-        Binding(collection="b", name="low"),
-    )
-    task.workspace.append("a", rows(0, 30))
-    task.workspace.append("b", rows(0, 30))
-    bindings = [d.binding for shown in task.take(60) for d in shown.documents]
-    assert bindings == ["low"] * 30 + ["high"] * 30
-
-
-# proves G8
-@pytest.mark.parametrize(("count", "text_bytes"), [(2000, 2 << 10), (96, 512 << 10)])
-def test_small_and_large_documents_of_several_slices_come_in_the_order_of_their_clocks(
-    begin: Begin, count: int, text_bytes: int
-) -> None:
-    """Scenario 15."""
-    task = begin(3, journals=6)
-    with task.workspace.publisher() as transaction:
-        for first in range(0, count, 16):
-            transaction.append("a", rows(first, 16, "x" * text_bytes))
-    task.open("a")
-    (shown,) = task.take(count, ordered=True)
-    for member in range(3):
-        clocks = [d.clock for d in shown.documents if d.member == member]
-        assert len(clocks) > count / 6
-        assert clocks == sorted(set(clocks))
-
-
-# proves G8
-def test_documents_with_read_delays_come_in_the_order_of_their_adjusted_clocks(
-    begin: Begin,
-) -> None:
-    """Scenario 16."""
-    task = begin(3)
-    delays = {"a": 0.2, "b": 0.1}
-    for n in range(0, 200, 4):
-        for name in ("a", "b"):
-            task.workspace.append(name, rows(n, 4))
-    task.open(*(Binding(collection=name, read_delay_s=s) for name, s in delays.items()))
-    for shown in task.take(400, ordered=True):
-        for member in range(3):
-            mine = [d for d in shown.documents if d.member == member]
-            adjusted = [
-                d.clock + (int(delays[d.binding] * TICKS_PER_SECOND) << COUNTER_BITS) for d in mine
-            ]
-            assert adjusted == sorted(adjusted)
-
-
-# proves G8
-def test_a_backlog_of_high_priority_comes_before_one_of_low(begin: Begin) -> None:
-    """Scenario 17."""
-    task = begin(1, journals=4)
-    task.workspace.append("b", rows(0, 200))
-    for first in range(0, 3000, 500):
-        task.workspace.append("a", rows(first, 500))
-    task.open(Binding(collection="b", name="low"), Binding(collection="a", name="high", priority=9))
-    bindings = [d.binding for shown in task.take(3200) for d in shown.documents]
-    assert bindings == ["high"] * 3000 + ["low"] * 200
 
 
 # proves G9, G11

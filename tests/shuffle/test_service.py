@@ -12,6 +12,7 @@ from headrace.errors import (
     TransportError,
     UsageError,
 )
+from headrace.journal.local.watching import LocalWatch
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import Binding, Member, Shuffle
 from headrace.shuffle.routing import Range
@@ -55,6 +56,32 @@ def test_status_names_members_reads_and_what_is_open(task: Task) -> None:
     }
     assert len({each.producer for each in status.transactions}) == 1
     open_transaction.rollback()
+
+
+def test_a_session_holds_one_watch_whatever_it_reads_and_through_how_many_members(
+    tmp_path: Path,
+) -> None:
+    with Task(tmp_path, members=3) as task:
+        task.workspace.collection("a", "n long", key="n", journals=8)
+        task.workspace.collection("b", "p long, n long", key="n", partition_by="p")
+        assert watches(task) == []
+        task.open("a", "b")
+        task.append(0, 100)
+        task.take(100)
+        (watch,) = watches(task)
+        # It hears of journals that come later by the same one.
+        task.workspace.append("b", [{"p": n % 5, "n": n} for n in range(100)])
+        task.take(100)
+        assert watches(task) == [watch]
+        task.leave()
+        assert watches(task) == []
+
+
+def watches(task: Task) -> list[LocalWatch]:
+    """Those that the owner of the workspace serves, to any process."""
+    ownership = task.workspace._connection.ownership
+    assert ownership
+    return [each for each in ownership.owner._watches if not each.closed]
 
 
 def test_a_checkpoint_can_be_read_again_until_it_is_released(task: Task) -> None:

@@ -36,6 +36,16 @@ def test_a_flush_follows_what_commits_or_rolls_back_and_nothing_else(
     assert len(only(effects, Report)) == flushes
 
 
+def test_a_report_counts_the_documents_that_were_committed_since_the_one_before() -> None:
+    slice = ScriptedSlice()
+    at = slice.start([])
+    counted = []
+    for number, script in enumerate(("C10+3 C13 A14", "C20+2 A22", "C30+5 A0", "O40", "C50 A50")):
+        slice.grow(at, frames(script, begin=100 * number))
+        counted += [report.delta.documents for report in only(slice.run(), Report)]
+    assert counted == [4, 2, 0, 1, 1]
+
+
 # proves G7, G9
 @pytest.mark.parametrize("script", ["O10", "A10", "C9", "C10 C9", "O9 p2:C20"])
 def test_duplicates_of_what_was_committed_are_not_sent_and_that_they_are_read_is_reported(

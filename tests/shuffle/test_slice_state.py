@@ -10,6 +10,7 @@ from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.frontier import place
 from headrace.ids import Offset
+from headrace.settings import KIB, MIB, ShuffleSettings
 from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import (
@@ -18,6 +19,7 @@ from headrace.shuffle.slice.state import (
     SendBlock,
     SendBounds,
     SendEnds,
+    credit_that_fits,
 )
 from tests.shuffle.made import frames, source
 from tests.shuffle.slices import ScriptedSlice, commits, only, sent
@@ -164,6 +166,25 @@ def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
         *((0, clock) for clock in (10, 20, 30, 40, 50)),
         *((1, clock) for clock in (5, 6)),
     ]
+
+
+# proves G8
+def test_every_queue_gets_the_blocks_of_a_cycle_by_clock_whatever_others_get() -> None:
+    """Of `b`, member 0 gets 10 and member 1 gets 25; of `a`, member 0 gets both."""
+    slice = ScriptedSlice([source(0, "a"), source(1, "b")], members=2)
+    slice.start(frames("O21 O26", journal=1), tag=0, binding=0)
+    slice.start(frames("O10 O25", journal=2), tag=1, binding=1)
+    blocks = only(slice.run(), SendBlock)
+    lows = {at: [block.head.low for block in blocks if block.member == at] for at in range(2)}
+    assert lows == {0: [10, 21], 1: [25]}
+
+
+# proves G8
+def test_one_producer_keeps_its_order_though_another_in_its_blocks_has_lower_clocks() -> None:
+    """The block of 50 and 130 begins below the one before it, and follows it all the same."""
+    slice = ScriptedSlice(limits=Limits(block_documents=2))
+    slice.start(frames("O100 O101 p2:O50 O130"))
+    assert sent(slice.run()) == [(0, 100, 101), (0, 50, 50), (0, 130, 130)]
 
 
 @pytest.mark.parametrize("step", [1, 10, 10**9])
@@ -315,3 +336,20 @@ def test_what_a_stopped_read_had_queued_is_dropped() -> None:
     slice.answer(fetch)
     slice.state.stop(at)
     assert sent(slice.run()) == []
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "slices", "lanes", "credit"),
+    [
+        (2048 * MIB, 4096 * MIB, 16, 2, 4 * MIB),
+        (4 * MIB, 8 * MIB, 2, 1, 512 * KIB),
+        (4 * MIB, 8 * MIB, 4, 2, 128 * KIB),
+        (8 * MIB, 8 * MIB, 1, 1, 1),
+        (8 * MIB, 4 * MIB, 1, 1, 1),
+    ],
+)
+def test_credit_is_what_fits_between_the_limits_of_a_queue(
+    soft: int, hard: int, slices: int, lanes: int, credit: int
+) -> None:
+    settings = ShuffleSettings(queue_soft_bytes=soft, queue_hard_bytes=hard)
+    assert credit_that_fits(settings, slices, lanes) == credit

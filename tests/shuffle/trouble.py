@@ -28,7 +28,7 @@ class Mortal:
         self._left = change
         self._when = when
         self._die = die
-        self.get, self.list = objects.get, objects.list
+        self.get, self.head, self.list = objects.get, objects.head, objects.list
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         self._pass("before")
@@ -76,7 +76,7 @@ class Hasty:
         self._objects = objects
         self._do: Callable[[], None] | None = None
         self.do = do
-        self.get, self.delete = objects.get, objects.delete
+        self.get, self.head, self.delete = objects.get, objects.head, objects.delete
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         self._do = self.do
@@ -99,8 +99,9 @@ class Witness:
         self._objects = open_objects("memory://")
         self.first: dict[str, bytes] = {}
         self.put_again = 0
-        self.get, self.list, self.delete = (
+        self.get, self.head, self.list, self.delete = (
             self._objects.get,
+            self._objects.head,
             self._objects.list,
             self._objects.delete,
         )

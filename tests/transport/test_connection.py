@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import resource
 import socket
 
 import pytest
@@ -33,3 +35,19 @@ def test_severing_ends_that_connection_and_no_other(
         assert not sever(names[1], port + 1)
         for connection in callers + served:
             connection.close()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_connection_that_cannot_be_looked_for_is_an_error(
+    listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if listed:
+        names = os.listdir("/dev/fd")
+        monkeypatch.setattr(os, "listdir", lambda _: names)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            sever("ipv4:127.0.0.1:1", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

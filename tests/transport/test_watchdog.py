@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import math
 import threading
 import time
@@ -17,6 +18,18 @@ class Someone:
 
     def lose_silent(self) -> None:
         self.lost.set()
+
+
+class Unyielding(Someone):
+    """Can be cut off when it is tried for the third time."""
+
+    tried = 0
+
+    def lose_silent(self) -> None:
+        self.tried += 1
+        if self.tried < 3:
+            raise OSError(errno.EMFILE, "too many open files")
+        super().lose_silent()
 
 
 @pytest.fixture
@@ -43,4 +56,19 @@ def test_the_forgotten_are_not_lost(watchdog: Watchdog) -> None:
     watchdog.forget(forgotten)
     assert silent.lost.wait(10)
     assert not forgotten.lost.is_set()
+    watchdog.close()
+
+
+def test_one_that_cannot_be_cut_off_is_tried_again_and_the_others_are_watched(
+    watchdog: Watchdog,
+) -> None:
+    begun = time.monotonic()
+    unyielding, silent, later = Unyielding(begun), Someone(begun), Someone(begun)
+    watchdog.watch(unyielding)
+    watchdog.watch(silent)
+    assert silent.lost.wait(10)
+    assert unyielding.lost.wait(10)
+    watchdog.watch(later)
+    assert later.lost.wait(10)
+    assert unyielding.tried == 3, "it is forgotten once it is cut off"
     watchdog.close()

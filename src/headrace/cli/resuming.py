@@ -18,14 +18,16 @@ from headrace.errors import (
     HeadraceError,
     NotFoundError,
     ProtocolError,
+    QueueFullError,
     TransportError,
     VersionError,
     WorkspaceError,
 )
 from headrace.settings import ServiceSettings
 
-_PASSING = (TransportError, WorkspaceError)
-"""Somebody is gone, or is just about to come: a member, or the owner of the workspace."""
+_PASSING = (TransportError, WorkspaceError, QueueFullError)
+"""Somebody is gone, or is just about to come: a member, or the owner of the workspace. Or a journal
+lags so far behind the others that a Queue cannot hold what waits for it."""
 _LASTING = (AccessError, VersionError)
 _PASSING_WHILE_OPENING = (NotFoundError, ProtocolError)
 """When a member is lost meanwhile, another may be the first to tell that there is no Session."""

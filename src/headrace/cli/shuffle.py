@@ -33,7 +33,6 @@ from headrace.cli.output import (
 from headrace.cli.stopping import until_stopped
 from headrace.cli.units import counted, format_size
 from headrace.errors import UsageError
-from headrace.files import refusals
 from headrace.journal.places import is_address
 from headrace.shuffle.announcing import RunningSession, running_sessions
 
@@ -67,16 +66,10 @@ def member(
     Sessions of any workspace that it can reach may use it; all members of one share a token.
     """
     service = service_settings(host, port, token, tls_cert, tls_key, tls_root)
-    with until_stopped(), _member(directory, service) as running:
+    root = directory or Path(tempfile.gettempdir())
+    with until_stopped(), hr.Member(root, service) as running:
         new_token = "" if token else service.token
         wait_for_callers(running.address, new_token, doing="a member", as_json=json)
-
-
-def _member(directory: Path | None, service: hr.ServiceSettings) -> hr.Member:
-    root = directory or Path(tempfile.gettempdir())
-    do = "name a directory that can be written to, with --dir"
-    with refusals(f"no place for queue files in {root}", do=do):
-        return hr.Member(root, service)
 
 
 @app.command(epilog=as_example("headrace shuffle status --json"))
@@ -105,6 +98,7 @@ def _described(session: RunningSession) -> dict[str, Any]:
         "process": session.process,
         "bindings": session.bindings,
         "failure": session.failure or None,
+        "unreachable": session.unreachable or None,
     }
     if (status := session.status) is None:
         return described
@@ -135,8 +129,11 @@ def _print_session(session: RunningSession) -> None:
     fields: dict[str, object] = {
         "session": session.session,
         "process": session.process,
-        "bindings": ", ".join(session.bindings),
     }
+    if session.unreachable:
+        print_fields(fields | {"does not answer": session.unreachable})
+        return
+    fields["bindings"] = ", ".join(session.bindings)
     if status is None:
         print_fields(fields | {"failed": session.failure})
         return

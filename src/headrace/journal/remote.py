@@ -163,13 +163,14 @@ class RemoteJournals:
     def _ask(self, call: Any, bodies: Sequence[Any], expected: Any = None) -> Future[Any]:
         future: Future[Any] = Future()
         number = next(self._numbers)
-        with self._lock:
-            if self._lost:
-                raise self._lost
-            self._asked[number] = future, expected
         try:
+            with self._lock:
+                if self._lost:
+                    raise self._lost
+                self._asked[number] = future, expected
             self._channel.send(Ask(number, call), bodies)
         except BaseException:
+            # If it was interrupted it may have been sent, and is answered all the same.
             with self._lock:
                 self._asked.pop(number, None)
             raise
@@ -186,16 +187,36 @@ class RemoteJournals:
         except HeadraceError as error:
             # The owner gave the conversation up: what was asked may have been done or not.
             lost = PeerLostError(error.what, do=error.do)
+            self._channel.fail(lost)
+        except Exception as error:  # noqa: BLE001  told to all who wait, and to the owner
+            what = f"an answer of the owner of the workspace: {type(error).__name__}: {error}"
+            lost = PeerLostError(what, do="run the same version of Headrace in all processes")
+            self._channel.fail(lost)
         with self._lock:
             self._lost = lost
-            asked, self._asked = self._asked, {}
-        for future, _ in asked.values():
+            # One that is asked for again may be there twice.
+            asked = {future for future, _ in self._asked.values() if not future.done()}
+            self._asked = {}
+        for future in asked:
             future.set_exception(lost)
 
     def _settle(self, answer: Answer | Fetched | PointedOut, bodies: Sequence[Any]) -> None:
-        """`expected` is the type of the answer; of a Fetch, it is that."""
         with self._lock:
-            future, expected = self._asked.pop(answer.number)
+            asked = self._asked.get(answer.number)
+        if asked is None:
+            return  # Whoever asked was interrupted, and has gone.
+        self._fulfil(*asked, answer, bodies)
+        with self._lock:
+            self._asked.pop(answer.number, None)
+
+    def _fulfil(
+        self,
+        future: Future[Any],
+        expected: Any,
+        answer: Answer | Fetched | PointedOut,
+        bodies: Sequence[Any],
+    ) -> None:
+        """`expected` is the type of the answer; of a Fetch, it is that."""
         if isinstance(answer, Fetched):
             self._take_frames(future, expected, answer, bodies)
         elif isinstance(answer, PointedOut):

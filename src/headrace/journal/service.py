@@ -168,7 +168,7 @@ def _send_answers(channel: Channel[Any], answers: SimpleQueue[_Answer | None]) -
             # If it is not too large but the conversation is over, nobody waits for it.
             with suppress(HeadraceError):
                 channel.send(_refused(answer.control.number, refusal).control)
-        except HeadraceError as error:
+        except Exception as error:  # noqa: BLE001  both sides are told
             channel.fail(error)
             return
 

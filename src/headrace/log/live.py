@@ -69,7 +69,11 @@ class LiveSegments:
         size = end - base
         data = self._maps.get(base)
         if data is None or len(data) < size:
-            data = self._maps[base] = self.map(base, _ROOM_BYTES)
+            data = self.map(base, _ROOM_BYTES)
+            with self._lock:
+                # One that was given up meanwhile would be held until the log is closed.
+                if any(segment.base == base for segment in self._segments):
+                    self._maps[base] = data
         return base, data[:size]
 
     def where(self, offset: int) -> str:

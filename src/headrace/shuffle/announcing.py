@@ -3,11 +3,13 @@
 A Session on a workspace directory serves its status on loopback, and says where in
 `sessions/<session>.json`, which its user alone may read, since it holds the token. What the file
 says is believed only if somebody answers there for that Session: one that was killed leaves its
-file behind, and whoever looks removes it.
+file behind, and whoever looks removes it. The Session holds a lock on the file, which ends with its
+process, however that ends: so one that was killed is told from one that does not answer.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Callable, Generator, Iterator
@@ -40,7 +42,7 @@ class AskSession(msgspec.Struct, frozen=True, tag="ask-session"):
 
 
 class RunningSession(msgspec.Struct, frozen=True):
-    """A Session that answered."""
+    """A Session that answered, or that lives and does not."""
 
     session: str
     process: int
@@ -50,6 +52,8 @@ class RunningSession(msgspec.Struct, frozen=True):
     status: SessionStatus | None
     failure: str = ""
     """What ended it, if it failed and is not closed yet."""
+    unreachable: str = ""
+    """Why it did not answer: then no more is known of it than its process."""
 
 
 class _Announced(msgspec.Struct, frozen=True):
@@ -91,6 +95,7 @@ class Announcement:
                 announced = _Announced(server.address, service.token, os.getpid())
                 stack.callback(path.unlink, missing_ok=True)
                 write_durably(path, msgspec.json.encode(announced))
+                stack.callback(os.close, _open_locked(path, fcntl.LOCK_EX))
             except OSError as error:
                 raise StorageError(
                     f"{path}: {error.strerror or error}",
@@ -103,14 +108,23 @@ class Announcement:
 
 
 def running_sessions(workspace: Path) -> Iterator[RunningSession]:
-    """Those that answer; the files of those that are gone are removed."""
+    """Those that live; the files of those that are gone are removed."""
     for path in sorted((workspace / _DIRECTORY).glob("*.json")):
         with suppress(FileNotFoundError):
             try:
                 announced = msgspec.json.decode(path.read_bytes(), type=_Announced)
-                yield _ask(announced, path.stem)
-            except (msgspec.DecodeError, TransportError, NotFoundError):
+            except msgspec.DecodeError:
                 path.unlink()
+                continue
+            try:
+                yield _ask(announced, path.stem)
+            except (TransportError, NotFoundError) as error:
+                if not _is_locked(path):
+                    path.unlink()
+                    continue
+                yield RunningSession(
+                    path.stem, announced.process, [], [], None, unreachable=error.what
+                )
 
 
 def _ask(announced: _Announced, session: str) -> RunningSession:
@@ -126,6 +140,26 @@ def _ask(announced: _Announced, session: str) -> RunningSession:
 
 def _path(workspace: Path, session: str) -> Path:
     return workspace / _DIRECTORY / f"{session}.json"
+
+
+def _open_locked(path: Path, how: int) -> int:
+    """A descriptor that holds the lock; BlockingIOError if another process has it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        # Shared: others who look do not count.
+        os.close(_open_locked(path, fcntl.LOCK_SH))
+    except BlockingIOError:
+        return True
+    return False
 
 
 class _StatusService:

@@ -6,12 +6,13 @@ member's address and the Session's name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from headrace.errors import StorageError
 from headrace.files import is_here, running_kernel
 from headrace.frontier import BindingTag
 from headrace.log import LogFiles
@@ -47,13 +48,8 @@ class Consumer:
         Without the delta the member must have been advanced to it.
         """
         request = messages.ReadCheckpoint(self._session, number, checkpoint, ordered)
-        if self._kernel and not ordered:
-            at_hand = msgspec.structs.replace(request, kernel=self._kernel)
-            with self._client.stream(messages.READER, at_hand, _replies) as stream:
-                if _sees_files(stream):
-                    yield from self._documents(stream)
-                    return
-            self._kernel = ""
+        if self._kernel and not ordered and (yield from self._from_files(request)):
+            return
         with self._client.stream(messages.READER, request, _replies) as stream:
             yield from self._documents(stream)
 
@@ -65,6 +61,28 @@ class Consumer:
         with self._client.stream(messages.READER, request, _replies) as stream:
             for _ in stream:
                 pass
+
+    def _from_files(
+        self, request: messages.ReadCheckpoint
+    ) -> Generator[tuple[Source, pa.RecordBatch], None, bool]:
+        """Whether they could be read: if not, nothing was yielded, and the member is to be asked.
+
+        Once something was, a file that cannot be read is an error: nothing is yielded twice.
+        """
+        at_hand = msgspec.structs.replace(request, kernel=self._kernel)
+        with self._client.stream(messages.READER, at_hand, _replies) as stream:
+            if not _sees_files(stream):
+                self._kernel = ""
+                return False
+            documents = self._documents(stream)
+            try:
+                first = next(documents, None)
+            except StorageError:
+                return False
+            if first is not None:
+                yield first
+                yield from documents
+        return True
 
     def _documents(
         self, stream: Iterable[Message[messages.FromReader]]

@@ -22,12 +22,15 @@ _PREFIX = "headrace-member-"
 @contextmanager
 def own_folder(root: Path) -> Iterator[Path]:
     """A new folder below `root`; those that dead members left there are removed."""
-    with refusals(f"a member cannot use {root}", do="choose another directory"):
+    do = "name a directory that can be written to"
+    with refusals(f"no place for queue files in {root}", do=do):
         make_directory(root)
         for left in root.glob(f"{_PREFIX}*"):
-            if (lock := _lock(left)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
-                os.close(lock)
+            # Another user's is not ours to remove.
+            with suppress(PermissionError):
+                if (lock := _lock(left)) is not None:
+                    shutil.rmtree(left, ignore_errors=True)
+                    os.close(lock)
         folder, lock = _make(root)
     try:
         yield folder

@@ -12,6 +12,9 @@ A process that was given up may go on for a while, and put another delta where o
 nothing is believed, of what was read or put, until a listing made afterwards has shown that the
 generation is still the task's and that the floor is below: as long as a floor is there, no delta
 above it was deleted.
+
+A listing is not of one moment, nor in any order: it may show the floor from before a release and
+the deltas from after it. So it is believed only if its floor is there after it was made.
 """
 
 from __future__ import annotations
@@ -196,12 +199,10 @@ class History:
         return kept
 
     def _listed(self) -> _Kept | None:
-        listed = list_labels(self._objects, self.task)
+        listed, kept = _look_at(self._objects, self.task, self.generation)
         if newest_generation(listed) != self._generation_number:
             raise was_reset(self.task, self.generation)
-        mine = {each: size for each, size in listed.items() if each.generation == self.generation}
-        floor = max((each.number for each in mine if each.kind == "full"), default=None)
-        return None if floor is None else _Kept(mine, floor, max(each.number for each in mine))
+        return kept
 
     def _knows(self, number: int) -> bool:
         """Whether it can be loaded from memory."""
@@ -310,7 +311,24 @@ def list_tasks(objects: Objects) -> list[TaskInfo]:
 
 
 def describe_task(objects: Objects, task: str) -> TaskInfo:
-    generation = current_generation(objects, check_task_name(task)).id
-    listed = list_labels(objects, task)
-    last = max((each.number for each in listed if each.generation == generation), default=0)
-    return TaskInfo(task, generation, last, len(listed), sum(listed.values()))
+    while True:
+        current = current_generation(objects, check_task_name(task))
+        listed, kept = _look_at(objects, task, current.id)
+        if newest_generation(listed) == current.number:
+            break
+    last = kept.last if kept else 0
+    return TaskInfo(task, current.id, last, len(listed), sum(listed.values()))
+
+
+def _look_at(
+    objects: Objects, task: str, generation: str
+) -> tuple[Mapping[Label, int], _Kept | None]:
+    """All there is of a task, and what is kept of that generation: None if no full checkpoint."""
+    while True:
+        listed = list_labels(objects, task)
+        mine = {each: size for each, size in listed.items() if each.generation == generation}
+        floor = max((each for each in mine if each.kind == "full"), default=None)
+        if floor is None:
+            return listed, None
+        if objects.head(floor.key) is not None:
+            return listed, _Kept(mine, floor.number, max(each.number for each in mine))

@@ -55,6 +55,8 @@ class Tags(msgspec.Struct, frozen=True, array_like=True, tag="tags"):
 
 
 class StartRead(msgspec.Struct, frozen=True, array_like=True, tag="start-read"):
+    """Every Slice is told first what there is to read, if only that there is nothing."""
+
     reads: list[Start]
     last: bool = False
     """They are of a cut: nothing else will be started, stopped or grow, and `Finished` is said."""

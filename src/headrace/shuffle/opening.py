@@ -34,19 +34,22 @@ def open_all(
     A member that lives and does not answer in time ends it too. `who` is what answers there.
     """
     with ThreadPoolExecutor(len(clients)) as pool:
-        asked = [pool.submit(open_at, at, client) for at, client in enumerate(clients)]
-        done, _ = wait(asked, timeout_s, FIRST_EXCEPTION)
-        error = next((found for each in done if (found := each.exception())), None)
-        if error is None and (late := [at for at, each in enumerate(asked) if each not in done]):
-            names = ", ".join(f"{who} {at} at {clients[at].address}" for at in late)
-            error = PeerLostError(
-                f"{names} did not open within {timeout_s:g} s",
-                do="see what it waits for, or allow more time with shuffle.open_s",
-            )
-        if error is not None:
-            # Those that still wait, perhaps for the one that refused, are freed.
+        try:
+            asked = [pool.submit(open_at, at, client) for at, client in enumerate(clients)]
+            done, _ = wait(asked, timeout_s, FIRST_EXCEPTION)
+            if error := next((found for each in done if (found := each.exception())), None):
+                raise error
+            if late := [at for at, each in enumerate(asked) if each not in done]:
+                names = ", ".join(f"{who} {at} at {clients[at].address}" for at in late)
+                raise PeerLostError(
+                    f"{names} did not open within {timeout_s:g} s",
+                    do="see what it waits for, or allow more time with shuffle.open_s",
+                )
+        except BaseException:
+            # Those that still wait, perhaps for the one that refused, are freed: the pool ends
+            # when they do, also if this was interrupted.
             close_all(clients)
-            raise error
+            raise
     return [each.result() for each in asked]
 
 

@@ -1,8 +1,9 @@
 """Which member gets a document, and which member reads a journal. Pure.
 
 A member owns a range of key hashes and a range of r-clocks, both of 32 bits; the members' ranges
-tile the whole plane, so every document has exactly one owner. The key hash of a document without
-a shuffle key is its r-clock: such documents spread evenly whichever way the plane is cut.
+tile the whole plane, so every document has exactly one owner. The key of a document without a
+shuffle key is its clock. Its hash has nothing in common with the r-clock, so such documents spread
+evenly whichever way the plane is cut.
 
 Routes are not stored beyond one Session, but members of one Session must agree on them.
 """
@@ -85,6 +86,10 @@ def r_clock(clocks: NDArray[np.uint64]) -> NDArray[np.uint32]:
 _REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.uint8)
 
 
+def _clock_hash(clocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return key_hash(pa.RecordBatch.from_arrays([pa.array(clocks.view(np.int64))], ["_"]), ["_"])
+
+
 class Router:
     """Maps documents to members."""
 
@@ -101,7 +106,11 @@ class Router:
     ) -> Members:
         if len(self.ranges) == 1:
             return np.zeros(batch.num_rows, np.intp)
-        hashes = (key_hash(batch, key) >> _HALF).astype(np.uint32) if key else r_clock(clocks)
+        hashes = key_hash(batch, key) if key else _clock_hash(clocks)
+        return self.owners((hashes >> _HALF).astype(np.uint32), clocks)
+
+    def owners(self, hashes: NDArray[np.uint32], clocks: NDArray[np.uint64]) -> Members:
+        """By key hashes and clocks."""
         if self._evenly:
             return ((hashes.astype(np.uint64) * np.uint64(len(self.ranges))) >> _HALF).astype(
                 np.intp

@@ -7,6 +7,7 @@ this process. Once it is shut down, gRPC ends every call on it within a millisec
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ Endpoint = tuple[str, int]
 def sever(peer: str, port: int) -> bool:
     """Shuts down the connection of `peer`, as gRPC names it, to our `port`. False: none found.
 
+    OSError if it cannot be looked for: this process has too many files open.
     Every call on that connection ends: they belong to one process, which is equally silent.
     """
     wanted = _parse(peer)
@@ -37,17 +39,21 @@ def sever(peer: str, port: int) -> bool:
 def _connections() -> Iterator[socket.socket]:
     """The internet sockets of this process, as duplicates: no other thread can close those."""
     for name in os.listdir("/dev/fd"):
-        with suppress(OSError):
+        try:
             descriptor = os.dup(int(name))
-            try:
-                connection = socket.socket(fileno=descriptor)
-            except OSError:
-                os.close(descriptor)
-                continue
-            if connection.family in (socket.AF_INET, socket.AF_INET6):
-                yield connection
-            else:
-                connection.close()
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                continue  # It was closed since it was listed.
+            raise
+        try:
+            connection = socket.socket(fileno=descriptor)
+        except OSError:
+            os.close(descriptor)
+            continue
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            yield connection
+        else:
+            connection.close()
 
 
 def _parse(peer: str) -> Endpoint:

@@ -12,7 +12,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Protocol, Self
 
 import msgspec
@@ -105,7 +105,9 @@ class Server:
             with self._changed:
                 peers = set(self._channels.values())
             for peer in peers:
-                self._cut_off(peer)
+                # Whoever cannot be cut off is left behind.
+                with suppress(OSError):
+                    self._cut_off(peer)
             self._wait_until_idle(SHUTDOWN_S)
         stopping = threading.Thread(target=self._flight.shutdown, name="shutdown", daemon=True)
         stopping.start()

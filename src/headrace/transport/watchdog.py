@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Protocol
 
 from headrace.errors import UsageError
 from headrace.settings import ServiceSettings
+
+logger = logging.getLogger(__name__)
 
 
 class Watched(Protocol):
@@ -16,7 +19,7 @@ class Watched(Protocol):
         """When the peer was last heard, on the monotonic clock; infinity: nobody listens now."""
 
     def lose_silent(self) -> None:
-        """Called when the peer was silent for too long."""
+        """Called when the peer was silent for too long; again, if it raises."""
 
 
 class Watchdog:
@@ -29,6 +32,7 @@ class Watchdog:
                 do="let at least two heartbeats fit into the silence",
             )
         self._silence_s = settings.silence_s
+        self._again_s = settings.heartbeat_s
         self._watched: set[Watched] = set()
         self._changed = threading.Condition()
         self._closed = False
@@ -68,8 +72,12 @@ class Watchdog:
         for each in watched:
             late_s = max(each.heard_at_s, awake_since_s) + self._silence_s
             if late_s <= now_s:
-                self.forget(each)
-                each.lose_silent()
+                try:
+                    each.lose_silent()
+                    self.forget(each)
+                except Exception as error:  # noqa: BLE001  the others are watched all the same
+                    logger.warning("a silent peer cannot be cut off yet: %s", error)
+                    next_s = min(next_s, now_s + self._again_s)
             else:
                 next_s = min(next_s, late_s)
         return next_s

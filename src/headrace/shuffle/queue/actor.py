@@ -188,17 +188,18 @@ class QueueActor:
         with self._explained():
             yield from self._reading.read(number, ordered=ordered, kernel=kernel)
 
+    def release(self, number: int) -> None:
+        """Checkpoints up to `number` are not read again."""
+        with self._explained():
+            self._reading.release(number)
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Its file goes with the Session, also while somebody reads it."""
+        """The file goes with the Session, also while somebody reads it."""
         try:
             yield
         except HeadraceError as error:
             raise (self._error or error) from error
-
-    def release(self, number: int) -> None:
-        """Checkpoints up to `number` are not read again."""
-        self._reading.release(number)
 
     def status(self) -> tuple[int, str]:
         """How many bytes it holds, and why it holds Slices back, if it does."""

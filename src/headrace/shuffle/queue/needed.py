@@ -31,6 +31,8 @@ class Account(NamedTuple):
     """The last checkpoint that was read."""
     released: int = 0
     """The last one that was released."""
+    partly_bytes: int = 0
+    """Of the open blocks: those of which checkpoints that are released showed something."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,8 @@ class _Block:
     open: bool = True
     shown: int = 0
     """By how many checkpoints that are not released."""
+    is_partly: bool = False
+    """Whether any checkpoint showed something of it."""
 
 
 class Needed:
@@ -62,6 +66,7 @@ class Needed:
         self._shown: dict[int, list[int]] = {}
         self._shown_bytes = 0
         self._open_bytes = 0
+        self._partly_bytes = 0
         self._read = 0
         self._released = 0
 
@@ -85,7 +90,7 @@ class Needed:
             block = self._block(position)
             block.open = False
             if not block.shown:
-                self._open_bytes -= block.size
+                self._count_open(block, -block.size)
                 self._drop(position)
 
     # -- checkpoints -----------------------------------------------------------------------
@@ -105,9 +110,10 @@ class Needed:
         for position in shown:
             block = self._block(position)
             if not block.shown:
-                self._open_bytes -= block.size
+                self._count_open(block, -block.size)
                 self._shown_bytes += block.size
             block.shown += 1
+            block.is_partly = True
 
     def release(self, number: int) -> None:
         """Checkpoints up to this one are not read again."""
@@ -128,9 +134,14 @@ class Needed:
             return
         self._shown_bytes -= block.size
         if block.open:
-            self._open_bytes += block.size
+            self._count_open(block, block.size)
         else:
             self._drop(position)
+
+    def _count_open(self, block: _Block, size: int) -> None:
+        self._open_bytes += size
+        if block.is_partly:
+            self._partly_bytes += size
 
     # -- moving ----------------------------------------------------------------------------
 
@@ -193,6 +204,7 @@ class Needed:
             self._shown_bytes,
             self._read,
             self._released,
+            self._partly_bytes,
         )
 
     def _unneeded_bytes(self, given_back: int) -> int:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.errors import StorageError
+from headrace.errors import QueueFullError, StorageError
 from headrace.ids import Producer, format_producer
 from headrace.settings import MIB
 from headrace.shuffle.block import BlockHead
@@ -324,21 +324,38 @@ class QueueState:
         return effects
 
     def _full(self) -> StorageError:
-        fits = self.needed_bytes - self._account.shown_bytes <= self._hard_bytes
+        what = f"queue over its limit of {_size(self._hard_bytes)}{self._holding()}"
+        if self.needed_bytes - self._account.shown_bytes <= self._hard_bytes:
+            remedy = "a retry helps, if checkpoints are released once their documents are stored"
+            return QueueFullError(what, do=remedy)
+        if self._is_mostly_ended:
+            # A consumer that asks gets what is committed, but for what a hint withholds.
+            remedy = "a retry helps, if the journals that those wait for can be read by then"
+            return QueueFullError(what, do=remedy)
         return StorageError(
-            f"queue over its limit of {_size(self._hard_bytes)}{self._holding()}",
-            do="a retry helps, if checkpoints are released once their documents are stored"
-            if fits
-            else "a retry will not help: raise the limit, or make the transaction smaller",
+            what, do="a retry will not help: raise the limit, or make the transaction smaller"
         )
 
+    @property
+    def _ended_bytes(self) -> int:
+        """Of transactions whose ACK is here, and which no checkpoint has shown."""
+        known = self._account.shown_bytes + self._account.partly_bytes
+        return max(0, self.needed_bytes - known - sum(self._pinned.values()))
+
+    @property
+    def _is_mostly_ended(self) -> bool:
+        """More than half of what is not shown is not held by open transactions."""
+        return self._ended_bytes > sum(self._pinned.values())
+
     def _holding(self) -> str:
-        """What the consumer holds, and who has most in an open transaction."""
+        """What the consumer holds, what is withheld, and who has most in an open transaction."""
         account, found = self._account, []
         if account.shown_bytes:
             found.append(f"{_size(account.shown_bytes)} in checkpoints that are not released")
         if account.read < self._made - 1:
             found.append(f"checkpoints {account.read + 1} to {self._made} not read")
+        if self._is_mostly_ended:
+            found.append(f"{_size(self._ended_bytes)} of transactions that ended, not shown yet")
         if self._pinned:
             (place, producer), size = max(self._pinned.items(), key=lambda item: item[1])
             who = format_producer(Producer(producer))

@@ -59,6 +59,7 @@ class SessionActor:
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
+        self._has_assigned = False
         self._closing = False
         self._error: HeadraceError | None = None
         self._ended = threading.Event()
@@ -208,12 +209,13 @@ class SessionActor:
             if told.tags:
                 channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
             starts = told.start.get(member, [])
-            if starts or told.last:
+            if starts or told.last or not self._has_assigned:
                 channel.send(messages.StartRead(starts, told.last))
             if stops := told.stop.get(member):
                 channel.send(messages.StopRead(stops, told.made))
             if heads := told.heads.get(member):
                 channel.send(messages.Heads(heads))
+        self._has_assigned = True
 
     def _serve(self) -> None:
         if self._poll is None:

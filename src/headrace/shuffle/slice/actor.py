@@ -22,7 +22,7 @@ from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoding import Decoder
-from headrace.shuffle.slice.state import Limits, SliceState
+from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
 from headrace.transport import Channel
 
 _LAGGING_SHOWN = 100
@@ -68,15 +68,18 @@ class SliceActor:
         self._queue_status = queue_status
         self._now_ns = now_ns
         self._decoder = Decoder(sources, journals.collections)
+        credit_bytes = credit_that_fits(settings, len(ranges), sources.lanes)
         limits = Limits(
-            credit_bytes=settings.credit_bytes,
+            credit_bytes=credit_bytes,
             fetch_bytes=settings.fetch_bytes,
             ahead_bytes=settings.ahead_bytes,
-            cycle_bytes=min(Limits().cycle_bytes, settings.credit_bytes),
+            cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._is_told = False
+        """What to read; until then it must not say that it has nothing."""
         self._reads_cut = False
         self._finished = False
         self._listeners = [
@@ -96,7 +99,8 @@ class SliceActor:
                 if said is None:
                     return
                 self._take(said)
-            self._carry_out(self._state.advance(self._now()))
+            if self._is_told:
+                self._carry_out(self._state.advance(self._now()))
             if self._reads_cut and not self._finished and self._state.is_settled:
                 self._finished = True
                 self._session.send(messages.Finished())
@@ -174,6 +178,7 @@ class SliceActor:
                 self._decoder.journals_started()
                 for start in reads:
                     self._state.start(start)
+                self._is_told = True
                 self._reads_cut = last
             case messages.StopRead(places, made):
                 self._stop(places, made)
@@ -257,7 +262,7 @@ class SliceActor:
             ],
             *self._queue_status(),
             list(islice(spans, _OPEN_SHOWN)),
-            self._state.is_settled,
+            self._is_told and self._state.is_settled,
         )
 
     def _tell_queues(self, control: object) -> None:

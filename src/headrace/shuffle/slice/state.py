@@ -27,6 +27,7 @@ from headrace.errors import ProtocolError
 from headrace.ids import JournalId, Offset, format_producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, Outcome, sequence
+from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
 from headrace.shuffle.delta import Delta
@@ -57,6 +58,20 @@ class Limits(NamedTuple):
     cycle_bytes: int = 4 << 20
     patience: int = TICKS_PER_SECOND << COUNTER_BITS
     """In clock units."""
+
+
+_CREDIT_SHARE = 4
+"""A Slice may have twice its credit at a Queue, and the frame that exceeds it: a cycle begins while
+some is left, and takes as much again. Documents take more room in blocks than in frames."""
+
+
+def credit_that_fits(settings: ShuffleSettings, slices: int, lanes: int) -> int:
+    """The credit with which all that Slices may still send to a Queue that has reached its soft
+    limit stays below the hard one. With the least a frame is sent at a time, however large.
+    """
+    room_bytes = settings.queue_hard_bytes - settings.queue_soft_bytes
+    share_bytes = room_bytes // (slices * lanes * _CREDIT_SHARE)
+    return max(1, min(settings.credit_bytes, share_bytes))
 
 
 class Fetch(NamedTuple):
@@ -306,12 +321,12 @@ class SliceState:
     def _blocks(self, pieces: dict[int, list[Piece]]) -> list[Effect]:
         made: list[tuple[int, Routed]] = []
         for tag, some in pieces.items():
-            low = 0
+            lows = [0] * self._members
             for part in self._parts(some):
-                blocks = self._makers[tag].make(part)  # type: ignore[index]
-                # The blocks of a binding keep their order, whatever their clocks.
-                low = max([low, *(block.head.low for block in blocks)])
-                made += [(low, block) for block in blocks]
+                for block in self._makers[tag].make(part):  # type: ignore[index]
+                    # A member's blocks of a binding keep their order, whatever their clocks.
+                    lows[block.member] = max(lows[block.member], block.head.low)
+                    made.append((lows[block.member], block))
         made.sort(key=lambda each: (each[1].head.lane, each[0]))
         effects: list[Effect] = []
         for _, (member, head, body) in made:

@@ -1,0 +1,97 @@
+"""A Slice as its Session and the Queues of others meet it, behind its service."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.errors import ProtocolError
+from headrace.settings import ShuffleSettings
+from headrace.shuffle import messages
+from headrace.shuffle.messages import MemberAt
+from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.slice import handler
+from headrace.transport import Channel, Client
+from tests.shuffle.made import source
+from tests.shuffle.odd import odd_member, open_well
+from tests.shuffle.running import SOON_S, Task, swift
+
+
+@contextmanager
+def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
+    """The Slice of member 0; the Queue of member 1 is at another address."""
+    read = source(0, "a", key=("n",), schema=task.workspace.collection("a").schema)
+    addresses = task.addresses[0], other
+    members = tuple(MemberAt(*each) for each in zip(addresses, split_evenly(2), strict=True))
+    opening = messages.OpenSlice(
+        "s", 0, members, (read,), task.workspace.place, "", ShuffleSettings()
+    )
+    with Client(task.addresses[0], swift()) as client:
+        session = client.converse(messages.SLICE, msgspec.msgpack.Decoder(messages.FromSlice))
+        session.send(opening)
+        assert isinstance(heard(session), messages.Opened)
+        yield session
+        session.leave()
+
+
+def heard(session: Channel[Any]) -> Any:
+    message = session.receive(SOON_S)
+    assert message
+    return message.control
+
+
+# proves G8
+def test_before_it_is_told_what_to_read_a_slice_does_not_say_that_it_has_nothing(
+    task: Task,
+) -> None:
+    """Else Queues would write what others have, and what it will have before that would be late."""
+    said: SimpleQueue[Any] = SimpleQueue()
+
+    def listen(channel: Channel[Any], asked: messages.OpenQueue) -> None:
+        channel.send(messages.QueueOpened(asked.session))
+        while (message := channel.receive()) is not None:
+            said.put(message.control)
+
+    with odd_member(queue=listen) as odd, opened(task, odd.address) as session:
+        session.send(messages.Starving(True, 0))
+        for number in (1, 2):
+            # By the second answer it has done all that the first message made it do.
+            session.send(messages.AskStatus(number))
+            status = heard(session)
+            assert (status.number, status.settled) == (number, False)
+        session.send(messages.Starving(False, 0))
+        session.send(messages.StartRead([]))
+        assert [said.get(timeout=SOON_S) for _ in range(3)] == [
+            messages.Starving(True, 0),
+            messages.Starving(False, 0),
+            messages.Bounds((INFINITE,)),
+        ]
+
+
+# proves G13
+def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another member might tell first, and not the cause."""
+    has_heard = threading.Event()
+    left: SimpleQueue[bool] = SimpleQueue()
+
+    class Leaving(Client):
+        def close(self) -> None:
+            left.put(has_heard.wait(SOON_S))
+            super().close()
+
+    monkeypatch.setattr(handler, "Client", Leaving)
+    with odd_member(queue=open_well) as odd, opened(task, odd.address) as session:
+        session.send(messages.OpenSlice("s", 0, (), (), "", "", ShuffleSettings()))
+        with pytest.raises(ProtocolError, match="a Slice was told OpenSlice after its opening"):
+            session.receive(2 * SOON_S)
+        has_heard.set()
+        assert [left.get(timeout=SOON_S) for _ in range(2)] == [True, True]
