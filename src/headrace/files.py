@@ -1,8 +1,9 @@
-"""Files that a power failure leaves whole; directories that two processes both see; refusals."""
+"""Files that a power failure leaves whole; locks; directories that two processes see; refusals."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -40,6 +41,20 @@ def refusals(what: str, *, do: str) -> Iterator[None]:
 def explain(error: OSError, do: str) -> tuple[str, str]:
     """Why the disk refused, and the remedy: `do` unless the refusal says more."""
     return error.strerror or str(error), _REMEDIES.get(error.errno or 0, do)
+
+
+def lock(path: Path, how: int) -> int:
+    """A descriptor with a lock, as `flock` has them: it ends with the descriptor, or the process.
+
+    BlockingIOError if somebody else has it, and `how` says not to wait.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def write_durably(path: Path, data: bytes) -> None:

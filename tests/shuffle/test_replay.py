@@ -99,15 +99,18 @@ def test_what_is_withheld_after_a_restart_is_read_again_by_the_next_one() -> Non
     """P's commits to 8 were shown, and are read again; its next waits for an ACK elsewhere."""
     last = stored([(A, P, 8, -20), (A, Q, ZERO, 12)], through=30)
     state = begun_from(last)
-    waits = Delta(
-        np.array([(A, 40)], JOURNAL_ROW),
-        np.array([(A, P, 9, -40, 15)], PROGRESS_ROW),
-        np.array([(0, P, 9, A, P, 9, 9)], COMMIT_ROW),
-        np.array([(0, P, 9, 2, 0, P, 9, 5)], PART_ROW),
-        1,
-    )
-    state.progress(0, waits)
+    withhold(state, 40, clock=9, since=15, waits_for=5)
     assert next_rows(state) == [(A, P, ZERO, 30)], "what is withheld stands above 30"
+
+
+def test_what_was_withheld_and_is_shown_is_not_read_again_for_what_is_withheld_later() -> None:
+    state = begun_from(Checkpoint())
+    withhold(state, 40, clock=9, since=15, waits_for=5)
+    assert next_rows(state) == [(A, P, 8, 15)], "just below its first document"
+    state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW)))
+    assert next_rows(state) == [(A, P, 9, -40)]
+    withhold(state, 60, clock=19, since=50, waits_for=10)
+    assert next_rows(state) == [(A, P, 18, 50)]
 
 
 def test_what_a_replay_repeated_is_not_said_again() -> None:
@@ -116,8 +119,12 @@ def test_what_a_replay_repeated_is_not_said_again() -> None:
     state = begun_from(last, handed_out)
     report(state, 30, [(A, P, 5, 20, -1)])
     assert state.next_checkpoint() is handed_out
+    assert state.reading.made == 1
     report(state, 40, [(A, P, 5, -40, -1)])
-    assert next_rows(state) == [(A, P, ZERO, -40)]
+    later = state.next_checkpoint()
+    assert later is not None
+    assert later.frontier.producers.tolist() == [(A, P, ZERO, -40)]
+    assert (later.journals, later.bindings) == ({}, {}), "the replay has introduced them"
 
 
 def stored(producers: list[tuple[int, int, int, int]], *, through: int) -> Checkpoint:
@@ -142,6 +149,18 @@ def begun_from(last: Checkpoint, handed_out: Checkpoint | None = None) -> Sessio
 
 def report(state: SessionState, through: int, rows: list[tuple[int, ...]]) -> None:
     state.progress(0, Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW)))
+
+
+def withhold(state: SessionState, through: int, *, clock: int, since: int, waits_for: int) -> None:
+    """P commits in A what began there at `since`, and waits for an ACK at an offset of B."""
+    delta = Delta(
+        np.array([(A, through)], JOURNAL_ROW),
+        np.array([(A, P, clock, -through, since)], PROGRESS_ROW),
+        np.array([(0, P, clock, A, P, clock, clock)], COMMIT_ROW),
+        np.array([(0, P, clock, 2, 0, P, clock, waits_for)], PART_ROW),
+        1,
+    )
+    state.progress(0, delta)
 
 
 def next_rows(state: SessionState) -> list[tuple[int, int, int, int]]:

@@ -26,7 +26,7 @@ from headrace.errors import (
     StorageError,
     TransportError,
 )
-from headrace.files import make_directory, write_durably
+from headrace.files import lock, make_directory, write_durably
 from headrace.settings import ServiceSettings
 from headrace.shuffle.session.status import SessionStatus
 from headrace.transport import Channel, Client, Message, Server
@@ -95,7 +95,8 @@ class Announcement:
                 announced = _Announced(server.address, service.token, os.getpid())
                 stack.callback(path.unlink, missing_ok=True)
                 write_durably(path, msgspec.json.encode(announced))
-                stack.callback(os.close, _open_locked(path, fcntl.LOCK_EX))
+                # It waits only for those who look at this moment.
+                stack.callback(os.close, lock(path, fcntl.LOCK_EX))
             except OSError as error:
                 raise StorageError(
                     f"{path}: {error.strerror or error}",
@@ -142,21 +143,10 @@ def _path(workspace: Path, session: str) -> Path:
     return workspace / _DIRECTORY / f"{session}.json"
 
 
-def _open_locked(path: Path, how: int) -> int:
-    """A descriptor that holds the lock; BlockingIOError if another process has it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def _is_locked(path: Path) -> bool:
     try:
         # Shared: others who look do not count.
-        os.close(_open_locked(path, fcntl.LOCK_SH))
+        os.close(lock(path, fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
     return False

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.files import make_directory, refusals
+from headrace.files import lock, make_directory, refusals
 
 _PREFIX = "headrace-member-"
 """Beyond doubt ours: what has it and no owner is removed, even from a directory of others."""
@@ -25,38 +25,32 @@ def own_folder(root: Path) -> Iterator[Path]:
     do = "name a directory that can be written to"
     with refusals(f"no place for queue files in {root}", do=do):
         make_directory(root)
-        for left in root.glob(f"{_PREFIX}*"):
+        for left in root.glob(f"{_PREFIX}*/"):
             # Another user's is not ours to remove.
             with suppress(PermissionError):
-                if (lock := _lock(left)) is not None:
+                if (held := _lock(left)) is not None:
                     shutil.rmtree(left, ignore_errors=True)
-                    os.close(lock)
-        folder, lock = _make(root)
+                    os.close(held)
+        folder, held = _make(root)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        os.close(held)
 
 
 def _make(root: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
         # Before it was locked, another member may have taken it for a dead one's.
-        if (lock := _lock(folder)) is not None:
+        if (held := _lock(folder)) is not None:
             if folder.exists():
-                return folder, lock
-            os.close(lock)
+                return folder, held
+            os.close(held)
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the lock; None if somebody has it, or the folder is gone."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-        else:
-            return descriptor
+    """None if somebody has it, or the folder is gone."""
+    with suppress(FileNotFoundError, BlockingIOError):
+        return lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return None

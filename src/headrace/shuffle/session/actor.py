@@ -59,7 +59,6 @@ class SessionActor:
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
-        self._has_assigned = False
         self._closing = False
         self._error: HeadraceError | None = None
         self._ended = threading.Event()
@@ -208,14 +207,12 @@ class SessionActor:
         for member, channel in enumerate(self._slices):
             if told.tags:
                 channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
-            starts = told.start.get(member, [])
-            if starts or told.last or not self._has_assigned:
+            if (starts := told.start.get(member)) is not None:
                 channel.send(messages.StartRead(starts, told.last))
             if stops := told.stop.get(member):
                 channel.send(messages.StopRead(stops, told.made))
             if heads := told.heads.get(member):
                 channel.send(messages.Heads(heads))
-        self._has_assigned = True
 
     def _serve(self) -> None:
         if self._poll is None:

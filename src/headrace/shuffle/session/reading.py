@@ -28,6 +28,7 @@ class Assignments:
     tags: list[tuple[JournalId, tuple[int, ...]]] = field(default_factory=list)
     """Journals of which every Slice learns what reads them."""
     start: dict[int, list[Start]] = field(default_factory=dict)
+    """At first of every member, if only that there is nothing."""
     stop: dict[int, list[int]] = field(default_factory=dict)
     gone: set[JournalTag] = field(default_factory=set)
     """Of journals that were deleted."""
@@ -80,6 +81,8 @@ class Reading:
     def changed(self, changes: Changes) -> Assignments:
         """What a watch saw; at first, all journals there are."""
         told = Assignments(made=self.made, last=self._is_cut)
+        if not self.is_listed:
+            told.start = {member: [] for member in range(len(self._ranges))}
         for info in changes.created:
             self._created(info, told)
         for id in [*changes.deleted, *self._missing(changes.created)]:
@@ -166,7 +169,7 @@ class Reading:
         """The member that reads a place."""
         return self._readers.get(at)
 
-    def is_stopped(self, at: int) -> bool:
+    def is_deleted(self, at: int) -> bool:
         """Whether the journal of a place is deleted. What is said of it may still be on its way."""
         return JournalTag(at >> TAG_BITS) in self._gone_tags
 

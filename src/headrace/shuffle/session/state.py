@@ -117,7 +117,7 @@ class SessionState:
 
     def _forget_the_deleted(self) -> None:
         """What is in no checkpoint is gone with its journal."""
-        is_gone = self.reading.is_stopped
+        is_gone = self.reading.is_deleted
         self._raw = {key: row for key, row in self._raw.items() if not is_gone(key[0])}
         self._published = {key: row for key, row in self._published.items() if not is_gone(key[0])}
         self._held_since = {key: at for key, at in self._held_since.items() if not is_gone(key[0])}
@@ -153,7 +153,7 @@ class SessionState:
                 self._groups.settle(self._find)
 
     def _still_read(self, delta: Delta) -> Delta:
-        stopped = [at for at in delta.places() if self.reading.is_stopped(at)]
+        stopped = [at for at in delta.places() if self.reading.is_deleted(at)]
         return delta.without(stopped) if stopped else delta
 
     def finished(self, member: int) -> None:
@@ -251,8 +251,8 @@ class SessionState:
         is_behind = self._is_behind(at)
         if _rank(span) <= _rank(before_span):
             # A restart reads again what was published, and is behind it for a while.
-            is_still_open = span >= 0 or is_behind or before_span < 0
-            return commit, before_span if is_still_open else -self._through[at]
+            has_closed = span < 0 <= before_span and not is_behind
+            return commit, -self._through[at] if has_closed else before_span
         if span < 0 and is_behind:
             # The last checkpoint had read on from here, and this Session has yet to.
             span = -span
