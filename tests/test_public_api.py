@@ -72,6 +72,7 @@ class Shuffle
     drain(self) -> Iterator[NextCheckpoint]
     read(self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False) ->
         Iterator[tuple[Source, pa.RecordBatch]]
+    shares(self, checkpoint: NextCheckpoint) -> list[Share]
     release(self, checkpoint: NextCheckpoint) -> None
     status(self) -> SessionStatus
     close(self) -> None
@@ -108,6 +109,7 @@ class Workspace
     directory: Path | None
     token: str
     address: str | None
+    objects: Objects
     maintain(self) -> None
     close(self) -> None
     __enter__(self) -> Self

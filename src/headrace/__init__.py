@@ -20,8 +20,9 @@ from headrace.settings import (
     ShuffleSettings,
 )
 from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle
+from headrace.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Binding",

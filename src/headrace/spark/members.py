@@ -13,7 +13,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -54,13 +54,13 @@ class _Given(NamedTuple):
 
 
 class SparkMembers:
-    """`with SparkMembers(spark, 2) as members:` gives addresses, and the token that they ask for."""
+    """`with SparkMembers(spark, 2) as members:` gives their addresses and token."""
 
     def __init__(self, spark: SparkSession, count: int) -> None:
         check_slots(spark, count)
         token = secrets.token_urlsafe(32)
         context = spark.sparkContext
-        is_local = context.master.startswith("local")
+        is_local = str(context.master).startswith("local")
         host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host", "127.0.0.1")
         self.service = ServiceSettings(host=host, token=token)
         self._hosting = _Hosting(count)

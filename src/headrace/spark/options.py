@@ -1,4 +1,4 @@
-"""What a user writes after `format("headrace")`, checked. Pure."""
+"""What a user writes after `format("headrace")`, checked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.errors import UsageError
 from headrace.shuffle.binding import Binding
+from headrace.spark.place import Place
 
 _POLL_S = 1.0
 _KNOWN = {
@@ -30,8 +31,7 @@ _KNOWN = {
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
     """What is read, by whom, and how much at once."""
 
-    workspace: str
-    token: str = ""
+    place: Place
     task: str = ""
     bindings: tuple[Binding, ...]
     shards: int = 2
@@ -57,8 +57,7 @@ def parse_reads(options: Mapping[str, str]) -> Reads:
         )
     members = tuple(_list(given.get("members", "")))
     return Reads(
-        workspace=workspace,
-        token=given.get("token", ""),
+        place=Place.at(workspace, given.get("token", "")),
         task=given.get("task", ""),
         bindings=_bindings(given),
         shards=len(members) or _whole(given, "shards", 2),

@@ -28,9 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-import headrace
 from headrace.errors import UsageError
-from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
@@ -38,6 +36,7 @@ from headrace.shuffle.feed import Feed
 from headrace.shuffle.share import Share
 from headrace.spark.options import Reads, parse_reads
 from headrace.spark.rows import Rows, row_schema
+from headrace.version import VERSION
 
 
 class HeadraceSource(DataSource):
@@ -47,7 +46,7 @@ class HeadraceSource(DataSource):
 
     def schema(self) -> StructType:
         reads = parse_reads(self.options)
-        with _open(reads) as workspace:
+        with reads.place.open() as workspace:
             collections = {each.name: each for each in workspace.collections()}
         sources = resolve(reads.bindings, collections, {})
         return from_arrow_schema(row_schema(sources.all, meta=reads.meta))
@@ -110,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         live = self._opened()
         service = msgspec.json.encode(live.service)
         return [
-            _Part(msgspec.msgpack.encode(share), service, headrace.__version__)
+            _Part(msgspec.msgpack.encode(share), service, VERSION)
             for share in live.feed.shares(last)
         ]
 
@@ -147,10 +146,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
-        if partition.version != headrace.__version__:
+        if partition.version != VERSION:
             raise UsageError(
-                f"the driver runs Headrace {partition.version}, and this executor"
-                f" {headrace.__version__}",
+                f"the driver runs Headrace {partition.version}, and this executor {VERSION}",
                 do="install the same version everywhere",
             )
         share = msgspec.msgpack.decode(partition.share, type=Share)
@@ -165,7 +163,7 @@ class _Live:
     def __init__(self, reads: Reads, *, is_bounded: bool) -> None:
         self.service = ServiceSettings(token=reads.members_token or "inside")
         with ExitStack() as stack:
-            self.workspace = stack.enter_context(_open(reads))
+            self.workspace = stack.enter_context(reads.place.open())
             addresses = list(reads.members)
             if not addresses:
                 root = (self.workspace.directory or Path(".")) / "members"
@@ -192,10 +190,6 @@ class _Live:
 
     def close(self) -> None:
         self._running.close()
-
-
-def _open(reads: Reads) -> Workspace:
-    return headrace.open(reads.workspace, token=reads.token, create=False)
 
 
 def _described(offset: dict[str, Any]) -> str:

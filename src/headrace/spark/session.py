@@ -1,0 +1,42 @@
+"""A Spark session that has room for members."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+FAILURES = 4
+"""Attempts at a task before its job fails, on one machine as on a cluster."""
+
+SETTINGS = {
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
+    "spark.python.task.killTimeout": "100ms",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""What a session of your own should have too: docs/spark.md says what each is for."""
+
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def session(
+    shards: int = 2, *, master: str = "", name: str = "headrace", conf: Mapping[str, str] = {}
+) -> SparkSession:
+    """The session that runs, or one of this machine with slots for so many members and the work.
+
+    `master` takes it elsewhere: a standalone cluster, YARN, Kubernetes.
+    """
+    # The workers, and the process that looks a data source up, must have this environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or f"local[{shards + max(2, os.cpu_count() or 1)},{FAILURES}]"
+    here = LOOPBACK if master.startswith("local") else {}
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**SETTINGS, **here, **conf}.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made

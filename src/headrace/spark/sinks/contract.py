@@ -1,0 +1,58 @@
+"""What a task writes to.
+
+A micro-batch is known by the checkpoint that it is: its task, generation and number. Spark may run
+it again, and so may another process that was given up. A sink that is exactly once stores the
+checkpoint atomically with the rows, and so knows whether it has them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.journal.workspace import Workspace
+
+
+class CheckpointId(NamedTuple):
+    """Stays the same however often its micro-batch is run."""
+
+    task: str
+    generation: str
+    number: int
+    """From 1 on, without gaps."""
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.number} of task {self.task!r}, generation {self.generation}"
+
+
+class Target(Protocol):
+    """A sink that was opened for one run of a task. For one thread."""
+
+    def last(self) -> int | None:
+        """The number of the newest checkpoint of the generation that it holds: 0 if none is.
+
+        None if it does not know.
+        """
+
+    def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
+        """Apply the rows; when it returns they are durable.
+
+        Exactly once: a checkpoint that it holds is not applied again, whoever applied it, and one
+        that does not follow the last is refused.
+        """
+
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Where rows go, as the author of a task writes it down: nothing is opened yet."""
+
+    @property
+    def is_exactly_once(self) -> bool: ...
+
+    def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> Target:
+        """For a run of the task from that checkpoint on. Whoever had it open before is fenced."""
+
+    def __str__(self) -> str:
+        """Such as `collection totals` or `parquet files in ./movements`."""

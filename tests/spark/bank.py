@@ -1,0 +1,38 @@
+"""Transfers between accounts: each is one transaction over two collections, and sums to zero."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace
+
+ACCOUNTS = ("ann", "bob", "cay", "dan")
+
+
+class Bank:
+    def __init__(self, workspace: headrace.Workspace) -> None:
+        self.workspace = workspace
+        schema = "number long, account string, cents long"
+        self.debits = workspace.collection("bank/debits", schema, key="account", journals=2)
+        self.credits = workspace.collection("bank/credits", schema, key="account", journals=2)
+        self.transfers = 0
+
+    def transfer(self, count: int) -> None:
+        for number in range(self.transfers, self.transfers + count):
+            payer, payee = (ACCOUNTS[(number + n) % len(ACCOUNTS)] for n in (0, 1))
+            with self.workspace.publisher() as tx:
+                tx.append(
+                    self.debits, [{"number": number, "account": payer, "cents": -number - 1}]
+                )
+                tx.append(
+                    self.credits, [{"number": number, "account": payee, "cents": number + 1}]
+                )
+        self.transfers += count
+
+    def stream(self, spark: SparkSession, task: str = "bank", **options: str) -> DataFrame:
+        reader = spark.readStream.format("headrace").options(
+            workspace=str(self.workspace.directory),
+            collections="bank/debits,bank/credits",
+            task=task,
+        )
+        return reader.options(**options).load()
