@@ -21,12 +21,8 @@ class Bank:
         for number in range(self.transfers, self.transfers + count):
             payer, payee = (ACCOUNTS[(number + n) % len(ACCOUNTS)] for n in (0, 1))
             with self.workspace.publisher() as tx:
-                tx.append(
-                    self.debits, [{"number": number, "account": payer, "cents": -number - 1}]
-                )
-                tx.append(
-                    self.credits, [{"number": number, "account": payee, "cents": number + 1}]
-                )
+                tx.append(self.debits, [{"number": number, "account": payer, "cents": -number - 1}])
+                tx.append(self.credits, [{"number": number, "account": payee, "cents": number + 1}])
         self.transfers += count
 
     def stream(self, spark: SparkSession, task: str = "bank", **options: str) -> DataFrame:
