@@ -25,6 +25,11 @@ class Bank:
                 tx.append(self.credits, [{"number": number, "account": payee, "cents": number + 1}])
         self.transfers += count
 
+    def movements(self) -> list[tuple[int, int]]:
+        """(number, cents) of every document that is committed."""
+        cents = range(1, self.transfers + 1)
+        return sorted((n - 1, each) for n in cents for each in (-n, n))
+
     def stream(self, spark: SparkSession, task: str = "bank", **options: str) -> DataFrame:
         reader = spark.readStream.format("headrace").options(
             workspace=str(self.workspace.directory),

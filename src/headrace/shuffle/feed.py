@@ -32,7 +32,6 @@ class Feed:
         self._open = open
         self._shuffle: Shuffle | None = None
         self._number = 0
-        """The checkpoint that the Session handed out last, or began after."""
         self._found: NextCheckpoint | None = None
         """That one, if it was handed out."""
         self._shares: list[Share] = []
@@ -58,6 +57,17 @@ class Feed:
                     return number + 1
                 # Another process was first, and its checkpoint is the one to be shown.
                 self.close()
+
+    @property
+    def number(self) -> int:
+        """Of the checkpoint that was handed out last, or that the Session began after."""
+        return self._number
+
+    def behind(self) -> int:
+        """About how many bytes of journals members know of and have not read."""
+        if self._shuffle is None:
+            return 0
+        return sum(each.head - each.taken for each in self._shuffle.status().lagging)
 
     def shares(self, number: int) -> list[Share]:
         """Of a checkpoint that is stored: one for each member."""

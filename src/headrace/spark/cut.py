@@ -9,13 +9,22 @@ from pyspark.sql.functions import col
 
 from headrace.errors import UsageError
 from headrace.shuffle.binding import Binding
+from headrace.spark.sinks.contract import CheckpointId
 
 
 class Cut:
-    """`cut.debits` or `cut["bank/debits"]`: the documents of that source which became visible."""
+    """`cut.debits` or `cut["bank/debits"]`: the documents of that source which became visible.
 
-    def __init__(self, rows: DataFrame, bindings: Sequence[Binding]) -> None:
+    All sources are columns of the same rows, so they are kept once a second one is asked for.
+    """
+
+    def __init__(
+        self, rows: DataFrame, bindings: Sequence[Binding], checkpoint: CheckpointId
+    ) -> None:
+        self.checkpoint = checkpoint
+        """Which one: the same for the same documents, however often it is run."""
         self._rows = rows
+        self._uses = 0
         self._names = [each.name or each.collection for each in bindings]
 
     def __getitem__(self, name: str) -> DataFrame:
@@ -25,6 +34,10 @@ class Cut:
             )
         if len(self._names) == 1:
             return self._rows
+        self._uses += 1
+        if self._uses == 2:
+            # Also what was made of it before: Spark looks for it when it executes.
+            self._rows.persist()
         quoted = f"`{name.replace('`', '``')}`"
         return self._rows.where(col(quoted).isNotNull()).select(f"{quoted}.*")
 
@@ -36,3 +49,8 @@ class Cut:
                 f" use cut[…] with one of {', '.join(self._names)}"
             )
         return self[found[0]]
+
+    def close(self) -> None:
+        """Whatever was made of it has been used."""
+        if self._uses > 1:
+            self._rows.unpersist()

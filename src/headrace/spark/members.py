@@ -25,14 +25,13 @@ from pyspark.sql import SparkSession
 from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
+from headrace.spark.failure import explain
 from headrace.transport import Channel, Client, Server
 
 _HOST = "spark-members"
 _START_S = 120.0
-_BARRIER = {
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
-}
+_END_S = 5.0
+"""Members that were let go and do not end by then are ended by Spark."""
 
 
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
@@ -51,6 +50,8 @@ class _Given(NamedTuple):
     driver: str
     service: ServiceSettings
     is_local: bool
+    directory: str
+    """For the Queues, if Spark says none on the machine itself."""
 
 
 class SparkMembers:
@@ -59,7 +60,8 @@ class SparkMembers:
     def __init__(self, spark: SparkSession, count: int) -> None:
         check_slots(spark, count)
         token = secrets.token_urlsafe(32)
-        context = spark.sparkContext
+        self._context = context = spark.sparkContext
+        self._group = f"headrace-members-{secrets.token_hex(8)}"
         is_local = str(context.master).startswith("local")
         host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host", "127.0.0.1")
         self.service = ServiceSettings(host=host, token=token)
@@ -68,7 +70,8 @@ class SparkMembers:
         with ExitStack() as stack:
             server = Server({_HOST: self._hosting}, self.service)
             stack.callback(server.close)
-            given = _Given(server.address, self.service, is_local)
+            directory = context.getConf().get("spark.local.dir") or tempfile.gettempdir()
+            given = _Given(server.address, self.service, is_local, directory)
             self._thread = threading.Thread(
                 target=self._run, args=(spark, count, given), name="headrace-members", daemon=True
             )
@@ -79,7 +82,7 @@ class SparkMembers:
 
     def _run(self, spark: SparkSession, count: int, given: _Given) -> None:
         context = spark.sparkContext
-        context.setJobDescription("Headrace members")
+        context.setJobGroup(self._group, f"{count} Headrace members", interruptOnCancel=True)
         try:
             context.parallelize(range(count), count).barrier().mapPartitions(
                 lambda _: host(given)
@@ -89,15 +92,24 @@ class SparkMembers:
         self._hosting.ended()
 
     def _cause(self) -> BaseException | None:
-        return self._failure
+        return explain(self._failure) if self._failure else None
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        return not self._hosting.has_ended
+
+    def failure(self) -> HeadraceError:
+        """Why they are not alive."""
+        return PeerLostError(
+            f"members ended: {self._cause() or 'one is silent'}", do="run it again"
+        )
 
     def _end(self) -> None:
         self._hosting.close()
-        self._thread.join()
+        self._thread.join(_END_S)
+        if self._thread.is_alive():
+            self._context.cancelJobGroup(self._group)
+            self._thread.join(_END_S)
 
     def close(self) -> None:
         self._running.close()
@@ -121,6 +133,10 @@ class _Hosting:
         self._channels: list[Channel[Any]] = []
         self._has_ended = False
         self._closing = threading.Event()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._closing.is_set()
 
     def converse(self, channel: Channel[Any]) -> None:
         first = channel.receive()
@@ -165,7 +181,7 @@ def host(given: _Given) -> Iterator[str]:
     address = task.getTaskInfos()[shard].address
     name = "127.0.0.1" if given.is_local else address.rpartition(":")[0]
     service = msgspec.structs.replace(given.service, host=name, port=0)
-    root = Path(os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0])
+    root = Path(os.environ.get("SPARK_LOCAL_DIRS", given.directory).split(",")[0])
     with Member(root, service) as member, Client(given.driver, service) as client:
         task.allGather(member.address)
         channel = client.converse(_HOST, _joined)

@@ -74,6 +74,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._live: _Live | None = None
         self._is_bounded = False
+        self._planned: int | None = None
+        """The checkpoint that the last batch of this process was of."""
+        self._committed: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_live": None}
@@ -106,6 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if last != first + 1:
             raise UsageError(f"a batch from {first} to {last}", do="this is a bug")
+        self._check_synchronous(first)
+        self._planned = last
         live = self._opened()
         service = msgspec.json.encode(live.service)
         return [
@@ -114,7 +119,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """`latestOffset` has released it before: Spark commits only when it plans the next."""
+        """`latestOffset` releases: Spark commits only once the next batch is planned."""
+        self._committed = self._number(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        live = self._live
+        if live is None:
+            return None
+        return {**self._offset(live.feed.number), "behind": live.feed.behind()}
+
+    def _check_synchronous(self, first: int) -> None:
+        """Spark commits a batch when the next one is in its offset log, so before that is run.
+
+        If its offset log is written some time later, a checkpoint may be released that a restart
+        asks for.
+        """
+        if self._planned == first != self._committed:
+            raise UsageError(
+                "this query keeps its progress asynchronously, and could not be started again",
+                do="leave out the option asyncProgressTrackingEnabled",
+            )
 
     def stop(self) -> None:
         live, self._live = self._live, None

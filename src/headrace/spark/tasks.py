@@ -1,0 +1,328 @@
+"""Tasks: a function of one cut, run for checkpoint after checkpoint, whose output is applied once.
+
+The order that makes it exact, for every micro-batch:
+
+1. the checkpoint is stored, put if absent (the source, when Spark asks for the next offset);
+2. Spark writes its number to the offset log;
+3. the function's rows are written to the sink, and become visible there together with the number;
+4. Spark writes the batch to its commit log; only then is anything released.
+
+A run that is killed between any two finds on its next start what is done: the checkpoint is the
+one that was stored, and the sink says whether it has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from urllib.parse import quote
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.errors import UsageError
+from headrace.journal.collection import Collection
+from headrace.journal.workspace import Workspace
+from headrace.shuffle import Binding, History
+from headrace.shuffle.history import reset_task
+from headrace.shuffle.stored import check_task_name
+from headrace.spark.cut import Cut
+from headrace.spark.failure import explain, is_final
+from headrace.spark.members import SparkMembers
+from headrace.spark.offsets import planned_offset
+from headrace.spark.place import Place
+from headrace.spark.restarts import Restarts
+from headrace.spark.sinks.collection import CollectionSink
+from headrace.spark.sinks.contract import CheckpointId, Sink, Target
+
+_LOOK_S = 1
+_log = logging.getLogger("headrace")
+
+Function = Callable[[Cut], DataFrame]
+SourceLike = Collection | Binding | str
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of a task stands."""
+
+    checkpoint: int
+    """The last that was applied."""
+    rows: int
+    """Documents read by this run."""
+    rows_per_s: float
+    """Of the last micro-batch."""
+    behind_bytes: int
+    """What members know of and have not read."""
+    shards: int
+    restarts: int
+    failure: str = ""
+    """Why it was started again, while it is."""
+
+
+class Task:
+    """Made by `derivation` and `materialization`. It may be run by one process at a time."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        function: Function,
+        bindings: Sequence[Binding],
+        sink: Sink,
+        *,
+        shards: int = 2,
+        documents_max: int | None = None,
+    ) -> None:
+        if shards < 1:
+            raise UsageError(f"task {name!r} with {shards} shards", do="use 1 or more")
+        self.workspace = workspace
+        self.name = check_task_name(name)
+        self.bindings = tuple(bindings)
+        self.sink = sink
+        self.shards = shards
+        self.documents_max = documents_max
+        self.function = function
+        self._stopping = threading.Event()
+
+    def run(
+        self,
+        spark: SparkSession,
+        *,
+        once: bool = False,
+        restarts: int = 5,
+        watch: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        """Apply checkpoint after checkpoint until stopped; `once`: what is committed by now.
+
+        A run that fails is started again, `restarts` times without anything done in between.
+        """
+        self._stopping.clear()
+        budget = Restarts(restarts)
+        while not self._stopping.is_set():
+            run = _Run(self, spark, budget, watch)
+            try:
+                run.to_its_end(once=once)
+            except Exception as error:
+                failure = run.cause or explain(error)
+                delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
+                if delay_s is None:
+                    raise failure from error
+                _log.warning(
+                    "task %s: %s: starting it again in %.1f s (%d of %d)",
+                    *(self.name, failure, delay_s, budget.count, budget.most),
+                )
+                watch(run.progress(failure=str(failure)))
+                self._stopping.wait(delay_s)
+            else:
+                return
+
+    def stop(self) -> None:
+        """Let `run`, in another thread, return after the checkpoint that it is at."""
+        self._stopping.set()
+
+    def reset(self) -> None:
+        """Forget how far it is: its next run reads everything again, as another generation."""
+        reset_task(self.workspace.objects, self.name)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def __repr__(self) -> str:
+        sources = ", ".join(each.name or each.collection for each in self.bindings)
+        return f"Task({self.name!r}: {sources} → {self.sink})"
+
+
+class _Run:
+    """Members and a query, until either ends."""
+
+    def __init__(
+        self,
+        task: Task,
+        spark: SparkSession,
+        restarts: Restarts,
+        watch: Callable[[Progress], None],
+    ) -> None:
+        self._task = task
+        self._spark = spark
+        self._restarts = restarts
+        self._watch = watch
+        self._history = History(task.workspace.objects, task.name)
+        self._location = checkpoint_location(task.workspace, task.name, self._history.generation)
+        self._query: StreamingQuery | None = None
+        self._applied = 0
+        self._batches_seen = -1
+        self._rows = 0
+        self.progressed = False
+        self.cause: BaseException | None = None
+        """What the function or the sink raised: Spark would hand on its text only."""
+
+    def to_its_end(self, *, once: bool) -> None:
+        task = self._task
+        at = CheckpointId(task.name, self._history.generation, 0)
+        with ExitStack() as stack:
+            target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
+            self._applied = target.last() or 0
+            members = stack.enter_context(SparkMembers(self._spark, task.shards))
+            query = self._start(target, members, once=once)
+            stack.callback(query.stop)
+            self._query = query
+            while not query.awaitTermination(_LOOK_S):
+                self._watch(self.progress())
+                if task.is_stopping:
+                    return
+                if not members.is_alive:
+                    raise members.failure()
+            self._watch(self.progress())
+            if (error := query.exception()) is not None:
+                raise error
+
+    def _start(self, target: Target, members: SparkMembers, *, once: bool) -> StreamingQuery:
+        task = self._task
+        place = Place.of(task.workspace)
+        options = {
+            "workspace": place.path,
+            "token": place.token,
+            "task": task.name,
+            "bindings": msgspec.json.encode(task.bindings).decode(),
+            "members": ",".join(members.addresses),
+            "membersToken": members.service.token,
+        }
+        if task.documents_max is not None:
+            options["maxDocumentsPerTrigger"] = str(task.documents_max)
+        rows = self._spark.readStream.format("headrace").options(**options).load()
+
+        def apply(batch: DataFrame, number: int) -> None:
+            try:
+                self._apply(target, batch, number)
+            except BaseException as error:
+                self.cause = explain(error)
+                raise
+
+        writer = (
+            rows.writeStream.queryName(task.name)
+            .foreachBatch(apply)
+            .option("checkpointLocation", self._location)
+        )
+        return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def _apply(self, target: Target, rows: DataFrame, batch: int) -> None:
+        offset = planned_offset(self._spark, self._location, batch)
+        checkpoint = CheckpointId(offset["task"], offset["generation"], offset["checkpoint"])
+        last = target.last()
+        if last is None or checkpoint.number > last:
+            with closing(Cut(rows, self._task.bindings, checkpoint)) as cut:
+                output = self._task.function(cut)
+                if not isinstance(output, DataFrame):
+                    raise UsageError(
+                        f"task {self._task.name!r}: its function returned {type(output).__name__}",
+                        do="return a DataFrame",
+                    )
+                target.write(output, checkpoint)
+        self._applied = checkpoint.number
+        self.progressed = True
+
+    def progress(self, failure: str = "") -> Progress:
+        rate, behind = 0.0, 0
+        for each in self._query.recentProgress if self._query else ():
+            if each.batchId > self._batches_seen and each.numInputRows:
+                self._batches_seen = each.batchId
+                self._rows += each.numInputRows
+            rate, behind = each.processedRowsPerSecond, behind_bytes(each)
+        return Progress(
+            checkpoint=self._applied,
+            rows=self._rows,
+            rows_per_s=rate,
+            behind_bytes=behind,
+            shards=self._task.shards,
+            restarts=self._restarts.total,
+            failure=failure,
+        )
+
+
+def checkpoint_location(workspace: Workspace, task: str, generation: str) -> str:
+    """Where Spark keeps the offset and commit logs of a task."""
+    if workspace.directory is None:
+        raise UsageError(
+            f"{workspace.place} is known by its address, and tasks run where its directory is",
+            do="open it by its directory",
+        )
+    return (workspace.directory.absolute() / "tasks" / quote(task, safe="") / generation).as_uri()
+
+
+def behind_bytes(progress: StreamingQueryProgress) -> int:
+    """What the source reported with its newest offset."""
+    reported = msgspec.json.decode(progress.sources[0].latestOffset or "{}")
+    return int(reported.get("behind", 0)) if isinstance(reported, dict) else 0
+
+
+def materialization(
+    workspace: Workspace,
+    *,
+    sources: Sequence[SourceLike],
+    sink: Sink,
+    name: str = "",
+    shards: int = 2,
+    documents_max: int | None = None,
+) -> Callable[[Function], Task]:
+    """Make a task of a function: the DataFrame that it makes of a cut goes to the sink.
+
+    It is named like the function, and read by `shards` members. A checkpoint has about
+    `documents_max` documents at most.
+    """
+
+    def make(function: Function) -> Task:
+        return Task(
+            workspace,
+            name or function.__name__,
+            function,
+            bindings_of(sources),
+            sink,
+            shards=shards,
+            documents_max=documents_max,
+        )
+
+    return make
+
+
+def derivation(
+    workspace: Workspace,
+    *,
+    sources: Sequence[SourceLike],
+    to: Collection | str,
+    name: str = "",
+    shards: int = 2,
+    documents_max: int | None = None,
+) -> Callable[[Function], Task]:
+    """Make a task of a function: the DataFrame that it makes of a cut is published to `to`."""
+    sink = CollectionSink(to if isinstance(to, str) else to.name)
+    return materialization(
+        workspace,
+        sources=sources,
+        sink=sink,
+        name=name,
+        shards=shards,
+        documents_max=documents_max,
+    )
+
+
+def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
+    """Sources as a user names them."""
+    return [_binding(source) for source in sources]
+
+
+def _binding(source: SourceLike) -> Binding:
+    if isinstance(source, Binding):
+        return source
+    if isinstance(source, Collection):
+        return Binding(collection=source.name)
+    if isinstance(source, str):
+        return Binding(collection=source)
+    raise UsageError(
+        f"a source of type {type(source).__name__}",
+        do="name a collection, or give it or a Binding",
+    )

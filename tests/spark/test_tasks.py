@@ -1,0 +1,53 @@
+"""Tasks: what is committed goes through the function once, whatever ends on the way."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace
+from headrace.errors import UsageError
+from headrace.spark.cut import Cut
+from headrace.spark.tasks import Progress, Task, derivation
+from tests.spark.bank import Bank
+
+MOVEMENTS = "number long, account string, cents long"
+
+
+@pytest.fixture
+def bank(workspace: headrace.Workspace) -> Bank:
+    workspace.collection("movements", MOVEMENTS, key="account", journals=2)
+    return Bank(workspace)
+
+
+def moving(bank: Bank, shards: int = 2) -> Task:
+    @derivation(bank.workspace, sources=[bank.debits, bank.credits], to="movements", shards=shards)
+    def movements(cut: Cut) -> DataFrame:
+        return cut.debits.unionByName(cut.credits)
+
+    return movements
+
+
+def published(bank: Bank) -> list[tuple[int, int]]:
+    table = bank.workspace.table("movements")
+    return sorted(zip(*(table[name].to_pylist() for name in ("number", "cents")), strict=True))
+
+
+def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, bank: Bank) -> None:
+    """With another number of members, too. # proves G14"""
+    for shards in (2, 1):
+        bank.transfer(20)
+        seen: list[Progress] = []
+        moving(bank, shards=shards).run(spark, once=True, watch=seen.append)
+        assert published(bank) == bank.movements()
+        assert (seen[-1].rows, seen[-1].shards, seen[-1].restarts) == (40, shards, 0)
+    assert pc.sum(bank.workspace.table("movements")["cents"]).as_py() == 0
+
+
+def test_a_function_must_return_a_dataframe(spark: SparkSession, bank: Bank) -> None:
+    bank.transfer(1)
+    task = moving(bank)
+    task.function = lambda cut: None  # type: ignore[assignment, return-value]
+    with pytest.raises(UsageError, match="its function returned NoneType; return a DataFrame"):
+        task.run(spark, once=True)
