@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,12 +24,17 @@ from headrace.settings import (
 from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle
 from headrace.version import VERSION
 
+if TYPE_CHECKING:
+    from headrace import spark
+    from headrace.spark import Cut, Task, derivation, materialization
+
 __version__ = VERSION
 
 __all__ = [
     "Binding",
     "Checkpoint",
     "Collection",
+    "Cut",
     "HeadraceError",
     "JournalSettings",
     "LogSettings",
@@ -41,11 +48,15 @@ __all__ = [
     "Settings",
     "Shuffle",
     "ShuffleSettings",
+    "Task",
     "Transaction",
     "Workspace",
+    "derivation",
     "errors",
+    "materialization",
     "open",
     "selector",
+    "spark",
 ]
 
 
@@ -62,3 +73,11 @@ def open(
         service = msgspec.structs.replace(settings.service, token=token)
         settings = msgspec.structs.replace(settings, service=service)
     return Workspace(place, settings, create=create)
+
+
+def __getattr__(name: str) -> Any:
+    """What is on Spark is imported when it is asked for, because that takes its time."""
+    if name not in __all__:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    spark = import_module("headrace.spark")
+    return spark if name == "spark" else getattr(spark, name)

@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.spark.session import session
+from headrace.spark.sessions import session
 
 
 @pytest.fixture(scope="package")

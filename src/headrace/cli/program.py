@@ -16,7 +16,19 @@ import typer
 from typer.core import TyperGroup
 
 import headrace as hr
-from headrace.cli import bench, collections, demo, doctor, journals, publish, read, serve, shuffle
+from headrace.cli import (
+    bench,
+    collections,
+    demo,
+    doctor,
+    journals,
+    publish,
+    read,
+    run,
+    serve,
+    shuffle,
+    task,
+)
 from headrace.cli.output import as_example, print_error
 
 _BROKEN_PIPE = 141
@@ -102,6 +114,8 @@ publish.register(app)
 read.register(app)
 serve.register(app)
 app.add_typer(shuffle.app, name="shuffle")
+run.register(app)
+app.add_typer(task.app, name="task")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")

@@ -17,7 +17,14 @@ A consumer that hands its checkpoints on by number keeps them in a `History`.
 from headrace.shuffle.binding import Binding
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.client import Shuffle
-from headrace.shuffle.history import History, TaskInfo, describe_task, list_tasks, reset_task
+from headrace.shuffle.history import (
+    History,
+    TaskInfo,
+    describe_task,
+    list_checkpoints,
+    list_tasks,
+    reset_task,
+)
 from headrace.shuffle.routing import Range
 from headrace.shuffle.service import Member
 
@@ -31,6 +38,7 @@ __all__ = [
     "Shuffle",
     "TaskInfo",
     "describe_task",
+    "list_checkpoints",
     "list_tasks",
     "reset_task",
 ]

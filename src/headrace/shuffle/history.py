@@ -56,6 +56,14 @@ class TaskInfo(NamedTuple):
     bytes: int
 
 
+class StoredCheckpoint(NamedTuple):
+    """One of a task's, as it lies there."""
+
+    number: int
+    kind: Kind
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """What a listing showed of one generation."""
@@ -318,6 +326,14 @@ def describe_task(objects: Objects, task: str) -> TaskInfo:
             break
     last = kept.last if kept else 0
     return TaskInfo(task, current.id, last, len(listed), sum(listed.values()))
+
+
+def list_checkpoints(objects: Objects, task: str) -> list[StoredCheckpoint]:
+    """Those that are kept of a task's generation, by number."""
+    current = current_generation(objects, check_task_name(task))
+    _, kept = _look_at(objects, task, current.id)
+    found = kept.bytes.items() if kept else ()
+    return sorted(StoredCheckpoint(each.number, each.kind, size) for each, size in found)
 
 
 def _look_at(

@@ -1,0 +1,24 @@
+"""The engine: journals and tasks on Spark. The only package that imports PySpark.
+
+- `source`, `options`, `rows`: the data source `headrace`; a micro-batch is one checkpoint.
+- `members`: Slices and Queues inside of a barrier stage, for as long as a query runs.
+- `tasks`, `cut`, `sinks`: functions of a cut whose output is applied once.
+- `sessions`: a Spark session with room for members.
+"""
+
+from headrace.spark.cut import Cut
+from headrace.spark.sessions import session
+from headrace.spark.sinks.contract import CheckpointId, Sink, Target
+from headrace.spark.tasks import Progress, Task, derivation, materialization
+
+__all__ = [
+    "CheckpointId",
+    "Cut",
+    "Progress",
+    "Sink",
+    "Target",
+    "Task",
+    "derivation",
+    "materialization",
+    "session",
+]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import SparkSession
 
 from headrace.errors import (
     DataError,
@@ -23,11 +24,14 @@ from headrace.errors import (
 
 _OURS = re.compile(r"headrace\.errors\.(\w+): (.+)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_STREAM = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*(.*?)\s*(SQLSTATE.*)?$")
 _LINE_MAX = 300
 
 
 def explain(error: BaseException) -> BaseException:
     """The error of ours in it, if there is one; else one line of what Spark says."""
+    if isinstance(error, Py4JNetworkError):
+        return PeerLostError("the JVM of Spark is gone", do="run the program again")
     if not isinstance(error, Py4JError | PySparkException):
         return error
     text = str(error)
@@ -39,7 +43,8 @@ def explain(error: BaseException) -> BaseException:
         kind, line = found[-1]
         return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="see Spark's log")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    what = lines[0][:_LINE_MAX] if lines else "a process of the query ended without a word"
+    what = _STREAM.sub(r"\1", lines[0])[:_LINE_MAX] if lines else ""
+    what = what or "a process of the query ended without a word"
     return PeerLostError(f"Spark: {what}", do="see Spark's log")
 
 
@@ -50,3 +55,11 @@ def is_final(error: BaseException) -> bool:
     if isinstance(error, AnalysisException | ParseException):
         return True
     return not isinstance(error, Py4JError | PySparkException | OSError)
+
+
+def is_gone(spark: SparkSession) -> bool:
+    """Whether nothing can be run there again."""
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    except (AttributeError, OSError, Py4JError):
+        return True

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
@@ -30,8 +31,9 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding, History
 from headrace.shuffle.history import reset_task
 from headrace.shuffle.stored import check_task_name
+from headrace.spark.about import About, put_about
 from headrace.spark.cut import Cut
-from headrace.spark.failure import explain, is_final
+from headrace.spark.failure import explain, is_final, is_gone
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
 from headrace.spark.place import Place
@@ -101,6 +103,7 @@ class Task:
         A run that fails is started again, `restarts` times without anything done in between.
         """
         self._stopping.clear()
+        put_about(self.workspace.objects, self.about())
         budget = Restarts(restarts)
         while not self._stopping.is_set():
             run = _Run(self, spark, budget, watch)
@@ -108,7 +111,8 @@ class Task:
                 run.to_its_end(once=once)
             except Exception as error:
                 failure = run.cause or explain(error)
-                delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
+                is_over = is_final(failure) or is_gone(spark)
+                delay_s = None if is_over else budget.delay_s(progressed=run.progressed)
                 if delay_s is None:
                     raise failure from error
                 _log.warning(
@@ -119,6 +123,16 @@ class Task:
                 self._stopping.wait(delay_s)
             else:
                 return
+
+    def about(self) -> About:
+        return About(
+            task=self.name,
+            file=str(Path(self.function.__code__.co_filename).absolute()),
+            sources=tuple(each.name or each.collection for each in self.bindings),
+            sink=str(self.sink),
+            is_exactly_once=self.sink.is_exactly_once,
+            shards=self.shards,
+        )
 
     def stop(self) -> None:
         """Let `run`, in another thread, return after the checkpoint that it is at."""
@@ -133,8 +147,7 @@ class Task:
         return self._stopping.is_set()
 
     def __repr__(self) -> str:
-        sources = ", ".join(each.name or each.collection for each in self.bindings)
-        return f"Task({self.name!r}: {sources} → {self.sink})"
+        return f"Task({self.name!r}: {', '.join(self.about().sources)} → {self.sink})"
 
 
 class _Run:

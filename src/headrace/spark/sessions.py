@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -24,19 +26,45 @@ LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0
 
 
 def session(
-    shards: int = 2, *, master: str = "", name: str = "headrace", conf: Mapping[str, str] = {}
+    shards: int = 2,
+    *,
+    master: str = "",
+    name: str = "headrace",
+    conf: Mapping[str, str] | None = None,
+    log: str | Path = "",
 ) -> SparkSession:
     """The session that runs, or one of this machine with slots for so many members and the work.
 
-    `master` takes it elsewhere: a standalone cluster, YARN, Kubernetes.
+    `master` takes it elsewhere: a standalone cluster, YARN, Kubernetes. `log`: a file for what
+    Spark says, which else is on the terminal.
     """
     # The workers, and the process that looks a data source up, must have this environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or f"local[{shards + max(2, os.cpu_count() or 1)},{FAILURES}]"
     here = LOOPBACK if master.startswith("local") else {}
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**SETTINGS, **here, **conf}.items():
+    for key, value in {**SETTINGS, **here, **(conf or {})}.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
+    with _saying_it_to(log):
+        made = builder.getOrCreate()
+    if not log:
+        made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+@contextmanager
+def _saying_it_to(log: str | Path) -> Iterator[None]:
+    """What is started meanwhile has its standard error there, for as long as it lives."""
+    if not log:
+        yield
+        return
+    sys.stderr.flush()
+    mine = os.dup(2)
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, 2)
+        os.close(file)
+        yield
+    finally:
+        os.dup2(mine, 2)
+        os.close(mine)

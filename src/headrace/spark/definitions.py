@@ -1,0 +1,64 @@
+"""Tasks that a Python file defines."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.tasks import Task
+
+_NAME = "__headrace__"
+"""What the file has as `__name__`: it is loaded to be run by somebody else."""
+
+
+def load_tasks(file: Path) -> list[Task]:
+    """Those that stand at its top level, as they are written."""
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}", do="name a Python file that defines tasks")
+    beside = str(file.absolute().parent)
+    sys.path.insert(0, beside)
+    try:
+        found = runpy.run_path(str(file), run_name=_NAME)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{_where(error, file)}: {_described(error)}", do="correct it") from error
+    finally:
+        sys.path.remove(beside)
+    tasks = list({id(each): each for each in found.values() if isinstance(each, Task)}.values())
+    if not tasks:
+        raise UsageError(
+            f"{file} defines no task",
+            do="use @hr.derivation or @hr.materialization on a function at its top level",
+        )
+    names = [task.name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{file} defines task {name!r} twice", do="give each its own name")
+    return tasks
+
+
+def choose_tasks(tasks: Sequence[Task], names: Sequence[str]) -> list[Task]:
+    """Those of the names, or all."""
+    known = {task.name: task for task in tasks}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no task {name!r} is defined", do=f"use one of {', '.join(known)}")
+    return [known[name] for name in names] or list(tasks)
+
+
+def _where(error: BaseException, file: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f"{file}, line {lines[-1]}" if lines else str(file)
+
+
+def _described(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"
