@@ -91,8 +91,11 @@ class SparkMembers:
             self._failure = error
         self._hosting.ended()
 
-    def _cause(self) -> BaseException | None:
-        return explain(self._failure) if self._failure else None
+    def _cause(self) -> str:
+        if self._failure is None:
+            return ""
+        cause = explain(self._failure)
+        return cause.what if isinstance(cause, HeadraceError) else str(cause)
 
     @property
     def is_alive(self) -> bool:
@@ -158,8 +161,9 @@ class _Hosting:
                 lambda: len(self._addresses) == self._count or self._has_ended, timeout_s
             )
             if len(self._addresses) < self._count:
+                why = cause() or "no word of the others"
                 raise PeerLostError(
-                    f"{len(self._addresses)} of {self._count} members started: {cause() or 'late'}",
+                    f"{len(self._addresses)} of {self._count} members started: {why}",
                     do="see the log of the Spark application",
                 )
             return [self._addresses[shard] for shard in range(self._count)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
+
+from headrace.version import VERSION
 
 FAILURES = 4
 """Attempts at a task before its job fails, on one machine as on a cluster."""
@@ -41,7 +45,10 @@ def session(
     # The workers, and the process that looks a data source up, must have this environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or f"local[{shards + max(2, os.cpu_count() or 1)},{FAILURES}]"
-    here = LOOPBACK if master.startswith("local") else {}
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK["spark.driver.host"])
+    here = LOOPBACK if is_local else {}
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**SETTINGS, **here, **(conf or {})}.items():
         builder = builder.config(key, value)
@@ -49,7 +56,24 @@ def session(
         made = builder.getOrCreate()
     if not log:
         made.sparkContext.setLogLevel("ERROR")
+    if not is_local:
+        ship(made)
     return made
+
+
+def ship(spark: SparkSession) -> None:
+    """Let the executors import this very package, whatever they have of it.
+
+    What it is built on (pyarrow, numpy, msgspec, xxhash, obstore) must be there: docs/spark.md.
+    """
+    context: Any = spark.sparkContext
+    root = Path(__file__).parent.parent
+    # Executors ask for it whenever they start, and this directory ends with the application.
+    archive = Path(context._temp_dir) / f"headrace-{VERSION}.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for file in (*root.rglob("*.py"), root.parent / "pyspark_headrace.py"):
+            packed.write(file, file.relative_to(root.parent))
+    context.addPyFile(str(archive))
 
 
 @contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest import mock
 
 from pyspark import SparkContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.spark import tasks
 from headrace.spark.cut import Cut
+from headrace.spark.members import SparkMembers
 from headrace.spark.sessions import session
 from headrace.spark.tasks import derivation
 from tests.spark.crash.deadly import DEATH, IDS, DeadlySource, Death, deadly_driver
@@ -27,7 +30,9 @@ class Driver:
             "spark.local.dir": str(folder),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
         }
-        self._spark = session(shards, master=master, conf=conf)
+        if master:
+            conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+        self._spark = session(shards, master=master, conf=conf, log=folder / "spark.log")
         self._spark.dataSource.register(DeadlySource)
         gateway = SparkContext._gateway
         assert gateway
@@ -42,7 +47,15 @@ class Driver:
             return cut.debits.unionByName(cut.credits)
 
         self.task = movements
+        self._members = folder / "members"
 
     def run(self, *, once: bool) -> None:
-        with deadly_driver(self.task):
+        """Where its members are is told in a file."""
+
+        def start(spark: SparkSession, count: int) -> SparkMembers:
+            members = SparkMembers(spark, count)
+            self._members.write_text(" ".join(members.addresses))
+            return members
+
+        with deadly_driver(self.task), mock.patch.object(tasks, "SparkMembers", start):
             self.task.run(self._spark, once=once)

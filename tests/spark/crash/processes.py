@@ -1,0 +1,55 @@
+"""The processes of a Spark application, found by what they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_LISTENS = "0A"
+
+
+def process_at(address: str) -> int:
+    """The process that listens at `grpc://host:port`."""
+    port = int(address.rpartition(":")[2])
+    inodes = {
+        f"socket:[{fields[9]}]"
+        for table in ("tcp", "tcp6")
+        for fields in map(str.split, Path(f"/proc/net/{table}").read_text().splitlines()[1:])
+        if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port
+    }
+    for process in _processes():
+        if inodes & set(_open_files(process)):
+            return process
+    raise ProcessLookupError(f"nobody listens at {address}")
+
+
+def descendants(process: int) -> dict[int, str]:
+    """Whatever was started by it, and by those, with their command lines."""
+    parents: dict[int, int] = {}
+    for each in _processes():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stat = Path(f"/proc/{each}/stat").read_text()
+            parents[each] = int(stat.rpartition(")")[2].split()[1])
+    found: dict[int, str] = {}
+    for each in parents:
+        above = each
+        while above in parents and above != process:
+            above = parents[above]
+        if above == process and each != process:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found[each] = Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def _processes() -> Iterator[int]:
+    return (int(each) for each in os.listdir("/proc") if each.isdigit())
+
+
+def _open_files(process: int) -> Iterator[str]:
+    # Others' processes do not show theirs.
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        for descriptor in os.listdir(f"/proc/{process}/fd"):
+            with suppress(FileNotFoundError):
+                yield os.readlink(f"/proc/{process}/fd/{descriptor}")
