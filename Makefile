@@ -43,6 +43,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench shuffle
 	@$(BIN)/headrace bench scale
 	@$(BIN)/headrace bench recovery
+	@$(BIN)/headrace bench spark
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -80,6 +80,23 @@ def recovery(
     _run("recovery", lambda at: bench_recovery(at, documents), directory, as_json=json)
 
 
+@app.command(epilog=as_example("headrace bench spark --mib 64 --json"))
+def spark(
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="How much to read in each round.")] = 512,
+    journals: Annotated[int, typer.Option(min=1, help="For the overhead of a trigger.")] = 1000,
+    triggers: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 15,
+    json: JsonOption = False,
+) -> None:
+    """Journals into a Spark aggregation, against bare Python data sources and Parquet."""
+    from headrace.bench.spark import bench_spark
+
+    def bench(scratch: Path) -> dict[str, float]:
+        return bench_spark(scratch, mib, journals, triggers)
+
+    _run("spark", bench, directory, as_json=json)
+
+
 def _run(
     name: str, bench: Callable[[Path], dict[str, float]], directory: Path, *, as_json: bool
 ) -> None:

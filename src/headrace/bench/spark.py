@@ -1,0 +1,176 @@
+"""A backlog through the shuffle into a Spark aggregation, against what Spark allows any source."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace
+from headrace.bench.journal import SCHEMA, documents
+from headrace.bench.processes import owner
+from headrace.settings import MIB
+from headrace.spark.measuring import PARTITIONS, batch_s, drain, register_yardsticks, trigger_ms
+from headrace.spark.members import SparkMembers
+
+_ROUNDS = 3
+_JOURNALS = 8
+_BATCH = 8192
+_MICRO_BATCHES = 8
+_ROWS_SHARE = 8
+"""Rows are so slow that this share of the documents tells."""
+_SMALL = 1000
+_IN_FLIGHT = 64
+
+
+def bench_spark(
+    directory: Path, mib: int = 512, journals: int = 1000, triggers: int = 15
+) -> dict[str, float]:
+    """Rates are from the start of a query until its aggregation has had all, medians of rounds.
+
+    The members run already; the yardsticks yield what is in memory, in as many micro-batches of
+    the same Arrow batches. The overhead is of whole triggers, each of a transaction over so many
+    journals, beside a source that yields as many rows.
+    """
+    directory = directory.absolute()
+    batch = documents(_BATCH, 68)
+    transactions = max(1, mib * MIB // len(batch.serialize()))
+    count = transactions * _BATCH
+    file = directory / "batch.arrow"
+    with pa.ipc.new_file(str(file), batch.schema) as stream:
+        stream.write_batch(batch)
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+    }
+    spark = headrace.spark.session(PARTITIONS, conf=conf, log=directory / "spark.log")
+    place = directory / "workspace"
+    try:
+        register_yardsticks(spark)
+        with owner(place), headrace.open(place) as workspace:
+            _publish(workspace, "docs", batch, transactions, _JOURNALS)
+            bench = _Bench(directory, spark, place, file)
+            with SparkMembers(spark, PARTITIONS) as members:
+                bench.use(members)
+                result = _rates(bench, transactions)
+                result |= _overhead(bench, workspace, journals, triggers)
+        parquet = directory / "parquet"
+        _write_parquet(parquet, batch, transactions)
+        result["parquet_docs_per_s"] = count / batch_s(spark.read.parquet(str(parquet)))
+    finally:
+        spark.stop()
+    return {**result, "documents": count, "journals": journals}
+
+
+class _Bench:
+    """Streams to measure, each with a checkpoint directory of its own."""
+
+    def __init__(self, directory: Path, spark: Any, place: Path, file: Path) -> None:
+        self._directory = directory
+        self._spark = spark
+        self._place = place
+        self._file = file
+        self._streams = 0
+        self._options: dict[str, str] = {}
+
+    def use(self, members: SparkMembers) -> None:
+        self._options = {
+            "workspace": str(self._place),
+            "members": ",".join(members.addresses),
+            "membersToken": members.service.token,
+        }
+
+    def ours(self, collection: str) -> Any:
+        self._streams += 1
+        options = self._options | {"collections": collection, "task": f"task-{self._streams}"}
+        return self._spark.readStream.format("headrace").options(**options).load()
+
+    def bare(self, kind: str, rows: int, micro_batches: int, file: Path | None = None) -> Any:
+        """As many rows, in as many micro-batches, of copies of the file's batch."""
+        file = file or self._file
+        with pa.ipc.open_file(str(file)) as opened:
+            each = opened.get_batch(0).num_rows
+        repeats = max(1, round(rows / each / PARTITIONS / micro_batches))
+        options = {"file": str(file), "repeats": str(repeats), "microBatches": str(micro_batches)}
+        return self._spark.readStream.format(kind).options(**options).load()
+
+    def location(self) -> Path:
+        self._streams += 1
+        return self._directory / f"checkpoints-{self._streams}"
+
+
+def _rates(bench: _Bench, transactions: int) -> dict[str, float]:
+    count = transactions * _BATCH
+    ours, bare, rows, batches = [], [], [], []
+    for _ in range(_ROUNDS):
+        drained = drain(bench.ours("docs"), bench.location())
+        assert drained.rows == count, (drained.rows, count)
+        ours.append(drained.rows / drained.seconds)
+        batches.append(drained.micro_batches)
+        yardstick = drain(
+            bench.bare("bare_batches", count, drained.micro_batches), bench.location()
+        )
+        bare.append(yardstick.rows / yardstick.seconds)
+        slow = drain(bench.bare("bare_rows", count // _ROWS_SHARE, 1), bench.location())
+        rows.append(slow.rows / slow.seconds)
+    pairs = list(zip(ours, bare, rows, strict=True))
+    return {
+        "docs_per_s": median(ours),
+        "source_limit_docs_per_s": median(bare),
+        "rows_docs_per_s": median(rows),
+        "ratio_to_source_limit": median(one / other for one, other, _ in pairs),
+        "ratio_to_rows": median(one / other for one, _, other in pairs),
+        "micro_batches": median(batches),
+    }
+
+
+def _overhead(
+    bench: _Bench, workspace: headrace.Workspace, journals: int, triggers: int
+) -> dict[str, float]:
+    """Of a micro-batch of a thousand documents in many journals."""
+    batch = documents(_SMALL, 68)
+    collection = workspace.collection("many", SCHEMA, key="account", journals=journals)
+
+    def feed() -> None:
+        with workspace.publisher() as tx:
+            tx.append(collection, batch)
+
+    file = bench.location().with_suffix(".arrow")
+    with pa.ipc.new_file(str(file), batch.schema) as stream:
+        stream.write_batch(batch.slice(0, _SMALL // PARTITIONS))
+    feed()
+    ours = trigger_ms(bench.ours("many"), bench.location(), feed, triggers)
+    endless = bench.bare("bare_batches", _SMALL * 10_000, 10_000, file)
+    trivial = trigger_ms(endless, bench.location(), lambda: None, triggers)
+    return {"overhead_ms": ours - trivial, "trigger_ms": ours, "trivial_trigger_ms": trivial}
+
+
+def _publish(
+    workspace: headrace.Workspace, name: str, batch: pa.RecordBatch, count: int, journals: int
+) -> None:
+    collection = workspace.collection(name, SCHEMA, key="account", journals=journals)
+    publisher = workspace.publisher()
+    in_flight: deque[headrace.PendingCommit] = deque()
+    for _ in range(count):
+        transaction = publisher.begin()
+        transaction.append(collection, batch)
+        in_flight.append(transaction.commit_nowait())
+        if len(in_flight) > _IN_FLIGHT:
+            in_flight.popleft().result()
+    for pending in in_flight:
+        pending.result()
+    publisher.close()
+
+
+def _write_parquet(directory: Path, batch: pa.RecordBatch, count: int) -> None:
+    directory.mkdir()
+    for part in range(PARTITIONS):
+        with pq.ParquetWriter(directory / f"{part}.parquet", batch.schema) as writer:
+            for _ in range(count // PARTITIONS):
+                writer.write_batch(batch)

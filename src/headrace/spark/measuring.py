@@ -1,0 +1,157 @@
+"""What `headrace bench spark` runs: the same aggregation over our source and over yardsticks.
+
+The yardsticks are Python data sources with nothing behind them: one yields Arrow batches that it
+has in memory, one yields rows. What they reach is what Spark allows any source in Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+PARTITIONS = 2
+_TRIGGER_MS = 1000
+_WARMING = 5
+_LOOK_S = 1
+
+
+class Drained(NamedTuple):
+    """A backlog that was aggregated."""
+
+    seconds: float
+    rows: int
+    micro_batches: int
+
+
+def aggregate(rows: DataFrame) -> None:
+    rows.groupBy("account").sum("cents").write.format("noop").mode("overwrite").save()
+
+
+def drain(rows: DataFrame, location: Path) -> Drained:
+    """From the start of a query until it has aggregated all there is."""
+    begin = perf_counter()
+    query = (
+        rows.writeStream.foreachBatch(lambda batch, number: aggregate(batch))
+        .option("checkpointLocation", location.as_uri())
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    seconds = perf_counter() - begin
+    done = [each.numInputRows for each in query.recentProgress if each.numInputRows]
+    return Drained(seconds, sum(done), len(done))
+
+
+def batch_s(rows: DataFrame) -> float:
+    """Of the aggregation over what is read at once, the second time."""
+    aggregate(rows)
+    begin = perf_counter()
+    aggregate(rows)
+    return perf_counter() - begin
+
+
+def trigger_ms(
+    rows: DataFrame, location: Path, feed: Callable[[], None], micro_batches: int
+) -> float:
+    """The median of whole triggers, for which everything that they take was there before."""
+    query = (
+        rows.writeStream.foreachBatch(lambda batch, number: aggregate(batch))
+        .option("checkpointLocation", location.as_uri())
+        .trigger(processingTime=f"{_TRIGGER_MS} milliseconds")
+        .start()
+    )
+    try:
+        taken: list[int] = []
+        while len(taken) < micro_batches + _WARMING:
+            feed()
+            before = len(taken)
+            while len(taken) == before:
+                query.awaitTermination(_LOOK_S)
+                taken = [
+                    each.durationMs["triggerExecution"]
+                    for each in query.recentProgress
+                    if each.numInputRows
+                ]
+    finally:
+        query.stop()
+    return float(median(taken[_WARMING:]))
+
+
+def register_yardsticks(spark: SparkSession) -> None:
+    spark.dataSource.register(BareBatches)
+    spark.dataSource.register(BareRows)
+
+
+class _Bare(DataSource):
+    """Options: `file`, an Arrow file of one batch; `repeats`, how often a partition yields it;
+    `microBatches`, how many there are."""
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(_batch(self.options).schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _BareReader(dict(self.options), self.yields_rows)
+
+    yields_rows = False
+
+
+class BareBatches(_Bare):
+    @classmethod
+    def name(cls) -> str:
+        return "bare_batches"
+
+
+class BareRows(_Bare):
+    yields_rows = True
+
+    @classmethod
+    def name(cls) -> str:
+        return "bare_rows"
+
+
+class _BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Mapping[str, str], yields_rows: bool) -> None:
+        self._options = options
+        self._yields_rows = yields_rows
+        self._micro_batches = int(options["microBatches"])
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        return {"batch": min(start["batch"] + 1, self._micro_batches)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """It has an end in any case."""
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        batch = _batch(self._options)
+        if not self._yields_rows:
+            return itertools.repeat(batch, int(self._options["repeats"]))
+        rows = [tuple(row.values()) for row in batch.to_pylist()]
+        return itertools.chain.from_iterable(itertools.repeat(rows, int(self._options["repeats"])))
+
+    def commit(self, end: dict[str, int]) -> None: ...
+
+
+def _batch(options: Mapping[str, str]) -> pa.RecordBatch:
+    with pa.ipc.open_file(options["file"]) as file:
+        return file.get_batch(0)
