@@ -1,0 +1,146 @@
+"""Reads journals for one who wants what is past: a plan, then its scans in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headrace.errors import NotFoundError, UsageError
+from headrace.frontier import BindingTag
+from headrace.journal.collection import Collection
+from headrace.journal.contract import Frame, JournalInfo
+from headrace.journal.names import Selector, parse_journal_name
+from headrace.journal.workspace import Workspace
+from headrace.shuffle.binding import Binding, Source, Sources, resolve
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.history import History, describe_task
+from headrace.shuffle.scan import Scan, parts, scans_between
+from headrace.shuffle.slice.decoding import Decoder
+
+_BATCH_DOCUMENTS = 16_384
+_BATCH_BYTES = 4 << 20
+
+
+class Plan(NamedTuple):
+    sources: Sources
+    scans: list[Scan]
+
+
+# -- planning ------------------------------------------------------------------------------
+
+
+def take_cut(workspace: Workspace, bindings: Sequence[Binding]) -> list[JournalInfo]:
+    """The journals of the collections, all as of one moment: no transaction is half in it."""
+    names = {binding.collection for binding in bindings}
+    journals = workspace.journals(Selector(min(names)) if len(names) == 1 else None)
+    return [each for each in journals if parse_journal_name(each.name).collection in names]
+
+
+def plan_cut(workspace: Workspace, bindings: Sequence[Binding], cut: Sequence[JournalInfo]) -> Plan:
+    """Everything that was committed at the cut."""
+    sources = resolve(bindings, _collections(workspace), {})
+    return Plan(
+        sources,
+        [
+            Scan(journal, source.tag)
+            for journal in cut
+            if journal.head > journal.begin
+            for source in sources.of_journal(journal.name)
+        ],
+    )
+
+
+def plan_between(
+    workspace: Workspace,
+    bindings: Sequence[Binding],
+    task: str,
+    first: int = 0,
+    last: int | None = None,
+) -> Plan:
+    """Exactly what the task's checkpoints after `first` have shown, up to and including `last`.
+
+    That is refused where a journal has lost some of it, or may have.
+    """
+    objects = workspace.objects
+    # A task that is asked for by its generation is not made by looking at it.
+    history = History(objects, task, generation=describe_task(objects, task).generation)
+    last = history.last() if last is None else last
+    if first > last:
+        raise UsageError(
+            f"from checkpoint {first} to {last} of task {task!r}", do="let the first come first"
+        )
+    before = history.load(first)
+    deltas = [history.delta(number) for number in range(first + 1, last + 1)]
+    journals = {journal.id: journal for journal in workspace.journals()}
+    known = _known_bindings(before, deltas)
+    sources = resolve(bindings, _collections(workspace), known)
+    for source in sources.all:
+        if deltas and source.tag not in known:
+            raise NotFoundError(
+                f"task {task!r} has no binding {source.name!r} up to checkpoint {last}",
+                do=f"name some of {', '.join(known.values())}",
+            )
+    return Plan(sources, list(scans_between(sources, before, deltas, journals)))
+
+
+def _known_bindings(before: Checkpoint, deltas: Sequence[Checkpoint]) -> dict[BindingTag, str]:
+    of_all = (each.bindings.items() for each in (before, *deltas))
+    return dict(chain.from_iterable(of_all))
+
+
+def _collections(workspace: Workspace) -> dict[str, Collection]:
+    return {each.name: each for each in workspace.collections()}
+
+
+# -- reading -------------------------------------------------------------------------------
+
+
+def read_scans(
+    workspace: Workspace, sources: Sources, scans: Sequence[Scan]
+) -> Iterator[tuple[Source, pa.RecordBatch]]:
+    """Their documents. However small frames are, batches are not."""
+    decode = Decoder(sources, lambda: [each.definition for each in workspace.collections()])
+    waiting = {source.tag: _Waiting(source) for source in sources.all}
+    for scan in scans:
+        source, batches = sources.by_tag[scan.binding], waiting[scan.binding]
+        for frame, skip, end in parts(source, scan, _frames(workspace, scan)):
+            batches.add(decode(frame, source).slice(skip, end - skip), frame.bytes)
+            if batches.is_full:
+                yield source, batches.take()
+    yield from ((each.source, each.take()) for each in waiting.values() if each)
+
+
+def _frames(workspace: Workspace, scan: Scan) -> Iterator[Frame]:
+    if scan.window is None:
+        return workspace.kept_frames(scan.journal)
+    return workspace.frames(scan.journal, scan.window.offset, committed=False)
+
+
+class _Waiting:
+    """Documents of one source until there are enough of them."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._batches: list[pa.RecordBatch] = []
+        self._documents = 0
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def add(self, batch: pa.RecordBatch, size: int) -> None:
+        self._batches.append(batch)
+        self._documents += batch.num_rows
+        self._bytes += size
+
+    @property
+    def is_full(self) -> bool:
+        return self._documents >= _BATCH_DOCUMENTS or self._bytes >= _BATCH_BYTES
+
+    def take(self) -> pa.RecordBatch:
+        batches, self._batches = self._batches, []
+        self._documents = self._bytes = 0
+        return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
