@@ -9,9 +9,18 @@ from itertools import combinations, pairwise
 import pytest
 
 from headrace.errors import BehindRetentionError, NotFoundError, UsageError
+from headrace.frontier import TAG_BITS
+from headrace.ids import format_producer
 from headrace.journal.names import Selector
 from headrace.shuffle import Binding, Checkpoint, History, describe_task
-from headrace.shuffle.scanning import Plan, plan_between, plan_cut, read_scans, take_cut
+from headrace.shuffle.scanning import (
+    Plan,
+    plan_between,
+    plan_cut,
+    read_blocks,
+    read_scans,
+    take_cut,
+)
 from tests.shuffle.running import Task
 
 BINDINGS = (
@@ -154,6 +163,29 @@ def test_small_frames_become_large_batches(task: Task) -> None:
     assert len(plan.scans) == 2
     found = [batch for _, batch in read_scans(task.workspace, plan.sources, plan.scans)]
     assert [batch.num_rows for batch in found] == [300]
+
+
+def test_blocks_say_where_their_documents_stand(recorded: Recorded) -> None:
+    fill(recorded)
+    workspace = recorded.task.workspace
+    plan = plan_now(recorded.task, [Binding(collection="a"), Binding(collection="b")])
+    found = {}
+    for source, batch, pairs in read_blocks(workspace, plan.sources, plan.scans):
+        of = pairs[batch["_pair"].to_numpy()]
+        for n, clock, at, producer in zip(
+            batch["n"].to_pylist(),
+            batch["_clock"].to_pylist(),
+            of["place"].tolist(),
+            of["producer"].tolist(),
+            strict=True,
+        ):
+            journal = plan.scans[at >> TAG_BITS].journal.name
+            found[source.name, n] = journal, format_producer(producer), clock
+    assert found == {
+        (name, row["n"]): (row["_journal"], row["_producer"], row["_clock"])
+        for name in ("a", "b")
+        for row in workspace.table(name, meta=True).to_pylist()
+    }
 
 
 def test_what_retention_removed_is_left_out_of_a_cut_and_refused_between_checkpoints(

@@ -10,10 +10,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.errors import NotFoundError, TransportError, UsageError
+from headrace.frontier import TAG_BITS
 from headrace.journal.contract import JournalInfo
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
@@ -83,6 +85,7 @@ class Shuffle:
             for member in range(len(members))
         ]
         self._members = tuple(members)
+        self._journals = {**base.journals, **(read_through.journals if read_through else {})}
         self._asking = threading.Lock()
         self._answer: Future[NextCheckpoint | None] | None = None
         self._silence_s = service.silence_s
@@ -123,6 +126,8 @@ class Shuffle:
             self._answer = None
         finally:
             self._asking.release()
+        if found is not None:
+            self._journals |= found.delta.journals
         return found
 
     def _result(
@@ -152,22 +157,34 @@ class Shuffle:
         with self._explained():
             yield from consumer.read(checkpoint.number, checkpoint.delta.encode(), ordered=ordered)
 
-    def shares(self, checkpoint: NextCheckpoint) -> list[Share]:
-        """What each member shows of it, to be read in any process, or not at all."""
+    def shares(self, checkpoint: NextCheckpoint, *, names: bool = False) -> list[Share]:
+        """What each member shows of it, to be read in any process, or not at all.
+
+        With `names` they have those of the journals.
+        """
         delta = checkpoint.delta.encode()
         with self._explained():
             for consumer in self._consumers:
                 consumer.advance(checkpoint.number, delta)
+        journals = self._names(checkpoint.delta) if names else {}
         return [
-            Share(address, self.session, checkpoint.number, self._sources.all)
+            Share(address, self.session, checkpoint.number, self._sources.all, journals)
             for address in self._members
         ]
+
+    def _names(self, delta: Checkpoint) -> dict[int, str]:
+        """Of the journals that a delta shows any of."""
+        rows = delta.frontier.producers
+        tags = np.unique(rows["place"][rows["last_commit"] > 0] >> np.uint64(TAG_BITS)).tolist()
+        return {tag: self._journals[tag].name for tag in tags}
 
     def release(self, checkpoint: NextCheckpoint) -> None:
         """It and those before it will not be read again."""
         with self._explained():
             for consumer in self._consumers:
                 consumer.release(checkpoint.number)
+        for tag in checkpoint.delta.gone:
+            self._journals.pop(tag, None)
 
     def _announce(self, workspace: Workspace, members: Sequence[str], stack: ExitStack) -> None:
         if workspace.directory:

@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from headrace.clock import Clock
 from headrace.errors import NotFoundError, UsageError
-from headrace.frontier import BindingTag
+from headrace.frontier import BindingTag, place
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.binding import Binding, Source, Sources, resolve
+from headrace.shuffle.block import Block, Piece, block_of, joined
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.history import History, describe_task
 from headrace.shuffle.scan import Scan, parts, scans_between
@@ -102,14 +104,29 @@ def read_scans(
     workspace: Workspace, sources: Sources, scans: Sequence[Scan]
 ) -> Iterator[tuple[Source, pa.RecordBatch]]:
     """Their documents. However small frames are, batches are not."""
+    for source, pieces in _gathered(workspace, sources, scans):
+        yield source, joined(pieces)
+
+
+def read_blocks(workspace: Workspace, sources: Sources, scans: Sequence[Scan]) -> Iterator[Block]:
+    """The same with tables of pairs, whose places begin with the number of a scan."""
+    for source, pieces in _gathered(workspace, sources, scans):
+        yield block_of(source, pieces)
+
+
+def _gathered(
+    workspace: Workspace, sources: Sources, scans: Sequence[Scan]
+) -> Iterator[tuple[Source, list[Piece]]]:
     decode = Decoder(sources, lambda: [each.definition for each in workspace.collections()])
     waiting = {source.tag: _Waiting(source) for source in sources.all}
-    for scan in scans:
-        source, batches = sources.by_tag[scan.binding], waiting[scan.binding]
-        for frame, skip, end in parts(source, scan, _frames(workspace, scan)):
-            batches.add(decode(frame, source).slice(skip, end - skip), frame.bytes)
-            if batches.is_full:
-                yield source, batches.take()
+    for number, scan in enumerate(scans):
+        found = waiting[scan.binding]
+        at = place(number, scan.binding)
+        for frame, skip, end in parts(found.source, scan, _frames(workspace, scan)):
+            batch = decode(frame, found.source).slice(skip, end - skip)
+            found.add(Piece(at, frame.producer, Clock(frame.clock + skip), batch), frame.bytes)
+            if found.is_full:
+                yield found.source, found.take()
     yield from ((each.source, each.take()) for each in waiting.values() if each)
 
 
@@ -124,23 +141,23 @@ class _Waiting:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._batches: list[pa.RecordBatch] = []
+        self._pieces: list[Piece] = []
         self._documents = 0
         self._bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._batches)
+        return bool(self._pieces)
 
-    def add(self, batch: pa.RecordBatch, size: int) -> None:
-        self._batches.append(batch)
-        self._documents += batch.num_rows
+    def add(self, piece: Piece, size: int) -> None:
+        self._pieces.append(piece)
+        self._documents += piece.batch.num_rows
         self._bytes += size
 
     @property
     def is_full(self) -> bool:
         return self._documents >= _BATCH_DOCUMENTS or self._bytes >= _BATCH_BYTES
 
-    def take(self) -> pa.RecordBatch:
-        batches, self._batches = self._batches, []
+    def take(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
         self._documents = self._bytes = 0
-        return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        return pieces

@@ -21,7 +21,14 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import describe_task
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.scan import Scan
-from headrace.shuffle.scanning import Plan, plan_between, plan_cut, read_scans, take_cut
+from headrace.shuffle.scanning import (
+    Plan,
+    plan_between,
+    plan_cut,
+    read_blocks,
+    read_scans,
+    take_cut,
+)
 from headrace.spark.labels import FilterTaker, label_selectors
 from headrace.spark.options import Reads
 from headrace.spark.parts import Part
@@ -101,12 +108,16 @@ class BatchReader(DataSourceReader):
         # Where there is nothing to read Spark makes a partition of its own.
         if not isinstance(partition, Part):
             return
-        encoded, scans = partition.open()
-        sources = Sources(msgspec.msgpack.decode(encoded, type=tuple[Source, ...]))
+        of_all, of_these = partition.open()
+        sources = Sources(msgspec.msgpack.decode(of_all, type=tuple[Source, ...]))
+        scans = msgspec.msgpack.decode(of_these, type=list[Scan])
         rows = Rows(sources.all, to_arrow_schema(self._schema, timezone="UTC"))
         workspace = self._reads.place.shared()
-        found = read_scans(workspace, sources, msgspec.msgpack.decode(scans, type=list[Scan]))
-        yield from rows.all(found)
+        if self._reads.meta:
+            journals = {number: scan.journal.name for number, scan in enumerate(scans)}
+            yield from rows.all_with_meta(read_blocks(workspace, sources, scans), journals)
+        else:
+            yield from rows.all(read_scans(workspace, sources, scans))
 
 
 def balanced(scans: Sequence[Scan], count: int) -> list[list[Scan]]:

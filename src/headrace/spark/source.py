@@ -147,7 +147,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         share = msgspec.msgpack.decode(encoded, type=Share)
         service = msgspec.json.decode(settings, type=ServiceSettings)
         rows = Rows(share.sources, to_arrow_schema(self._schema, timezone="UTC"))
-        yield from rows.all(share.read(service))
+        if self._reads.meta:
+            yield from rows.all_with_meta(share.blocks(service), share.journals)
+        else:
+            yield from rows.all(share.read(service))
 
 
 class _Live:
@@ -177,7 +180,7 @@ class _Live:
                     service=self.service,
                 )
 
-            self.feed = Feed(History(workspace.objects, reads.task), open)
+            self.feed = Feed(History(workspace.objects, reads.task), open, names=reads.meta)
             stack.callback(self.feed.close)
             self._running = stack.pop_all()
 
