@@ -108,6 +108,7 @@ def test_shares_name_the_journals_that_they_show_and_no_others(task: Task) -> No
     task.append(0, 100)
     task.open("a")
     task.take(100)
+    task.open("a")
     (name,) = {
         batch["_journal"][0].as_py()
         for batch in task.workspace.read("a", meta=True)

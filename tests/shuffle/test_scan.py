@@ -40,9 +40,7 @@ class Remembering(Simulator):
             for frame, skip, end in parts(
                 self.sources.by_tag[scan.binding],
                 scan,
-                there[scan.journal.id].fetch(
-                    scan.window.offset if scan.window else 0, scan.journal.head, 1 << 40
-                ),
+                there[scan.journal.id].fetch(scan.offset, scan.journal.head, 1 << 40),
             )
             for number in frame.body.column(0).to_pylist()[skip:end]
         ]

@@ -12,7 +12,7 @@ from headrace.errors import BehindRetentionError, NotFoundError, UsageError
 from headrace.frontier import TAG_BITS
 from headrace.ids import format_producer
 from headrace.journal.names import Selector
-from headrace.shuffle import Binding, Checkpoint, History, describe_task
+from headrace.shuffle import Binding, Checkpoint, History, describe_task, scanning
 from headrace.shuffle.scanning import (
     Plan,
     plan_between,
@@ -114,7 +114,9 @@ def fill(recorded: Recorded) -> None:
 
 
 # proves G7
-def test_two_checkpoints_give_what_those_between_them_showed(recorded: Recorded) -> None:
+def test_two_checkpoints_give_what_those_between_them_showed(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each single one, and some of the pairs: test_scan has all of them."""
     fill(recorded)
     last = len(recorded.shown)
@@ -122,6 +124,10 @@ def test_two_checkpoints_give_what_those_between_them_showed(recorded: Recorded)
     marks = range(0, last, last // 5)
     pairs = [*combinations(marks, 2), *pairwise(range(last + 1))]
     for first, end in pairs:
+        assert recorded.between(first, end) == sum(recorded.shown[first:end], Counter())
+    # Like journals that are large.
+    monkeypatch.setattr(scanning, "_SMALL_BYTES", -1)
+    for first, end in combinations(marks, 2):
         assert recorded.between(first, end) == sum(recorded.shown[first:end], Counter())
     assert recorded.between() == sum(recorded.shown, Counter())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
@@ -178,6 +179,11 @@ class Workspace:
         """
         begin = Offset(journal.begin if offset is None else offset)
         return self._connection.journals().read(journal.id, begin, journal.head, committed)
+
+    def fetch(self, journal: JournalInfo, offset: int, bytes_max: int) -> Future[list[Frame]]:
+        """The first frames from an offset on as they stand, about so much; for many at once."""
+        journals = self._connection.journals()
+        return journals.fetch(journal.id, Offset(offset), journal.head, bytes_max)
 
     def kept_frames(self, journal: JournalInfo) -> Iterator[Frame]:
         """The committed frames up to the journal's head as `journal` knows it.

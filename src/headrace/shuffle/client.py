@@ -59,15 +59,11 @@ class Shuffle:
         With a `cut`, which `Workspace.journals` gives, it reads those journals up to their heads
         there, and nothing that came later: see `drain`.
         """
-        if not members:
-            raise UsageError("a Session without members", do="name at least one")
-        if len(set(members)) < len(members):
-            raise UsageError("a member is named twice", do="name each of them once")
+        tiles = _tiles(members, ranges)
         service = service or ServiceSettings()
         settings = settings or ShuffleSettings()
-        tiles = _tiles(len(members), ranges)
-        base = last_commit or Checkpoint()
-        known = {**base.bindings, **(read_through.bindings if read_through else {})}
+        base, replayed = last_commit or Checkpoint(), read_through or Checkpoint()
+        known = {**base.bindings, **replayed.bindings}
         collections = {each.name: each for each in workspace.collections()}
         self._sources = resolve(bindings, collections, known)
         self.session = secrets.token_hex(16)
@@ -85,7 +81,7 @@ class Shuffle:
             for member in range(len(members))
         ]
         self._members = tuple(members)
-        self._journals = {**base.journals, **(read_through.journals if read_through else {})}
+        self._journals = {**base.journals, **replayed.journals}
         self._asking = threading.Lock()
         self._answer: Future[NextCheckpoint | None] | None = None
         self._silence_s = service.silence_s
@@ -215,9 +211,14 @@ class Shuffle:
         self.close()
 
 
-def _tiles(members: int, ranges: Sequence[Range] | None) -> list[Range]:
-    tiles = list(ranges or split_evenly(members))
-    if len(tiles) != members:
-        raise UsageError(f"{len(tiles)} ranges for {members} members", do="give each member one")
+def _tiles(members: Sequence[str], ranges: Sequence[Range] | None) -> list[Range]:
+    if not members:
+        raise UsageError("a Session without members", do="name at least one")
+    if len(set(members)) < len(members):
+        raise UsageError("a member is named twice", do="name each of them once")
+    count = len(members)
+    tiles = list(ranges or split_evenly(count))
+    if len(tiles) != count:
+        raise UsageError(f"{len(tiles)} ranges for {count} members", do="give each member one")
     check_tiling(tiles)
     return tiles

@@ -47,9 +47,12 @@ class Scan(msgspec.Struct, frozen=True, array_like=True):
     """Without one: everything that is committed there."""
 
     @property
+    def offset(self) -> Offset:
+        return self.window.offset if self.window else self.journal.begin
+
+    @property
     def bytes(self) -> int:
-        begin = self.window.offset if self.window else self.journal.begin
-        return self.journal.head - begin
+        return self.journal.head - self.offset
 
 
 def scans_between(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import chain, islice
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from headrace.clock import Clock
-from headrace.errors import NotFoundError, UsageError
+from headrace.errors import BehindRetentionError, NotFoundError, PeerLostError, UsageError
 from headrace.frontier import BindingTag, place
 from headrace.journal.collection import Collection
+from headrace.journal.committed import committed
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.workspace import Workspace
+from headrace.settings import KIB, MIB
 from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.block import Block, Piece, block_of, joined
 from headrace.shuffle.checkpoint import Checkpoint
@@ -24,6 +29,12 @@ from headrace.shuffle.slice.decoding import Decoder
 
 _BATCH_DOCUMENTS = 16_384
 _BATCH_BYTES = 4 << 20
+
+_SMALL_BYTES = 64 * KIB
+_AHEAD = 32
+_AHEAD_BYTES = MIB
+"""Of journals that are small so many are asked for before they are read, each for so much at most:
+else what there is to wait for would be more than what there is to read."""
 
 
 class Plan(NamedTuple):
@@ -119,10 +130,10 @@ def _gathered(
 ) -> Iterator[tuple[Source, list[Piece]]]:
     decode = Decoder(sources, lambda: [each.definition for each in workspace.collections()])
     waiting = {source.tag: _Waiting(source) for source in sources.all}
-    for number, scan in enumerate(scans):
+    for number, (scan, frames) in enumerate(_asked_ahead(workspace, scans)):
         found = waiting[scan.binding]
         at = place(number, scan.binding)
-        for frame, skip, end in parts(found.source, scan, _frames(workspace, scan)):
+        for frame, skip, end in parts(found.source, scan, frames):
             batch = decode(frame, found.source).slice(skip, end - skip)
             found.add(Piece(at, frame.producer, Clock(frame.clock + skip), batch), frame.bytes)
             if found.is_full:
@@ -130,7 +141,28 @@ def _gathered(
     yield from ((each.source, each.take()) for each in waiting.values() if each)
 
 
-def _frames(workspace: Workspace, scan: Scan) -> Iterator[Frame]:
+def _asked_ahead(
+    workspace: Workspace, scans: Sequence[Scan]
+) -> Iterator[tuple[Scan, Iterable[Frame]]]:
+    """Each with what `parts` wants."""
+    asked: deque[Future[list[Frame]] | None] = deque()
+    coming = iter(scans)
+    for scan in scans:
+        asked.extend(_fetch(workspace, each) for each in islice(coming, _AHEAD - len(asked)))
+        yield scan, _frames(workspace, scan, asked.popleft())
+
+
+def _fetch(workspace: Workspace, scan: Scan) -> Future[list[Frame]] | None:
+    if scan.bytes > _SMALL_BYTES:
+        return None
+    return workspace.fetch(scan.journal, scan.offset, _AHEAD_BYTES)
+
+
+def _frames(workspace: Workspace, scan: Scan, asked: Future[list[Frame]] | None) -> Iterable[Frame]:
+    # What was asked for ahead of a retention, of an owner that is lost, or is not all there is.
+    with suppress(BehindRetentionError, PeerLostError):
+        if asked and (found := asked.result()) and found[-1].end >= scan.journal.head:
+            return found if scan.window else committed(found)
     if scan.window is None:
         return workspace.kept_frames(scan.journal)
     return workspace.frames(scan.journal, scan.window.offset, committed=False)
