@@ -82,7 +82,7 @@ def test_checkpoints_of_a_task_give_what_their_micro_batches_showed(
     bank = Bank(workspace)
     shown: list[Counter[Any]] = []
     rows = bank.stream(spark)
-    for transfers in (5, 3, 4):
+    for transfers in (5, 4):
         bank.transfer(transfers)
         query = (
             rows.writeStream.foreachBatch(lambda cut, _: shown.append(Counter(cut.collect())))
@@ -91,17 +91,15 @@ def test_checkpoints_of_a_task_give_what_their_micro_batches_showed(
             .start()
         )
         query.awaitTermination()
-    assert sum(map(len, shown)) == 24
+    assert sum(map(len, shown)) == 18
 
     def between(**options: str) -> Counter[Any]:
         names = "bank/debits,bank/credits"
         return Counter(read(spark, workspace, collections=names, task="bank", **options).collect())
 
-    last = len(shown)
     assert between() == sum(shown, Counter())
     assert between(fromCheckpoint="1") == sum(shown[1:], Counter())
-    assert between(fromCheckpoint=str(last - 1), toCheckpoint=str(last)) == shown[-1]
-    assert between(toCheckpoint="1") == shown[0]
+    assert between(fromCheckpoint="0", toCheckpoint="1") == shown[0]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import heapq
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -75,6 +75,10 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._pinned = pinned
         self._filters = self.pushFilters = FilterTaker()  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What goes to executors is in their partitions.
+        return {**vars(self), "_pinned": b""}
 
     def partitions(self) -> Sequence[InputPartition]:
         with self._reads.place.open() as workspace:

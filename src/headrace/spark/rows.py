@@ -55,16 +55,16 @@ class Rows:
     def _rows(
         self, source: Source, batch: pa.RecordBatch, meta: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
-        columns = [
-            meta[field.name]
-            if field.name in meta
-            else _column(batch, field)
-            if self._is_flat
-            else _struct(batch, field)
-            if field.name == source.name
-            else pa.nulls(batch.num_rows, field.type)
-            for field in self._schema
-        ]
+        columns = []
+        for field in self._schema:
+            if field.name in meta:
+                columns.append(meta[field.name])
+            elif self._is_flat:
+                columns.append(_column(batch, field))
+            elif field.name == source.name:
+                columns.append(_struct(batch, field))
+            else:
+                columns.append(pa.nulls(batch.num_rows, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
