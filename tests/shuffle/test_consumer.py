@@ -10,8 +10,11 @@ import pytest
 
 from headrace.errors import PeerLostError, StorageError
 from headrace.files import running_kernel
+from headrace.frontier import TAG_BITS
+from headrace.ids import format_producer
 from headrace.log import LogFiles
 from headrace.log.segments import Extent
+from headrace.settings import ServiceSettings
 from headrace.shuffle import consumer, messages
 from headrace.transport import Message
 from tests.shuffle.running import Document, Shown, Task
@@ -70,6 +73,55 @@ def test_documents_are_the_same_from_files_and_through_the_member(
     assert all(each._kernel == "" for each in task.shuffle._consumers), "it does not ask again"
     assert sorted(task.documents(shown.checkpoint)) == sorted(from_files)
     assert sorted(task.documents(shown.checkpoint, ordered=True)) == sorted(from_files)
+
+
+def standing(task: Task, shown: Shown) -> dict[int, tuple[str, str, int]]:
+    """Of each document the journal, the producer and the clock, as its block has them."""
+    found: dict[int, tuple[str, str, int]] = {}
+    for share in task.shuffle.shares(shown.checkpoint, names=True):
+        for _, batch, pairs in share.blocks(ServiceSettings()):
+            of = pairs[batch["_pair"].to_numpy()]
+            journals = [share.journals[at >> TAG_BITS] for at in of["place"].tolist()]
+            producers = map(format_producer, of["producer"].tolist())
+            about = zip(journals, producers, batch["_clock"].to_pylist(), strict=True)
+            found |= dict(zip(batch["n"].to_pylist(), about, strict=True))
+    return found
+
+
+def test_blocks_say_where_their_documents_stand(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, _ = half_shown(task)
+    rows = task.workspace.table("a", meta=True).to_pylist()
+    expected = {
+        row["n"]: (row["_journal"], row["_producer"], row["_clock"])
+        for row in rows
+        if row["n"] >= 2000
+    }
+    assert len(expected) == 50
+    assert standing(task, shown) == expected
+    monkeypatch.setattr(consumer, "is_here", lambda _: False)
+    assert standing(task, shown) == expected
+
+
+def test_shares_name_the_journals_that_they_show_and_no_others(task: Task) -> None:
+    task.append(0, 100)
+    task.open("a")
+    task.take(100)
+    task.open("a")
+    (name,) = {
+        batch["_journal"][0].as_py()
+        for batch in task.workspace.read("a", meta=True)
+        if 7 in batch["n"].to_pylist()
+    }
+    task.append(7, 1)
+    while (shown := task.look()) and not shown.documents:
+        task.commit(shown)
+    assert shown
+    shares = task.shuffle.shares(shown.checkpoint, names=True)
+    assert {tuple(share.journals.values()) for share in shares} == {(name,)}
+    assert all(not share.journals for share in task.shuffle.shares(shown.checkpoint))
+    assert [batch.num_rows for share in shares for _, batch in share.read(ServiceSettings())] == [1]
 
 
 class TooManyFiles(LogFiles):

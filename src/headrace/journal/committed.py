@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.ids import Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, Outcome, Sequence, sequence
 
 
-def committed(frames: Iterable[Frame]) -> Iterator[Frame]:
+def committed(
+    frames: Iterable[Frame], stood: Mapping[Producer, Sequence] | None = None
+) -> Iterator[Frame]:
     """The frames of one journal's committed documents, at the place of their commit.
 
     A span that began before the first frame is seen from there on; one that is still open at
-    the last is not seen at all.
+    the last is not seen at all. `stood` says where producers did before it.
     """
-    states: dict[Producer, Sequence] = {}
+    states = dict(stood or {})
     pending: dict[Producer, list[Frame]] = {}
     for frame in frames:
         before = states.get(frame.producer, Sequence())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
@@ -153,23 +154,12 @@ class Workspace:
         return (
             documents(source, journal.name, frame, meta=meta)
             for journal in journals
-            for frame in self._frames_from(journal, offsets.get(journal.name))
+            for frame in (
+                self.frames(journal, offsets[journal.name])
+                if journal.name in offsets
+                else self.kept_frames(journal)
+            )
         )
-
-    def _frames_from(self, journal: JournalInfo, offset: int | None) -> Iterator[Frame]:
-        """Without an offset, from where the journal begins, which may move meanwhile."""
-        if offset is not None:
-            yield from self.frames(journal, offset)
-            return
-        collection = parse_journal_name(journal.name).collection
-        begin: int = journal.begin
-        while begin < journal.head:
-            try:
-                yield from self.frames(journal, begin)
-                return
-            except BehindRetentionError:
-                found = self.journals(Selector(collection))
-            begin = next((each.begin for each in found if each.id == journal.id), journal.head)
 
     def table(self, collection: Collection | str, **options: Any) -> pa.Table:
         """What `read` yields, as one table."""
@@ -189,6 +179,26 @@ class Workspace:
         """
         begin = Offset(journal.begin if offset is None else offset)
         return self._connection.journals().read(journal.id, begin, journal.head, committed)
+
+    def fetch(self, journal: JournalInfo, offset: int, bytes_max: int) -> Future[list[Frame]]:
+        """The first frames from an offset on as they stand, about so much; for many at once."""
+        journals = self._connection.journals()
+        return journals.fetch(journal.id, Offset(offset), journal.head, bytes_max)
+
+    def kept_frames(self, journal: JournalInfo) -> Iterator[Frame]:
+        """The committed frames up to the journal's head as `journal` knows it.
+
+        What retention removes meanwhile is left out.
+        """
+        collection = parse_journal_name(journal.name).collection
+        begin: int = journal.begin
+        while begin < journal.head:
+            try:
+                yield from self.frames(journal, begin)
+                return
+            except BehindRetentionError:
+                found = self.journals(Selector(collection))
+            begin = next((each.begin for each in found if each.id == journal.id), journal.head)
 
     # -- the rest --------------------------------------------------------------------------
 

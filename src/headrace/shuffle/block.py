@@ -62,6 +62,14 @@ class Piece(NamedTuple):
     batch: pa.RecordBatch
 
 
+class Block(NamedTuple):
+    """Documents of one binding, with our columns, and the table that `_pair` counts in."""
+
+    source: Source
+    batch: pa.RecordBatch
+    pairs: Pairs
+
+
 class Routed(NamedTuple):
     member: int
     head: BlockHead
@@ -78,16 +86,7 @@ class BlockMaker:
         self._windowed = source.not_before > 0 or source.not_after < (1 << 64) - 1
 
     def make(self, pieces: Sequence[Piece]) -> list[Routed]:
-        batches = [piece.batch for piece in pieces]
-        batch = pa.concat_batches(batches) if len(pieces) > 1 else batches[0]
-        counts = [each.num_rows for each in batches]
-        clocks = np.concatenate(
-            [
-                np.arange(p.clock, p.clock + n, dtype=np.uint64)
-                for p, n in zip(pieces, counts, strict=True)
-            ]
-        )
-        piece_of = np.repeat(np.arange(len(pieces), dtype=np.uint32), counts)
+        batch, clocks, piece_of = joined(pieces), *_clocks(pieces)
         if self._windowed:
             inside = (clocks >= self._source.not_before) & (clocks <= self._source.not_after)
             if not inside.all():
@@ -111,10 +110,7 @@ class BlockMaker:
         clocks: NDArray[np.uint64],
         piece_of: NDArray[np.uint32],
     ) -> Routed:
-        table, pairs = _pair_table(pieces, clocks, piece_of)
-        block = pa.RecordBatch.from_arrays(
-            [*batch.columns, pa.array(clocks), pa.array(pairs)], schema=self._schema
-        )
+        block, table = _with_ours(self._schema, pieces, batch, clocks, piece_of)
         head = BlockHead(
             self._source.tag,
             self._source.lane,
@@ -126,12 +122,47 @@ class BlockMaker:
         return Routed(member, head, block.serialize())
 
 
+def joined(pieces: Sequence[Piece]) -> pa.RecordBatch:
+    """Their documents in one batch."""
+    batches = [piece.batch for piece in pieces]
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+
+
+def block_of(source: Source, pieces: Sequence[Piece]) -> Block:
+    """All of the pieces."""
+    ours = _with_ours(block_schema(source), pieces, joined(pieces), *_clocks(pieces))
+    return Block(source, *ours)
+
+
 def block_schema(source: Source) -> pa.Schema:
     return pa.schema([*document_schema(source), CLOCK_FIELD, PAIR_FIELD])
 
 
 def decode_block(body: Any, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(body), schema)
+
+
+def _clocks(pieces: Sequence[Piece]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Of each row its clock, and the piece that it is of."""
+    counts = [piece.batch.num_rows for piece in pieces]
+    clocks = [
+        np.arange(piece.clock, piece.clock + count, dtype=np.uint64)
+        for piece, count in zip(pieces, counts, strict=True)
+    ]
+    return np.concatenate(clocks), np.repeat(np.arange(len(pieces), dtype=np.uint32), counts)
+
+
+def _with_ours(
+    schema: pa.Schema,
+    pieces: Sequence[Piece],
+    batch: pa.RecordBatch,
+    clocks: NDArray[np.uint64],
+    piece_of: NDArray[np.uint32],
+) -> tuple[pa.RecordBatch, Pairs]:
+    """The batch with our columns, and the table of its pairs."""
+    table, pairs = _pair_table(pieces, clocks, piece_of)
+    columns = [*batch.columns, pa.array(clocks), pa.array(pairs)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema), table
 
 
 def _rows_by_member(members: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp] | None]]:

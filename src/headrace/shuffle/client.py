@@ -10,10 +10,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.errors import NotFoundError, TransportError, UsageError
+from headrace.frontier import TAG_BITS
 from headrace.journal.contract import JournalInfo
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
@@ -57,15 +59,11 @@ class Shuffle:
         With a `cut`, which `Workspace.journals` gives, it reads those journals up to their heads
         there, and nothing that came later: see `drain`.
         """
-        if not members:
-            raise UsageError("a Session without members", do="name at least one")
-        if len(set(members)) < len(members):
-            raise UsageError("a member is named twice", do="name each of them once")
+        tiles = _tiles(members, ranges)
         service = service or ServiceSettings()
         settings = settings or ShuffleSettings()
-        tiles = _tiles(len(members), ranges)
-        base = last_commit or Checkpoint()
-        known = {**base.bindings, **(read_through.bindings if read_through else {})}
+        base, replayed = last_commit or Checkpoint(), read_through or Checkpoint()
+        known = {**base.bindings, **replayed.bindings}
         collections = {each.name: each for each in workspace.collections()}
         self._sources = resolve(bindings, collections, known)
         self.session = secrets.token_hex(16)
@@ -83,6 +81,7 @@ class Shuffle:
             for member in range(len(members))
         ]
         self._members = tuple(members)
+        self._journals = {**base.journals, **replayed.journals}
         self._asking = threading.Lock()
         self._answer: Future[NextCheckpoint | None] | None = None
         self._silence_s = service.silence_s
@@ -123,6 +122,8 @@ class Shuffle:
             self._answer = None
         finally:
             self._asking.release()
+        if found is not None:
+            self._journals |= found.delta.journals
         return found
 
     def _result(
@@ -152,22 +153,34 @@ class Shuffle:
         with self._explained():
             yield from consumer.read(checkpoint.number, checkpoint.delta.encode(), ordered=ordered)
 
-    def shares(self, checkpoint: NextCheckpoint) -> list[Share]:
-        """What each member shows of it, to be read in any process, or not at all."""
+    def shares(self, checkpoint: NextCheckpoint, *, names: bool = False) -> list[Share]:
+        """What each member shows of it, to be read in any process, or not at all.
+
+        With `names` they have those of the journals.
+        """
         delta = checkpoint.delta.encode()
         with self._explained():
             for consumer in self._consumers:
                 consumer.advance(checkpoint.number, delta)
+        journals = self._names(checkpoint.delta) if names else {}
         return [
-            Share(address, self.session, checkpoint.number, self._sources.all)
+            Share(address, self.session, checkpoint.number, self._sources.all, journals)
             for address in self._members
         ]
+
+    def _names(self, delta: Checkpoint) -> dict[int, str]:
+        """Of the journals that a delta shows any of."""
+        rows = delta.frontier.producers
+        tags = np.unique(rows["place"][rows["last_commit"] > 0] >> np.uint64(TAG_BITS)).tolist()
+        return {tag: self._journals[tag].name for tag in tags}
 
     def release(self, checkpoint: NextCheckpoint) -> None:
         """It and those before it will not be read again."""
         with self._explained():
             for consumer in self._consumers:
                 consumer.release(checkpoint.number)
+        for tag in checkpoint.delta.gone:
+            self._journals.pop(tag, None)
 
     def _announce(self, workspace: Workspace, members: Sequence[str], stack: ExitStack) -> None:
         if workspace.directory:
@@ -198,9 +211,14 @@ class Shuffle:
         self.close()
 
 
-def _tiles(members: int, ranges: Sequence[Range] | None) -> list[Range]:
-    tiles = list(ranges or split_evenly(members))
-    if len(tiles) != members:
-        raise UsageError(f"{len(tiles)} ranges for {members} members", do="give each member one")
+def _tiles(members: Sequence[str], ranges: Sequence[Range] | None) -> list[Range]:
+    if not members:
+        raise UsageError("a Session without members", do="name at least one")
+    if len(set(members)) < len(members):
+        raise UsageError("a member is named twice", do="name each of them once")
+    count = len(members)
+    tiles = list(ranges or split_evenly(count))
+    if len(tiles) != count:
+        raise UsageError(f"{len(tiles)} ranges for {count} members", do="give each member one")
     check_tiling(tiles)
     return tiles

@@ -7,9 +7,10 @@ member's address and the Session's name.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headrace.errors import StorageError
@@ -18,13 +19,20 @@ from headrace.frontier import BindingTag
 from headrace.log import LogFiles
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
-from headrace.shuffle.block import block_schema, decode_block
-from headrace.shuffle.queue.store import stored_body
+from headrace.shuffle.block import PAIR_ROW, Block, block_schema, decode_block
+from headrace.shuffle.queue.store import stored_body, stored_pairs
 from headrace.transport import Client, Message, Stream
 
 _replies: msgspec.msgpack.Decoder[messages.FromReader] = msgspec.msgpack.Decoder(
     messages.FromReader
 )
+
+
+class _Found(NamedTuple):
+    source: Source
+    batch: pa.RecordBatch
+    pairs: Any
+    """The table, encoded; nothing if it was not asked for."""
 
 
 class Consumer:
@@ -48,10 +56,14 @@ class Consumer:
         Without the delta the member must have been advanced to it.
         """
         request = messages.ReadCheckpoint(self._session, number, checkpoint, ordered)
-        if self._kernel and not ordered and (yield from self._from_files(request)):
-            return
-        with self._client.stream(messages.READER, request, _replies) as stream:
-            yield from self._documents(stream)
+        for source, batch, _ in self._read(request):
+            yield source, batch
+
+    def blocks(self, number: int) -> Iterator[Block]:
+        """The same with the tables of pairs. The member must have been advanced to it."""
+        request = messages.ReadCheckpoint(self._session, number, b"", pairs=True)
+        for source, batch, pairs in self._read(request):
+            yield Block(source, batch, np.frombuffer(pairs, PAIR_ROW))
 
     def release(self, number: int) -> None:
         """Checkpoints up to this number will not be read again."""
@@ -62,9 +74,13 @@ class Consumer:
             for _ in stream:
                 pass
 
-    def _from_files(
-        self, request: messages.ReadCheckpoint
-    ) -> Generator[tuple[Source, pa.RecordBatch], None, bool]:
+    def _read(self, request: messages.ReadCheckpoint) -> Iterator[_Found]:
+        if self._kernel and not request.ordered and (yield from self._from_files(request)):
+            return
+        with self._client.stream(messages.READER, request, _replies) as stream:
+            yield from self._documents(stream, request.pairs)
+
+    def _from_files(self, request: messages.ReadCheckpoint) -> Generator[_Found, None, bool]:
         """Whether they could be read: if not, nothing was yielded, and the member is to be asked.
 
         Once something was, a file that cannot be read is an error: nothing is yielded twice.
@@ -74,7 +90,7 @@ class Consumer:
             if not _sees_files(stream):
                 self._kernel = ""
                 return False
-            documents = self._documents(stream)
+            documents = self._documents(stream, request.pairs)
             try:
                 first = next(documents, None)
             except StorageError:
@@ -85,19 +101,22 @@ class Consumer:
         return True
 
     def _documents(
-        self, stream: Iterable[Message[messages.FromReader]]
-    ) -> Iterator[tuple[Source, pa.RecordBatch]]:
+        self, stream: Iterable[Message[messages.FromReader]], with_pairs: bool
+    ) -> Iterator[_Found]:
         for message in stream:
             control = message.control
             if isinstance(control, messages.Documents):
-                yield self._decoded(control.binding, message.bodies[0])
+                body, *pairs = message.bodies
+                yield self._found(control.binding, body, *pairs)
                 continue
             payloads = LogFiles(control.directory.path).read(control.extents)
             for binding, payload in zip(control.bindings, payloads, strict=True):
-                yield self._decoded(binding, stored_body(payload))
+                pairs = [stored_pairs(payload)] if with_pairs else []
+                yield self._found(binding, stored_body(payload), *pairs)
 
-    def _decoded(self, binding: BindingTag, body: Any) -> tuple[Source, pa.RecordBatch]:
-        return self._sources.by_tag[binding], decode_block(body, self._schemas[binding])
+    def _found(self, binding: BindingTag, body: Any, pairs: Any = b"") -> _Found:
+        source, schema = self._sources.by_tag[binding], self._schemas[binding]
+        return _Found(source, decode_block(body, schema), pairs)
 
 
 def _sees_files(stream: Stream[messages.FromReader]) -> bool:

@@ -27,8 +27,10 @@ Opener = Callable[[Checkpoint, Checkpoint | None], Shuffle]
 class Feed:
     """For one thread."""
 
-    def __init__(self, history: History, open: Opener) -> None:
+    def __init__(self, history: History, open: Opener, *, names: bool = False) -> None:
+        """`names`: shares have those of journals."""
         self.history = history
+        self._names = names
         self._open = open
         self._shuffle: Shuffle | None = None
         self._number = 0
@@ -92,7 +94,7 @@ class Feed:
         return self._shuffle
 
     def _hand_out(self, shuffle: Shuffle, found: NextCheckpoint) -> None:
-        self._found, self._shares = found, shuffle.shares(found)
+        self._found, self._shares = found, shuffle.shares(found, names=self._names)
         self._number += 1
         self._is_next_stored = False
 

@@ -192,6 +192,8 @@ class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
     """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
     kernel: str = ""
     """Of a reader that would read the Queue's files itself: see `files.Whereabouts`."""
+    pairs: bool = False
+    """With the tables that `_pair` counts in, unless ordered: blocks are mixed then."""
 
 
 class Advance(msgspec.Struct, frozen=True, tag="advance"):
@@ -211,7 +213,10 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 
 class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
-    """Documents of one binding, with our columns; the record batch is the body."""
+    """Documents of one binding, with our columns; the record batch is the body.
+
+    If they are asked for, the pairs are another.
+    """
 
     binding: BindingTag
     rows: int

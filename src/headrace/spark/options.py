@@ -24,8 +24,16 @@ _KNOWN = {
     "memberstoken": "what those members ask for",
     "maxdocumentspertrigger": "about how many documents a micro-batch has at most",
     "pollseconds": "how long a micro-batch is waited for before Spark is told that there is none",
+    "partitions": "into how many parts a batch is split at most",
+    "fromcheckpoint": "a batch of what a task showed: after which checkpoint",
+    "tocheckpoint": "and up to which",
     "meta": "true: with _journal, _clock, _producer and _binding",
 }
+_ONLY = {
+    "stream": {"shards", "members", "memberstoken", "maxdocumentspertrigger", "pollseconds"},
+    "batch": {"partitions", "fromcheckpoint", "tocheckpoint"},
+}
+_PARTITIONS = 8
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +47,40 @@ class Reads(msgspec.Struct, frozen=True, kw_only=True):
     members_token: str = ""
     documents_max: int | None = None
     poll_s: float = _POLL_S
+    partitions: int = _PARTITIONS
+    first: int = 0
+    last: int | None = None
+    """Of a batch that a task showed: after which checkpoint, up to which."""
     meta: bool = False
+
+
+def parse_stream(options: Mapping[str, str]) -> Reads:
+    _check_form(options, "stream", "batch")
+    reads = parse_reads(options)
+    if not reads.task:
+        raise UsageError(
+            "a stream of format 'headrace' needs a task, whose progress is stored",
+            do='add .option("task", "…")',
+        )
+    return reads
+
+
+def parse_batch(options: Mapping[str, str]) -> Reads:
+    _check_form(options, "batch", "stream")
+    reads = parse_reads(options)
+    if not reads.task and {name.lower() for name in options} & {"fromcheckpoint", "tocheckpoint"}:
+        raise UsageError(
+            "checkpoints are of a task, and none is named", do='add .option("task", "…")'
+        )
+    return reads
+
+
+def _check_form(options: Mapping[str, str], form: str, other: str) -> None:
+    if wrong := _ONLY[other] & {name.lower() for name in options}:
+        raise UsageError(
+            f"option {min(wrong)!r} is for a {other}, and this is a {form}",
+            do=f"leave it out, or use {'readStream' if other == 'stream' else 'read'}",
+        )
 
 
 def parse_reads(options: Mapping[str, str]) -> Reads:
@@ -65,6 +106,9 @@ def parse_reads(options: Mapping[str, str]) -> Reads:
         members_token=given.get("memberstoken", ""),
         documents_max=_whole(given, "maxdocumentspertrigger", None),
         poll_s=_seconds(given, "pollseconds"),
+        partitions=_whole(given, "partitions", _PARTITIONS),
+        first=_whole(given, "fromcheckpoint", 0, least=0),
+        last=_whole(given, "tocheckpoint", None, least=0),
         meta=_flag(given, "meta"),
     )
 
@@ -92,15 +136,15 @@ def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _whole(given: Mapping[str, str], name: str, default: Any) -> Any:
+def _whole(given: Mapping[str, str], name: str, default: Any, *, least: int = 1) -> Any:
     if name not in given:
         return default
     try:
         number = int(given[name])
     except ValueError:
-        number = 0
-    if number < 1:
-        raise _wrong(name, given[name], "a whole number from 1 on")
+        number = least - 1
+    if number < least:
+        raise _wrong(name, given[name], f"a whole number from {least} on")
     return number
 
 

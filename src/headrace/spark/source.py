@@ -18,7 +18,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -34,12 +39,15 @@ from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.share import Share
-from headrace.spark.options import Reads, parse_reads
+from headrace.spark.batch import BatchReader, Pinned
+from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream
+from headrace.spark.parts import Part
 from headrace.spark.rows import Rows, row_schema
-from headrace.version import VERSION
 
 
 class HeadraceSource(DataSource):
+    _pinned = b""
+
     @classmethod
     def name(cls) -> str:
         return "headrace"
@@ -47,25 +55,17 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType:
         reads = parse_reads(self.options)
         with reads.place.open() as workspace:
+            # Spark keeps this object with what it learns here, for whatever is made of it.
+            self._pinned = Pinned.at(workspace, reads).encode()
             collections = {each.name: each for each in workspace.collections()}
         sources = resolve(reads.bindings, collections, {})
         return from_arrow_schema(row_schema(sources.all, meta=reads.meta))
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse_batch(self.options), schema, self._pinned)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        reads = parse_reads(self.options)
-        if not reads.task:
-            raise UsageError(
-                "a stream of format 'headrace' needs a task, whose progress is stored",
-                do='add .option("task", "…")',
-            )
-        return StreamReader(reads, schema)
-
-
-class _Part(InputPartition):
-    def __init__(self, share: bytes, service: bytes, version: str) -> None:
-        self.share = share
-        self.service = service
-        self.version = version
+        return StreamReader(parse_stream(self.options), schema)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,10 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = last
         live = self._opened()
         service = msgspec.json.encode(live.service)
-        return [
-            _Part(msgspec.msgpack.encode(share), service, VERSION)
-            for share in live.feed.shares(last)
-        ]
+        return [Part(msgspec.msgpack.encode(share), service) for share in live.feed.shares(last)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """`latestOffset` releases: Spark commits only once the next batch is planned."""
@@ -169,16 +166,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in executors ----------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Part)
-        if partition.version != VERSION:
-            raise UsageError(
-                f"the driver runs Headrace {partition.version}, and this executor {VERSION}",
-                do="install the same version everywhere",
-            )
-        share = msgspec.msgpack.decode(partition.share, type=Share)
-        service = msgspec.json.decode(partition.service, type=ServiceSettings)
+        assert isinstance(partition, Part)
+        encoded, settings = partition.open()
+        share = msgspec.msgpack.decode(encoded, type=Share)
+        service = msgspec.json.decode(settings, type=ServiceSettings)
         rows = Rows(share.sources, to_arrow_schema(self._schema, timezone="UTC"))
-        yield from rows.all(share.read(service))
+        if self._reads.meta:
+            yield from rows.all_with_meta(share.blocks(service), share.journals)
+        else:
+            yield from rows.all(share.read(service))
 
 
 class _Live:
@@ -208,7 +204,7 @@ class _Live:
                     service=self.service,
                 )
 
-            self.feed = Feed(History(workspace.objects, reads.task), open)
+            self.feed = Feed(History(workspace.objects, reads.task), open, names=reads.meta)
             stack.callback(self.feed.close)
             self._running = stack.pop_all()
 

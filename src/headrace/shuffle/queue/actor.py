@@ -181,12 +181,12 @@ class QueueActor:
         with self._explained():
             self._reading.advance(number, checkpoint)
 
-    def read(
-        self, number: int, *, ordered: bool = False, kernel: str = ""
-    ) -> Iterator[Message[messages.FromReader]]:
+    def read(self, request: messages.ReadCheckpoint) -> Iterator[Message[messages.FromReader]]:
         """The documents of a checkpoint, with our columns."""
         with self._explained():
-            yield from self._reading.read(number, ordered=ordered, kernel=kernel)
+            yield from self._reading.read(
+                request.number, ordered=request.ordered, kernel=request.kernel, pairs=request.pairs
+            )
 
     def release(self, number: int) -> None:
         """Checkpoints up to `number` are not read again."""

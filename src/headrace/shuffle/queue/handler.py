@@ -108,4 +108,4 @@ class ReaderService:
         if request.checkpoint:
             queue.advance(request.number, Checkpoint.decode(request.checkpoint))
         if isinstance(request, messages.ReadCheckpoint):
-            yield from queue.read(request.number, ordered=request.ordered, kernel=request.kernel)
+            yield from queue.read(request)

@@ -51,9 +51,9 @@ class Reading:
         self._changed()
 
     def read(
-        self, number: int, *, ordered: bool = False, kernel: str = ""
+        self, number: int, *, ordered: bool = False, kernel: str = "", pairs: bool = False
     ) -> Iterator[Message[messages.FromReader]]:
-        """The documents of a checkpoint, with our columns."""
+        """The documents of a checkpoint, with our columns; `pairs` as `ReadCheckpoint` has it."""
         with self._keeping:
             shown = self._shown.get(number)
         if shown is None:
@@ -65,18 +65,20 @@ class Reading:
             for binding, batch in in_order(shown, self._loader.load, self._delays):
                 yield Message(messages.Documents(binding, batch.num_rows), (batch.serialize(),))
         elif kernel and kernel == self._store.directory.kernel:
-            yield from self._point_out(shown)
+            yield from self._point_out(shown, pairs)
         else:
             for each in shown:
-                yield from self._documents(each)
+                yield from self._documents(each, pairs)
 
-    def _point_out(self, shown: Sequence[Shown]) -> Iterator[Message[messages.FromReader]]:
+    def _point_out(
+        self, shown: Sequence[Shown], pairs: bool
+    ) -> Iterator[Message[messages.FromReader]]:
         """Of blocks that are shown whole, only where they are; first of all, in which files."""
         yield Message(messages.Blocks(self._store.directory, [], []))
         for whole, some in groupby(shown, key=lambda each: each.whole):
             if not whole:
                 for each in some:
-                    yield from self._documents(each)
+                    yield from self._documents(each, pairs)
                 continue
             while blocks := list(islice(some, _POINTED_OUT)):
                 yield Message(
@@ -87,9 +89,10 @@ class Reading:
                     )
                 )
 
-    def _documents(self, shown: Shown) -> Iterator[Message[messages.FromReader]]:
+    def _documents(self, shown: Shown, pairs: bool) -> Iterator[Message[messages.FromReader]]:
         for rows, body in self._loader.encoded(shown):
-            yield Message(messages.Documents(shown.head.binding, rows), (body,))
+            bodies = (body, shown.head.pairs) if pairs else (body,)
+            yield Message(messages.Documents(shown.head.binding, rows), bodies)
 
     def _location(self, position: int) -> int:
         with self._keeping:

@@ -122,6 +122,11 @@ def stored_body(payload: memoryview) -> memoryview:
     return _parts(payload)[2]
 
 
+def stored_pairs(payload: memoryview) -> bytes:
+    """And its pairs."""
+    return _block_head.decode(_parts(payload)[1]).pairs
+
+
 def _framed(kind: int, head: bytes) -> bytes:
     padding = -(_HEAD.size + len(head)) % _ALIGNED
     return _HEAD.pack(kind, len(head)) + head + bytes(padding)
