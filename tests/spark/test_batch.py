@@ -17,6 +17,7 @@ from headrace.journal.contract import JournalInfo
 from headrace.shuffle.scan import Scan
 from headrace.spark.batch import balanced
 from headrace.spark.cut import Cut
+from headrace.spark.sinks.contract import CheckpointId
 from tests.spark.bank import Bank
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -42,9 +43,8 @@ def test_a_batch_is_one_cut_over_all_collections(
     assert len(found) == 40
     assert all((row[0] is None) != (row[1] is None) for row in found)
     assert sum((row[0] or row[1])["cents"] for row in found) == 0
-    cut = Cut(
-        rows, [headrace.Binding(collection=each.name) for each in (bank.debits, bank.credits)]
-    )
+    bindings = [headrace.Binding(collection=each.name) for each in (bank.debits, bank.credits)]
+    cut = Cut(rows, bindings, CheckpointId("bank", "", 1))
     both = cut.debits.unionByName(cut.credits)
     bank.transfer(5)
     assert both.selectExpr("count(*)", "sum(cents)").collect() == [(40, 0)]

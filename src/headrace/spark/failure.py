@@ -27,11 +27,13 @@ _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE
 _STREAM = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*(.*?)\s*(SQLSTATE.*)?$")
 _LINE_MAX = 300
 
+GONE = PeerLostError("the JVM of Spark is gone", do="run the program again")
+
 
 def explain(error: BaseException) -> BaseException:
     """The error of ours in it, if there is one; else one line of what Spark says."""
     if isinstance(error, Py4JNetworkError):
-        return PeerLostError("the JVM of Spark is gone", do="run the program again")
+        return GONE
     if not isinstance(error, Py4JError | PySparkException):
         return error
     text = str(error)
@@ -50,6 +52,8 @@ def explain(error: BaseException) -> BaseException:
 
 def is_final(error: BaseException) -> bool:
     """Whether to run it again would fail again, or do harm: somebody else runs the task then."""
+    if error is GONE:
+        return True
     if isinstance(error, HeadraceError):
         return isinstance(error, UsageError | SchemaError | DataError | FencedError)
     if isinstance(error, AnalysisException | ParseException):

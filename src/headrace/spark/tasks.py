@@ -33,7 +33,7 @@ from headrace.shuffle.history import reset_task
 from headrace.shuffle.stored import check_task_name
 from headrace.spark.about import About, put_about
 from headrace.spark.cut import Cut
-from headrace.spark.failure import explain, is_final, is_gone
+from headrace.spark.failure import GONE, explain, is_final, is_gone
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
 from headrace.spark.place import Place
@@ -110,9 +110,8 @@ class Task:
             try:
                 run.to_its_end(once=once)
             except Exception as error:
-                failure = run.cause or explain(error)
-                is_over = is_final(failure) or is_gone(spark)
-                delay_s = None if is_over else budget.delay_s(progressed=run.progressed)
+                failure = GONE if is_gone(spark) else run.cause or explain(error)
+                delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
                 if delay_s is None:
                     raise failure from error
                 _log.warning(
