@@ -34,12 +34,21 @@ from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.share import Share
-from headrace.spark.options import Reads, parse_reads
+from headrace.spark.options import Reads, parse_reads, parse_writes
 from headrace.spark.rows import Rows, row_schema
+from headrace.spark.versions import check_version
+from headrace.spark.writer import StreamWriter, Writer, plan
 from headrace.version import VERSION
 
 
 class HeadraceSource(DataSource):
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._travelled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_travelled": True}
+
     @classmethod
     def name(cls) -> str:
         return "headrace"
@@ -59,6 +68,17 @@ class HeadraceSource(DataSource):
                 do='add .option("task", "…")',
             )
         return StreamReader(reads, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        _check_appends(overwrite)
+        return Writer(plan(parse_writes(self.options, is_stream=False), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Of a source that was made here Spark wants a plan; of one that came from elsewhere it
+        wants the writer to commit with."""
+        _check_appends(overwrite)
+        writes = parse_writes(self.options, is_stream=True)
+        return StreamWriter(writes, None if self._travelled else plan(writes, schema))
 
 
 class _Part(InputPartition):
@@ -170,11 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
-        if partition.version != VERSION:
-            raise UsageError(
-                f"the driver runs Headrace {partition.version}, and this executor {VERSION}",
-                do="install the same version everywhere",
-            )
+        check_version(partition.version)
         share = msgspec.msgpack.decode(partition.share, type=Share)
         service = msgspec.json.decode(partition.service, type=ServiceSettings)
         rows = Rows(share.sources, to_arrow_schema(self._schema, timezone="UTC"))
@@ -214,6 +230,14 @@ class _Live:
 
     def close(self) -> None:
         self._running.close()
+
+
+def _check_appends(overwrite: bool) -> None:
+    if overwrite:
+        raise UsageError(
+            "format 'headrace' cannot overwrite a collection: documents are only ever added",
+            do='use mode("append"), or outputMode("append") of a stream',
+        )
 
 
 def _described(offset: dict[str, Any]) -> str:
