@@ -177,13 +177,14 @@ _mine: Started | None = None
 
 
 def _ask(address: str, token: str, request: Begin | Commit | Abort) -> Begun | Ended:
-    with (
-        Client(address, ServiceSettings(token=token)) as client,
-        client.converse(_KIND, _replies) as channel,
-    ):
+    with Client(address, ServiceSettings(token=token)) as client:
+        channel = client.converse(_KIND, _replies)
         channel.send(request)
         if (answer := channel.receive()) is None:
             raise PeerLostError(f"the coordinator at {address} did not answer", do="write again")
+        # What it answered holds, whatever becomes of it.
+        with suppress(TransportError):
+            channel.close()
         return answer.control
 
 
