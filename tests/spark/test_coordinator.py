@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -16,26 +12,9 @@ from headrace.errors import FencedError, HeadraceError, PublishError
 from headrace.spark.coordinator import Batch, Begin, Coordinated, Started
 from headrace.spark.place import Place
 from headrace.spark.publishing import take_part
+from tests.spark.coordinating import END_S, Both, both
 
 SCHEMA = pa.schema({"number": pa.int64()})
-END_S = 20.0
-
-
-class Both(NamedTuple):
-    coordinator: Started
-    spark: subprocess.Popen[bytes]
-    """Stands for Spark's process: it lives until it is killed."""
-
-
-@contextmanager
-def both() -> Iterator[Both]:
-    waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as spark:
-        coordinator = Started(spark.pid)
-        yield Both(coordinator, spark)
-        coordinator.close()
-        spark.kill()
-        coordinator.process.wait(END_S)
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import select
 import signal
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +17,24 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.types import StructType
 
 import headrace
 from headrace import selector
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, PublishError, UsageError
+from headrace.journal.contract import Frame
+from headrace.journal.schema import parse_schema
 from headrace.journal.sequencer import Flags
+from headrace.spark import coordinator
+from headrace.spark.coordinator import Batch
+from headrace.spark.source import HeadraceSource
 from headrace.spark.versions import check_version
+from tests.spark.coordinating import both
 
 END_S = 30.0
+ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @pytest.fixture
@@ -32,8 +43,8 @@ def numbers(workspace: headrace.Workspace) -> headrace.Workspace:
     return workspace
 
 
-def writing(rows: DataFrame, workspace: headrace.Workspace, **options: str) -> DataFrameWriter:
-    given = {"workspace": str(workspace.directory), "collection": "numbers", **options}
+def writing(rows: DataFrame, place: headrace.Workspace, **options: str) -> DataFrameWriter:
+    given = {"workspace": str(place.directory), "collection": "numbers", **options}
     return rows.write.format("headrace").mode("append").options(**given)
 
 
@@ -41,7 +52,7 @@ def seen(workspace: headrace.Workspace) -> list[int]:
     return sorted(workspace.table("numbers")["id"].to_pylist())
 
 
-def frames(workspace: headrace.Workspace) -> dict[str, list[headrace.journal.contract.Frame]]:
+def frames(workspace: headrace.Workspace) -> dict[str, list[Frame]]:
     """As they stand, of every journal."""
     journals = workspace.journals(selector("numbers"))
     return {each.name: list(workspace.frames(each, committed=False)) for each in journals}
@@ -88,12 +99,16 @@ def test_attempts_that_failed_contribute_nothing(
         if task.attemptNumber() == 0:
             raise ValueError("once")
 
-    # Each is more than a task keeps before it sends.
-    rows = spark.range(0, 8, 1, 2).selectExpr("id", "repeat('long', 500000) as note")
-    writing(rows.mapInArrow(fail_once, "id long, note string"), numbers).save()
-    assert seen(numbers) == list(range(8))
+    # A task sends when it has some megabytes.
+    rows = spark.range(0, 6, 1, 2).selectExpr("id", "repeat('long', 500000) as note")
+    spark.conf.set(ROWS_AT_ONCE, 1)
+    try:
+        writing(rows.mapInArrow(fail_once, "id long, note string"), numbers).save()
+    finally:
+        spark.conf.unset(ROWS_AT_ONCE)
+    assert seen(numbers) == list(range(6))
     pending = [f for each in frames(numbers).values() for f in each if f.flags is Flags.CONTINUE]
-    assert sum(frame.documents for frame in pending) > 8, "nothing was rolled back"
+    assert sum(frame.documents for frame in pending) > 6, "nothing was rolled back"
 
 
 def test_a_dataframe_without_rows_is_written(
@@ -104,7 +119,7 @@ def test_a_dataframe_without_rows_is_written(
 
 
 class Held:
-    """A write whose task waits until it is let go, in a thread of its own."""
+    """A write whose task waits until something was done to the processes beside it."""
 
     def __init__(self, spark: SparkSession, workspace: headrace.Workspace, pipes: Path) -> None:
         self._waiting, self._go = str(pipes / "waiting"), str(pipes / "go")
@@ -112,23 +127,24 @@ class Held:
         os.mkfifo(self._go)
         rows = spark.range(0, 10, 1, 1).mapInArrow(_held(self._waiting, self._go), "id long")
         self._writer = writing(rows, workspace)
-        self.failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        with open(self._waiting) as waiting:
-            waiting.read()
 
-    def _run(self) -> None:
-        try:
-            self._writer.save()
-        except Exception as error:  # noqa: BLE001  looked at by the test
-            self.failure = error
+    def save(self, meanwhile: Callable[[], None]) -> None:
+        with ThreadPoolExecutor(1) as beside:
+            done = beside.submit(self._hold, meanwhile)
+            try:
+                self._writer.save()
+            finally:
+                done.result()
 
-    def let_go(self) -> None:
-        with open(self._go, "w"):
-            pass
-        self._thread.join(END_S)
-        assert not self._thread.is_alive()
+    def _hold(self, meanwhile: Callable[[], None]) -> None:
+        # Opened for both, a pipe is there at once, whoever has its other end.
+        with open(self._waiting, "r+b", 0) as waiting, open(self._go, "r+b", 0) as go:
+            is_waiting, _, _ = select.select([waiting], [], [], END_S)
+            assert is_waiting
+            try:
+                meanwhile()
+            finally:
+                go.write(b"go\n")
 
 
 def _held(waiting: str, go: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -137,10 +153,9 @@ def _held(waiting: str, go: str) -> Callable[[Iterator[pa.RecordBatch]], Iterato
         task = TaskContext.get()
         assert task
         if task.attemptNumber() == 0:
-            with open(waiting, "w"):
-                pass
+            Path(waiting).write_text("waiting")
             with open(go) as let_go:
-                let_go.read()
+                let_go.readline()
 
     return hold
 
@@ -170,16 +185,24 @@ def test_a_write_is_whole_or_not_there_whatever_is_killed(
     spark: SparkSession, numbers: headrace.Workspace, tmp_path: Path
 ) -> None:
     """The process that planned it is not needed any more; its coordinator is. # proves G14"""
+    ends = []
+
+    def kill(is_planning: bool) -> None:
+        [(holder, planning)] = coordinators()
+        ends.append(os.pidfd_open(holder))
+        os.kill(planning if is_planning else holder, signal.SIGKILL)
+
     for victim in ("planning", "coordinator"):
         (pipes := tmp_path / victim).mkdir()
         held = Held(spark, numbers, pipes)
-        [(coordinator, planning)] = coordinators()
-        end = os.pidfd_open(coordinator)
-        os.kill(planning if victim == "planning" else coordinator, signal.SIGKILL)
-        held.let_go()
-        assert bool(held.failure) == (victim == "coordinator")
+        if victim == "planning":
+            held.save(partial(kill, True))
+        else:
+            with pytest.raises(Exception, match=r"has ended|is not known"):
+                held.save(partial(kill, False))
         assert seen(numbers) == list(range(10))
-        # It ended by itself when there was no write left.
+    for end in ends:
+        # Without a process to plan for, and no write left, it ends by itself.
         assert select.select([end], [], [], END_S)[0]
         os.close(end)
     writing(spark.range(10, 11), numbers).save()
@@ -264,36 +287,64 @@ def test_another_checkpoint_directory_is_another_query(
     with pytest.raises(Exception, match="another checkpoint directory; use the directory that"):
         lines.run("other", publisher="p")
     assert seen(numbers) == [1]
-    lines.run("third", publisher="q")
-    assert seen(numbers) == [1, 1]
+
+
+@pytest.fixture(scope="module")
+def planning() -> Iterator[None]:
+    """Lets this process plan writes, as a process of Spark's does."""
+    with both() as found, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "_mine", found.coordinator)
+        yield
 
 
 WRONG_WRITES: list[tuple[str, dict[str, str], str]] = [
-    ("id, 'a' as more", {}, "collection 'numbers': the data has field 'more'"),
-    ("'a' as note", {}, "collection 'numbers' needs column 'id', which the rows do not have"),
-    ("'a' as id", {}, "collection 'numbers': field 'id' is string in the data"),
-    ("id, struct(id) as note", {}, "collection 'numbers': field 'note' is struct"),
-    ("id", {"collection": "none"}, "no collection 'none' in .*; create it with `headrace collec"),
-    ("id", {"collection": ""}, 'which collection to write to; add .option."collection"'),
-    ("id", {"workspace": ""}, r"was not told which workspace to use; add .*save\(\)"),
-    ("id", {"workspace": "nowhere"}, "nowhere.*; "),
-    ("id", {"task": "t"}, "format 'headrace' has no option 'task'; use some of collection, path"),
-    ("id", {"publisher": "p"}, "format 'headrace' has no option 'publisher'"),
+    ("id long, more string", {}, "collection 'numbers': the data has field 'more'"),
+    ("note string", {}, "collection 'numbers' needs column 'id', which the rows do not have"),
+    ("id string", {}, "collection 'numbers': field 'id' is string in the data"),
+    ("id long, note struct<a int>", {}, "collection 'numbers': field 'note' is struct"),
+    ("id long", {"collection": "no"}, "no collection 'no' in .*; create it with `headrace coll"),
+    ("id long", {"collection": ""}, 'which collection to write to; add .option."collection"'),
+    ("id long", {"workspace": ""}, r"was not told which workspace to use; add .*save\(\)"),
+    ("id long", {"workspace": "nowhere"}, "nowhere.*; "),
+    ("id long", {"task": "t"}, "format 'headrace' has no option 'task'; use some of collection"),
+    ("id long", {"publisher": "p"}, "format 'headrace' has no option 'publisher'"),
 ]
 
 
 @pytest.mark.parametrize(("columns", "options", "said"), WRONG_WRITES)
+@pytest.mark.usefixtures("planning")
 def test_a_wrong_write_says_so_before_any_work(
-    spark: SparkSession,
-    numbers: headrace.Workspace,
-    columns: str,
-    options: dict[str, str],
-    said: str,
+    numbers: headrace.Workspace, columns: str, options: dict[str, str], said: str
 ) -> None:
-    rows = spark.range(3).selectExpr(*columns.split(", "))
-    with pytest.raises(Exception, match=said):
-        writing(rows, numbers, **options).save()
-    assert seen(numbers) == []
+    given = {"workspace": str(numbers.directory), "collection": "numbers", **options}
+    with pytest.raises(HeadraceError, match=said):
+        HeadraceSource(given).writer(_struct(columns), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "said"),
+    [(False, "needs a publisher.*; add"), (True, "only ever added; use .* outputMode")],
+)
+def test_a_wrong_stream_says_so(numbers: headrace.Workspace, overwrite: bool, said: str) -> None:
+    given = {"workspace": str(numbers.directory), "collection": "numbers", "queryName": "q"}
+    with pytest.raises(UsageError, match=said):
+        HeadraceSource(given).streamWriter(_struct("id long"), overwrite)
+
+
+@pytest.mark.usefixtures("planning")
+def test_an_aborted_batch_is_gone_though_no_task_said_who_holds_it(
+    numbers: headrace.Workspace,
+) -> None:
+    given = {"workspace": str(numbers.directory), "collection": "numbers", "publisher": "p"}
+    source = HeadraceSource(given)
+    planned = source.streamWriter(_struct("id long"), False).planned
+    assert planned
+    committing = pickle.loads(pickle.dumps(source)).streamWriter(_struct("id long"), False)
+    assert committing.planned is None
+    committing.abort([None], 0)
+    with pytest.raises(PublishError):
+        planned.write.commit([], Batch("q", 0))
+    assert numbers.publisher("stream/p").payload == b""
 
 
 def test_a_collection_is_only_added_to(spark: SparkSession, numbers: headrace.Workspace) -> None:
@@ -303,13 +354,8 @@ def test_a_collection_is_only_added_to(spark: SparkSession, numbers: headrace.Wo
         writing(spark.range(3), numbers).mode("error").save()
 
 
-def test_a_stream_needs_a_publisher(
-    spark: SparkSession, numbers: headrace.Workspace, tmp_path: Path
-) -> None:
-    lines = Lines(spark, numbers, tmp_path)
-    lines.add(1)
-    with pytest.raises(Exception, match=r"needs a publisher.*; add"):
-        lines.run()
+def _struct(ddl: str) -> StructType:
+    return from_arrow_schema(parse_schema(ddl))
 
 
 def test_executors_must_run_the_same_version() -> None:

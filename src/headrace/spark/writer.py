@@ -42,7 +42,7 @@ class Part(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Planned:
     """A write that was begun, as its tasks get it."""
 
     writes: Writes
@@ -56,10 +56,10 @@ class _Planned:
         return Part(prepared, self.write, query)
 
 
-def plan(writes: Writes, schema: StructType) -> _Planned:
+def plan(writes: Writes, schema: StructType) -> Planned:
     rows = to_arrow_schema(schema, timezone="UTC").serialize().to_pybytes()
     asked = Begin(writes.place, writes.collection, rows, publisher_name(writes))
-    return _Planned(writes, begin(asked))
+    return Planned(writes, begin(asked))
 
 
 def publisher_name(writes: Writes) -> str:
@@ -70,30 +70,30 @@ def publisher_name(writes: Writes) -> str:
 class Writer(DataSourceArrowWriter):
     """Of a DataFrame."""
 
-    def __init__(self, planned: _Planned) -> None:
-        self._planned = planned
+    def __init__(self, planned: Planned) -> None:
+        self.planned = planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
-        return self._planned.take_part(iterator)
+        return self.planned.take_part(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         parts, _ = _parts(messages)
-        self._planned.write.commit(parts)
+        self.planned.write.commit(parts)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._planned.write.abort()
+        self.planned.write.abort()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Of one micro-batch."""
 
-    def __init__(self, writes: Writes, planned: _Planned | None) -> None:
+    def __init__(self, writes: Writes, planned: Planned | None) -> None:
         """`planned` is missing where a batch is committed."""
         self._writes = writes
-        self._planned = planned
+        self.planned = planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
-        assert self._planned
+        assert self.planned
         task = TaskContext.get()
         query = task and task.getLocalProperty("sql.streaming.queryId")
         batch = task and task.getLocalProperty("streaming.sql.batchId")
@@ -102,7 +102,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "a stream to format 'headrace' is written in micro-batches",
                 do="use another trigger than continuous",
             )
-        return self._planned.take_part(iterator, query)
+        return self.planned.take_part(iterator, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         parts, first = _parts(messages)
