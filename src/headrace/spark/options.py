@@ -34,6 +34,18 @@ _ONLY = {
     "batch": {"partitions", "fromcheckpoint", "tocheckpoint"},
 }
 _PARTITIONS = 8
+_WRITES = {
+    "workspace": "the directory of the workspace, or the address of its owner",
+    "path": "the same, as `save(…)` gives it",
+    "token": "what the owner asks for",
+    "collection": "the collection to publish to",
+}
+_STREAM_WRITES = {
+    **_WRITES,
+    "publisher": "the name under which the last micro-batch is stored with its documents",
+}
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""What Spark hands on with the options of a stream."""
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,22 +95,20 @@ def _check_form(options: Mapping[str, str], form: str, other: str) -> None:
         )
 
 
+class Writes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written to, and by whom."""
+
+    place: Place
+    collection: str
+    publisher: str = ""
+    """Of a stream."""
+
+
 def parse_reads(options: Mapping[str, str]) -> Reads:
-    given = {name.lower(): value for name, value in options.items()}
-    if unknown := given.keys() - _KNOWN.keys():
-        raise UsageError(
-            f"format 'headrace' has no option {min(unknown)!r}",
-            do=f"use some of {', '.join(sorted(_KNOWN))}",
-        )
-    workspace = given.get("workspace") or given.get("path")
-    if not workspace:
-        raise UsageError(
-            "format 'headrace' was not told which workspace to read",
-            do='add .option("workspace", "…"), or pass it to load()',
-        )
+    given = _given(options, _KNOWN)
     members = tuple(_list(given.get("members", "")))
     return Reads(
-        place=Place.at(workspace, given.get("token", "")),
+        place=_place(given, "load()"),
         task=given.get("task", ""),
         bindings=_bindings(given),
         shards=len(members) or _whole(given, "shards", 2),
@@ -111,6 +121,48 @@ def parse_reads(options: Mapping[str, str]) -> Reads:
         last=_whole(given, "tocheckpoint", None, least=0),
         meta=_flag(given, "meta"),
     )
+
+
+def parse_writes(options: Mapping[str, str], *, is_stream: bool) -> Writes:
+    if is_stream:
+        options = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    given = _given(options, _STREAM_WRITES if is_stream else _WRITES)
+    writes = Writes(
+        place=_place(given, "save()"),
+        collection=given.get("collection", ""),
+        publisher=given.get("publisher", ""),
+    )
+    if not writes.collection:
+        raise UsageError(
+            "format 'headrace' was not told which collection to write to",
+            do='add .option("collection", "…")',
+        )
+    if is_stream and not writes.publisher:
+        raise UsageError(
+            "a stream to format 'headrace' needs a publisher, whose last micro-batch is stored",
+            do='add .option("publisher", "…"), a name that no other query has',
+        )
+    return writes
+
+
+def _given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    given = {name.lower(): value for name, value in options.items()}
+    if unknown := given.keys() - known.keys():
+        raise UsageError(
+            f"format 'headrace' has no option {min(unknown)!r}",
+            do=f"use some of {', '.join(sorted(known))}",
+        )
+    return given
+
+
+def _place(given: Mapping[str, str], method: str) -> Place:
+    workspace = given.get("workspace") or given.get("path")
+    if not workspace:
+        raise UsageError(
+            "format 'headrace' was not told which workspace to use",
+            do=f'add .option("workspace", "…"), or pass it to {method}',
+        )
+    return Place.at(workspace, given.get("token", ""))
 
 
 def _bindings(given: Mapping[str, str]) -> tuple[Binding, ...]:

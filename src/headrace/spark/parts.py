@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import InputPartition
 
-from headrace.errors import UsageError
+from headrace.spark.versions import check_version
 from headrace.version import VERSION
 
 
@@ -20,9 +20,5 @@ class Part(InputPartition):
 
     def open(self) -> tuple[bytes, ...]:
         """In an executor: what it is told."""
-        if self._version != VERSION:
-            raise UsageError(
-                f"the driver runs Headrace {self._version}, and this executor {VERSION}",
-                do="install the same version everywhere",
-            )
+        check_version(self._version)
         return self._encoded

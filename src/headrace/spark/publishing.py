@@ -21,19 +21,29 @@ from headrace.spark.place import Place
 
 def publish(rows: DataFrame, workspace: Workspace, collection: str, tx: Transaction) -> None:
     """Let the rows be part of a transaction, for the caller to commit."""
-    take_part = partial(_take_part, Place.of(workspace), tx.invite(), collection)
-    for prepared in rows.mapInArrow(take_part, "prepared string").collect():
+    task = partial(_task, Place.of(workspace), tx.invite(), collection)
+    for prepared in rows.mapInArrow(task, "prepared string").collect():
         tx.include(prepared[0])
 
 
-def _take_part(
+def _task(
     place: Place, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    if prepared := take_part(place, invitation, collection, batches):
+        yield pa.record_batch({"prepared": [prepared]})
+
+
+def take_part(
+    place: Place, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
+) -> str:
+    """What a task does: its part, prepared; nothing if it has no rows."""
     with_rows = (batch for batch in batches if batch.num_rows)
     if (first := next(with_rows, None)) is None:
-        return
-    with place.shared().join(invitation) as participant:
-        participant.append(collection, first)
+        return ""
+    workspace = place.shared()
+    target = workspace.collection(collection)
+    with workspace.join(invitation) as participant:
+        participant.append(target, first)
         for batch in with_rows:
-            participant.append(collection, batch)
-        yield pa.record_batch({"prepared": [participant.prepare()]})
+            participant.append(target, batch)
+        return participant.prepare()

@@ -40,13 +40,21 @@ from headrace.shuffle.binding import resolve
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.share import Share
 from headrace.spark.batch import BatchReader, Pinned
-from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream
+from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream, parse_writes
 from headrace.spark.parts import Part
 from headrace.spark.rows import Rows, row_schema
+from headrace.spark.writer import StreamWriter, Writer, plan
 
 
 class HeadraceSource(DataSource):
     _pinned = b""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._travelled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_travelled": True}
 
     @classmethod
     def name(cls) -> str:
@@ -66,6 +74,17 @@ class HeadraceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(parse_stream(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        _check_appends(overwrite)
+        return Writer(plan(parse_writes(self.options, is_stream=False), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Of a source that was made here Spark wants a plan; of one that came from elsewhere it
+        wants the writer to commit with."""
+        _check_appends(overwrite)
+        writes = parse_writes(self.options, is_stream=True)
+        return StreamWriter(writes, None if self._travelled else plan(writes, schema))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -210,6 +229,14 @@ class _Live:
 
     def close(self) -> None:
         self._running.close()
+
+
+def _check_appends(overwrite: bool) -> None:
+    if overwrite:
+        raise UsageError(
+            "format 'headrace' cannot overwrite a collection: documents are only ever added",
+            do='use mode("append"), or outputMode("append") of a stream',
+        )
 
 
 def _described(offset: dict[str, Any]) -> str:

@@ -1,0 +1,30 @@
+"""A coordinator of writes, and a process that stands for Spark's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from headrace.spark.coordinator import Started
+
+END_S = 20.0
+
+
+class Both(NamedTuple):
+    coordinator: Started
+    spark: subprocess.Popen[bytes]
+    """Stands for Spark's process: it lives until it is killed."""
+
+
+@contextmanager
+def both() -> Iterator[Both]:
+    waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as spark:
+        coordinator = Started(spark.pid)
+        yield Both(coordinator, spark)
+        coordinator.close()
+        spark.kill()
+        coordinator.process.wait(END_S)

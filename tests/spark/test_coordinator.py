@@ -1,0 +1,187 @@
+"""The process that holds the transactions of Spark's writes, and what ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.errors import FencedError, HeadraceError, PublishError
+from headrace.spark.coordinator import Batch, Begin, Coordinated, Started
+from headrace.spark.place import Place
+from headrace.spark.publishing import take_part
+from tests.spark.coordinating import END_S, Both, both
+
+SCHEMA = pa.schema({"number": pa.int64()})
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Started]:
+    """For tests that leave it as it was."""
+    with both() as found:
+        yield found.coordinator
+
+
+@pytest.fixture
+def doomed() -> Iterator[Both]:
+    with both() as found:
+        yield found
+
+
+@pytest.fixture
+def numbers(workspace: headrace.Workspace) -> headrace.Workspace:
+    workspace.collection("numbers", "number long", journals=2)
+    return workspace
+
+
+def begin(started: Started, workspace: headrace.Workspace, publisher: str = "") -> Coordinated:
+    schema = SCHEMA.serialize().to_pybytes()
+    return started.begin(Begin(Place.of(workspace), "numbers", schema, publisher))
+
+
+def part(workspace: headrace.Workspace, write: Coordinated, *numbers: int) -> str:
+    """As a task would make it."""
+    rows = pa.record_batch({"number": pa.array(numbers, pa.int64())})
+    with Place.of(workspace).open() as opened, opened.join(write.invitation) as participant:
+        participant.append("numbers", rows)
+        return participant.prepare()
+
+
+def seen(workspace: headrace.Workspace) -> list[int]:
+    return sorted(workspace.table("numbers")["number"].to_pylist())
+
+
+def test_only_the_parts_of_attempts_that_won_are_committed(
+    started: Started, numbers: headrace.Workspace
+) -> None:
+    write = begin(started, numbers)
+    won = [part(numbers, write, 1, 2), part(numbers, write, 3)]
+    part(numbers, write, 3)
+    assert seen(numbers) == []
+    write.commit(won)
+    assert seen(numbers) == [1, 2, 3]
+    with pytest.raises(FencedError, match="has ended"):
+        part(numbers, write, 4)
+
+
+def test_an_aborted_write_is_gone(started: Started, numbers: headrace.Workspace) -> None:
+    write = begin(started, numbers)
+    prepared = part(numbers, write, 1)
+    write.abort()
+    write.abort()
+    with pytest.raises(PublishError, match="nothing of it was committed"):
+        write.commit([prepared])
+    assert seen(numbers) == []
+
+
+def test_a_write_outlives_the_process_that_planned_it(
+    doomed: Both, numbers: headrace.Workspace
+) -> None:
+    """And the coordinator ends with the last one."""
+    first, second = begin(doomed.coordinator, numbers), begin(doomed.coordinator, numbers)
+    prepared = part(numbers, first, 1)
+    doomed.coordinator.close()
+    second.abort()
+    first.commit([prepared])
+    assert seen(numbers) == [1]
+    assert doomed.coordinator.process.wait(END_S) == 0
+
+
+def test_nothing_of_a_write_is_left_when_spark_is_gone(
+    doomed: Both, numbers: headrace.Workspace
+) -> None:
+    write = begin(doomed.coordinator, numbers)
+    prepared = part(numbers, write, 1)
+    doomed.spark.kill()
+    assert doomed.coordinator.process.wait(END_S) == 0
+    with pytest.raises(PublishError, match=r"is not known.*; look for its documents"):
+        write.commit([prepared])
+    write.abort()
+    assert seen(numbers) == []
+
+
+def test_a_killed_coordinator_commits_nothing(doomed: Both, numbers: headrace.Workspace) -> None:
+    write = begin(doomed.coordinator, numbers)
+    prepared = part(numbers, write, 1)
+    doomed.coordinator.process.kill()
+    doomed.coordinator.process.wait(END_S)
+    with pytest.raises(PublishError, match=r"is not known.*; start the query again"):
+        write.commit([prepared], Batch("q", 0))
+    assert seen(numbers) == []
+
+
+def test_a_write_whose_publisher_was_taken_over_is_given_up(
+    doomed: Both, numbers: headrace.Workspace
+) -> None:
+    """The coordinator finds out by itself: it has no other reason to end."""
+    write = begin(doomed.coordinator, numbers, "stream/numbers")
+    prepared = part(numbers, write, 1)
+    numbers.publisher("stream/numbers").close()
+    doomed.coordinator.close()
+    assert doomed.coordinator.process.wait(END_S) == 0
+    with pytest.raises(PublishError):
+        write.commit([prepared], Batch("q", 0))
+    assert seen(numbers) == []
+
+
+def test_a_write_ends_with_the_owner_of_the_workspace(
+    started: Started, numbers: headrace.Workspace
+) -> None:
+    write = begin(started, numbers)
+    prepared = part(numbers, write, 1)
+    numbers.close()
+    with pytest.raises(PublishError, match="rolled back"):
+        write.commit([prepared])
+    assert numbers.directory
+    with headrace.open(numbers.directory) as reopened:
+        assert seen(reopened) == []
+
+
+@pytest.mark.parametrize(
+    ("last", "batch", "outcome"),
+    [
+        (None, Batch("q", 0), [1]),
+        (None, Batch("q", 7), [1]),
+        (Batch("q", 0), Batch("q", 1), [1]),
+        (Batch("q", 7), Batch("q", 7), []),
+        (Batch("q", 7), Batch("r", 7), "batch 7 of query q, and this is batch 7 of query r"),
+        (Batch("q", 7), Batch("r", 0), "batch 0 of query r: another checkpoint directory"),
+        (Batch("q", 7), Batch("q", 0), "at batch 7, and the query at 0: its checkpoint directory"),
+        (Batch("q", 7), Batch("q", 9), "at batch 7, and the query at 9: its checkpoint directory"),
+    ],
+)
+def test_a_batch_must_follow_the_last_or_be_it(
+    started: Started,
+    numbers: headrace.Workspace,
+    last: Batch | None,
+    batch: Batch,
+    outcome: list[int] | str,
+) -> None:
+    """# proves G14"""
+    if last:
+        begin(started, numbers, "stream/p").commit([], last)
+    write = begin(started, numbers, "stream/p")
+    prepared = [part(numbers, write, 1)]
+    if isinstance(outcome, str):
+        with pytest.raises(HeadraceError, match=outcome):
+            write.commit(prepared, batch)
+        outcome = []
+    else:
+        write.commit(prepared, batch)
+    assert seen(numbers) == outcome
+
+
+def test_a_name_with_another_payload_is_refused(
+    started: Started, numbers: headrace.Workspace
+) -> None:
+    publisher = numbers.publisher("mine")
+    publisher.begin().commit(b"something else")
+    with pytest.raises(HeadraceError, match="publisher 'mine' was not used by a query"):
+        begin(started, numbers, "mine")
+
+
+def test_a_task_without_rows_takes_no_part(numbers: headrace.Workspace) -> None:
+    nothing = pa.record_batch({"number": pa.array([], pa.int64())})
+    assert take_part(Place.of(numbers), "not asked", "numbers", iter([nothing])) == ""
