@@ -31,10 +31,12 @@ def checkpoint(number: int, generation: str = "g1", task: str = "bank/totals") -
 
 @pytest.fixture
 def numbers(spark: SparkSession) -> Numbers:
-    """Rows in two partitions."""
+    """Rows in two partitions, if they are more than one."""
 
     def make(start: int, end: int, name: str = "name") -> DataFrame:
-        return spark.range(start, end, 1, 2).selectExpr("id", f"concat('{name} ', id) AS name")
+        return spark.range(start, end, 1, min(2, end - start) or 1).selectExpr(
+            "id", f"concat('{name} ', id) AS name"
+        )
 
     return make
 

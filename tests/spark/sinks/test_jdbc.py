@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.sinks.jdbc import JdbcTarget, Staged, jdbc
 from tests.spark.sinks.conftest import ORDERS, Numbers, checkpoint
 
+FIRST = checkpoint(1)
 STAGING = "SELECT tablename FROM sys.systables WHERE tablename LIKE 'HEADRACE!_%!_%' ESCAPE '!'"
 
 
@@ -45,7 +47,7 @@ class Database:
         return self.connection.query(sql)
 
     def open(
-        self, workspace: headrace.Workspace, opened: CheckpointId = checkpoint(1), **given: Any
+        self, workspace: headrace.Workspace, opened: CheckpointId = FIRST, **given: Any
     ) -> JdbcTarget:
         sink = jdbc(self.url, **{"table": "totals", "key": ["id"], **given})
         return sink.open(self._spark, workspace, opened)
@@ -147,6 +149,32 @@ def test_a_run_that_was_given_up_and_its_successor(
     assert database.staging() == []
     for each in targets.values():
         each.close()
+
+
+def test_two_at_once_wait_for_each_other(
+    database: Database, workspace: headrace.Workspace, numbers: Numbers
+) -> None:
+    """The second begins when the first has moved the checkpoint and not committed. # proves G14"""
+    first, second = database.open(workspace), database.open(workspace)
+    staged = [
+        each.stage(numbers(0, 1, name), checkpoint(1))
+        for each, name in ((first, "first"), (second, "second"))
+    ]
+    waiting = threading.Thread(target=second.commit, args=(staged[1],))
+    with first._connection.transaction():
+        assert first._move(checkpoint(1))
+        waiting.start()
+        deadline = time.monotonic() + 30
+        while not database.rows("SELECT xid FROM syscs_diag.lock_table WHERE state = 'WAIT'"):
+            assert waiting.is_alive()
+            assert time.monotonic() < deadline
+        first._apply(staged[0])
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert database.rows() == [(0, "first 0")]
+    assert second.last() == 1
+    first.close()
+    second.close()
 
 
 def test_what_a_crash_left_is_dropped(

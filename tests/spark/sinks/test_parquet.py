@@ -180,10 +180,14 @@ def test_on_s3_it_is_the_same(
     """# proves G14"""
     place = Place(parquet(f"s3://{BUCKET}/movements", **s3), spark, workspace)
     old, new = place.open(), place.open()
-    staged = [each.stage(numbers(0, 2, name), checkpoint(1)) for each, name in ((old, "o"), (new, "n"))]
+    staged = [
+        each.stage(numbers(0, 2, name), checkpoint(1)) for each, name in ((old, "o"), (new, "n"))
+    ]
     new.commit(staged[1])
     old.commit(staged[0])
-    new.write(numbers(2, 4).selectExpr("id", "current_date() > DATE'2000-01-01' AS late"), checkpoint(2))
+    new.write(
+        numbers(2, 4).selectExpr("id", "current_date() > DATE'2000-01-01' AS late"), checkpoint(2)
+    )
     expected = [(0, "n 0", None), (1, "n 1", None), (2, None, True), (3, None, True)]
     assert sorted(map(tuple, place.sink.read(spark).collect())) == expected
     assert sorted(tuple(row.values()) for row in place.sink.table().to_pylist()) == expected

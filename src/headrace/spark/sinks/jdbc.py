@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import monotonically_increasing_id
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType
 
 from headrace.errors import (
     FencedError,
@@ -156,11 +156,12 @@ class JdbcTarget:
         table = self._staging + secrets.token_hex(4)
         staged = Staged(checkpoint, self._schema + table, columns, self._key_numbers(names))
         renamed = rows.toDF(*(f"headrace_{n}" for n in range(len(columns))))
-        self._make(staged, renamed.schema)
+        placed = renamed.withColumn(_ROW, monotonically_increasing_id())
+        self._make(staged, placed)
         self._connection.update(
             f"CREATE UNIQUE INDEX {table}_r ON {staged.table} ({self._connection.quoted(_ROW)})"
         )
-        self._save(renamed.withColumn(_ROW, monotonically_increasing_id()), staged.table, "append")
+        self._save(placed, staged.table, "append")
         return staged
 
     def commit(self, staged: Staged) -> None:
@@ -301,20 +302,18 @@ class JdbcTarget:
 
     # -- staging tables --------------------------------------------------------------------
 
-    def _make(self, staged: Staged, schema: StructType) -> None:
+    def _make(self, staged: Staged, rows: DataFrame) -> None:
         """Empty. Spark knows the types of every database, but not how long texts may be."""
         texts = ", ".join(
             f"{field.name} VARCHAR({column.size})"
-            for field, column in zip(schema, staged.columns, strict=True)
+            for field, column in zip(rows.schema, staged.columns, strict=False)
             if isinstance(field.dataType, StringType)
             and column.type in CHARACTERS
             and 0 < column.size <= _VARCHAR_MAX
         )
         options = {"createTableColumnTypes": texts} if texts else {}
-        wanted = StructType([*schema, StructField(_ROW, LongType(), nullable=False)])
-        empty = self._spark.createDataFrame([], wanted)
         try:
-            self._save(empty, staged.table, "error", **options)
+            self._save(rows.limit(0), staged.table, "error", **options)
         except (PySparkException, Py4JError) as error:
             reason = str(error).partition("\n\n")[0].replace("\n", " ")
             raise StorageError(

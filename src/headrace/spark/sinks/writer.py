@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -55,8 +56,15 @@ class Writer:
         except AnalysisException as error:
             reason = (error.getMessage() or "").partition("\n")[0]
             raise UsageError(
-                f"{checkpoint} cannot be written with {self}: {reason}",
+                f"{checkpoint} cannot be written as {self}: {reason}",
                 do="correct the format, the options or the rows",
+            ) from error
+        except Py4JJavaError as error:
+            if not error.java_exception.getClass().getName().endswith("ClassNotFoundException"):
+                raise
+            raise UsageError(
+                f"{checkpoint} cannot be written: Spark has no format {self._format!r}",
+                do="correct its name, or give its jar by spark.jars",
             ) from error
 
     def close(self) -> None:
