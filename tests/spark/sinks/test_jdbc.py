@@ -101,10 +101,19 @@ def test_a_row_replaces_the_one_with_its_key(
     ]
 
 
-def test_it_says_what_it_is_without_what_is_secret() -> None:
-    sink: Sink = jdbc("jdbc:mysql://ann:pw@host/bank?password=pw", "totals", key=["id"])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("jdbc:mysql://ann:pw@host/bank?password=pw", "jdbc:mysql://host/bank"),
+        ("jdbc:oracle:thin:ann/pw@//host:1521/bank", "jdbc:oracle:thin://host:1521/bank"),
+        ("jdbc:sqlserver://host:1433;password=pw", "jdbc:sqlserver://host:1433"),
+        ("jdbc:postgresql://host/bank", "jdbc:postgresql://host/bank"),
+    ],
+)
+def test_it_says_what_it_is_without_what_is_secret(url: str, shown: str) -> None:
+    sink: Sink = jdbc(url, "totals", key=["id"])
     assert sink.is_exactly_once
-    assert str(sink) == "table totals in jdbc:mysql://host/bank"
+    assert str(sink) == f"table totals in {shown}"
 
 
 def test_a_checkpoint_that_is_held_is_not_written_again(
@@ -312,6 +321,8 @@ def test_a_table_that_cannot_be_used_is_named(
         database.open(workspace, driver="no.such.Driver")
     with pytest.raises(UsageError, match=r"jdbc:nope://host: Spark has no driver for it; correct"):
         jdbc("jdbc:nope://host", "t", key=["id"]).open(spark, workspace, checkpoint(1))
+    with pytest.raises(UsageError, match=r"refused to connect: .*batchsize"):
+        database.open(workspace, properties={"batchsize": "-1"})
     with pytest.raises(StorageError, match=r"refused to connect: Database '.*gone' not found"):
         jdbc("jdbc:derby:gone", "t", key=["id"]).open(spark, workspace, checkpoint(1))
 

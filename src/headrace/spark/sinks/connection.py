@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import StorageError, UsageError
@@ -32,6 +34,7 @@ class Connection:
     def __init__(self, spark: SparkSession, place: str, options: Mapping[str, str]) -> None:
         """`options` are those of Spark's `jdbc` format; `place` names the database in errors."""
         self.place = place
+        self._gateway = spark.sparkContext._gateway
         jvm: Any = spark._jvm
         jdbc = jvm.org.apache.spark.sql
         given = jvm.java.util.HashMap()
@@ -152,7 +155,7 @@ class Connection:
                     f"{self.place}: Spark has no driver for it",
                     do="correct the URL, or give the driver's jar by spark.jars",
                 ) from error
-            if kind.startswith("java.sql.SQLSyntax") or _state(cause).startswith("42"):
+            if self._is_about_what_was_asked(cause):
                 raise UsageError(
                     f"{self.place} refused to {action}: {reason}",
                     do="correct the names, or give the user access",
@@ -161,11 +164,15 @@ class Connection:
                 f"{self.place} refused to {action}: {reason}",
                 do="see what the database says, then try again",
             ) from error
+        except PySparkException as error:
+            raise UsageError(
+                f"{self.place} refused to {action}: {_first_line(error)}", do="correct the options"
+            ) from error
 
-
-def _state(cause: Any) -> str:
-    """Those that begin with 42 are about what was asked."""
-    return str(cause.getSQLState()) if hasattr(cause, "getSQLState") else ""
+    def _is_about_what_was_asked(self, cause: Any) -> bool:
+        """Such as a table that is not there."""
+        is_sql = is_instance_of(self._gateway, cause, "java.sql.SQLException")
+        return is_sql and str(cause.getSQLState()).startswith("42")
 
 
 def _first_line(text: object) -> str:

@@ -43,7 +43,7 @@ _ROW = "headrace_row"
 _VARCHAR_MAX = 1_000_000
 """Databases that have no limit say more, and take no such number."""
 _TABLE = re.compile(r"""(?P<schema>.*\.)?(?:"[^"]+"|`[^`]+`|\[[^]]+]|[^."`\[\]]+)""")
-_SECRETS = re.compile(r"(?<=//)[^/@]*@|[;?].*")
+_SECRETS = re.compile(r"(?<=//)[^/@]*@|(?<=:)[^@:/]+/[^@/]*@|[;?].*")
 
 
 def jdbc(
@@ -158,10 +158,13 @@ class JdbcTarget:
         renamed = rows.toDF(*(f"headrace_{n}" for n in range(len(columns))))
         placed = renamed.withColumn(_ROW, monotonically_increasing_id())
         self._make(staged, placed)
-        self._connection.update(
-            f"CREATE UNIQUE INDEX {table}_r ON {staged.table} ({self._connection.quoted(_ROW)})"
-        )
-        self._save(placed, staged.table, "append")
+        try:
+            row = self._connection.quoted(_ROW)
+            self._connection.update(f"CREATE UNIQUE INDEX {table}_r ON {staged.table} ({row})")
+            self._save(placed, staged.table, "append")
+        except BaseException:
+            self._drop(staged)
+            raise
         return staged
 
     def commit(self, staged: Staged) -> None:
@@ -172,8 +175,7 @@ class JdbcTarget:
                 if is_mine := self._move(checkpoint):
                     self._apply(staged)
         finally:
-            with suppress(HeadraceError):  # it goes when the table is opened next
-                self._connection.update(f"DROP TABLE {staged.table}")
+            self._drop(staged)
         if not is_mine and is_due(checkpoint, self._opened, self.last(), f"table {self._table}"):
             raise StorageError(
                 f"{checkpoint} was written to table {self._table} by another, which rolled back",
@@ -325,6 +327,11 @@ class JdbcTarget:
     def _save(self, rows: DataFrame, table: str, mode: str, **options: str) -> None:
         given = {**self._options, "dbtable": table, **options}
         rows.write.format("jdbc").options(**given).mode(mode).save()
+
+    def _drop(self, staged: Staged) -> None:
+        """If it cannot be dropped, it is when the table is opened next."""
+        with suppress(HeadraceError):
+            self._connection.update(f"DROP TABLE {staged.table}")
 
     def _sweep(self) -> None:
         """Drop what runs of this task that were killed have left, or are about to: they lose."""
