@@ -2,7 +2,8 @@
 
 A micro-batch is known by the checkpoint that it is: its task, generation and number. Spark may run
 it again, and so may another process that was given up. A sink that is exactly once stores the
-checkpoint atomically with the rows, and so knows whether it has them.
+checkpoint atomically with the rows, and so knows whether it has them: of all who write a checkpoint
+one is first, and it does not matter which.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.errors import UsageError
 from headrace.journal.workspace import Workspace
 
 
@@ -52,7 +54,30 @@ class Sink(Protocol):
     def is_exactly_once(self) -> bool: ...
 
     def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> Target:
-        """For a run of the task from that checkpoint on. Whoever had it open before is fenced."""
+        """For a run of the task from that checkpoint on.
+
+        Whoever had it open before does no harm: what it still writes is refused, or is the
+        checkpoint that was to come, and then is not written again.
+        """
 
     def __str__(self) -> str:
         """Such as `collection totals` or `parquet files in ./movements`."""
+
+
+def is_due(checkpoint: CheckpointId, opened: CheckpointId, last: int, place: str) -> bool:
+    """Whether the checkpoint comes after the last that the place holds; False if it is held.
+
+    Refused is one that is not of the task that it was opened for, or leaves a gap.
+    """
+    if checkpoint[:2] != opened[:2]:
+        raise UsageError(
+            f"{checkpoint} was given to {place}, which was opened for generation"
+            f" {opened.generation} of task {opened.task!r}",
+            do="open it for that task",
+        )
+    if not 1 <= checkpoint.number <= last + 1:
+        raise UsageError(
+            f"{checkpoint} does not follow {last}, the last that {place} holds",
+            do="restore what is missing there, or reset the task and give it another place",
+        )
+    return checkpoint.number > last

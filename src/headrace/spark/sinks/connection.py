@@ -1,0 +1,179 @@
+"""A database, as the driver's JVM is connected to it: the same way as Spark's tasks are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.errors import StorageError, UsageError
+
+CHARACTERS = (1, 12)
+"""`CHAR` and `VARCHAR`, as `java.sql.Types` numbers them."""
+
+_ALIVE_S = 5
+_ROWS_MAX = 10
+
+
+class Column(NamedTuple):
+    name: str
+    """As the database spells it."""
+    type: int
+    size: int
+
+
+class Connection:
+    """For one thread. Every statement is a transaction, unless it is in a `transaction`."""
+
+    def __init__(self, spark: SparkSession, place: str, options: Mapping[str, str]) -> None:
+        """`options` are those of Spark's `jdbc` format; `place` names the database in errors."""
+        self.place = place
+        self._gateway = spark.sparkContext._gateway
+        jvm: Any = spark._jvm
+        jdbc = jvm.org.apache.spark.sql
+        given = jvm.java.util.HashMap()
+        for name, value in options.items():
+            given.put(name, value)
+        url = options["url"]
+        with self._refusals("connect"):
+            parsed = jdbc.execution.datasources.jdbc.JDBCOptions(
+                url, options["dbtable"], jvm.PythonUtils.toScalaMap(given)
+            )
+            self._jdbc = jdbc.jdbc.JdbcDialects.get(url).createConnectionFactory(parsed).apply(-1)
+            self._about = self._jdbc.getMetaData()
+            self._quote = str(self._about.getIdentifierQuoteString()).strip()
+            if not self._about.supportsTransactions():
+                self._jdbc.close()
+                raise UsageError(
+                    f"{place} has no transactions", do="use another database, or hr.writer('jdbc')"
+                )
+
+    @property
+    def is_alive(self) -> bool:
+        """Databases, and what is on the way to them, end connections that are idle."""
+        with self._refusals("say whether it is connected"):
+            return bool(self._jdbc.isValid(_ALIVE_S))
+
+    def close(self) -> None:
+        with self._refusals("disconnect"):
+            self._jdbc.close()
+
+    def quoted(self, name: str) -> str:
+        return f"{self._quote}{name.replace(self._quote, 2 * self._quote)}{self._quote}"
+
+    def query(self, sql: str, *values: str | int) -> list[tuple[Any, ...]]:
+        """The first rows: for questions with few answers."""
+        with self._prepared(sql, values) as statement:
+            statement.setMaxRows(_ROWS_MAX)
+            result = statement.executeQuery()
+            columns = range(1, result.getMetaData().getColumnCount() + 1)
+            rows = []
+            while result.next():
+                rows.append(tuple(result.getObject(n) for n in columns))
+            return rows
+
+    def update(self, sql: str, *values: str | int) -> int:
+        """How many rows it changed."""
+        with self._prepared(sql, values) as statement:
+            return int(statement.executeUpdate())
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What the block does is done whole, or not at all if it raises."""
+        with self._refusals("begin a transaction"):
+            self._jdbc.setAutoCommit(False)
+        try:
+            yield
+            with self._refusals("commit"):
+                self._jdbc.commit()
+        except BaseException:
+            # If the connection is lost the database rolls back by itself.
+            with suppress(StorageError), self._refusals("roll back"):
+                self._jdbc.rollback()
+            raise
+        finally:
+            with suppress(StorageError), self._refusals("end a transaction"):
+                self._jdbc.setAutoCommit(True)
+
+    def columns(self, table: str) -> list[Column]:
+        with self._prepared(f"SELECT * FROM {table} WHERE 1 = 0", ()) as statement:
+            about = statement.executeQuery().getMetaData()
+            return [
+                Column(
+                    str(about.getColumnName(n)), int(about.getColumnType(n)), about.getPrecision(n)
+                )
+                for n in range(1, about.getColumnCount() + 1)
+            ]
+
+    def tables(self, schema: str, name: re.Pattern[str]) -> list[str]:
+        """Those of a schema, or of the one that is used by default."""
+        with self._refusals("list the tables"):
+            schema = schema or self._jdbc.getSchema() or ""
+            listed = self._about.getTables(self._jdbc.getCatalog(), None, "%", None)
+            found = []
+            while listed.next():
+                there = listed.getString("TABLE_SCHEM") or listed.getString("TABLE_CAT") or ""
+                if not schema or there.lower() == schema.lower():
+                    found.append(str(listed.getString("TABLE_NAME")))
+            listed.close()
+        return [each for each in found if name.fullmatch(each.lower())]
+
+    @contextmanager
+    def _prepared(self, sql: str, values: tuple[str | int, ...]) -> Iterator[Any]:
+        with self._refusals(f"do {sql}"):
+            statement = self._jdbc.prepareStatement(sql)
+            try:
+                for n, value in enumerate(values, 1):
+                    if isinstance(value, str):
+                        statement.setString(n, value)
+                    else:
+                        statement.setLong(n, value)
+                yield statement
+            finally:
+                statement.close()
+
+    @contextmanager
+    def _refusals(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except Py4JJavaError as error:
+            cause = error.java_exception
+            kind, reason = str(cause.getClass().getName()), _first_line(cause.getMessage())
+            if kind == "java.lang.ClassNotFoundException":
+                raise UsageError(
+                    f"{self.place}: Spark has no class {reason}",
+                    do="give the name of the driver's class, and its jar by spark.jars",
+                ) from error
+            if reason == "No suitable driver":
+                raise UsageError(
+                    f"{self.place}: Spark has no driver for it",
+                    do="correct the URL, or give the driver's jar by spark.jars",
+                ) from error
+            if self._is_about_what_was_asked(cause):
+                raise UsageError(
+                    f"{self.place} refused to {action}: {reason}",
+                    do="correct the names, or give the user access",
+                ) from error
+            raise StorageError(
+                f"{self.place} refused to {action}: {reason}",
+                do="see what the database says, then try again",
+            ) from error
+        except PySparkException as error:
+            raise UsageError(
+                f"{self.place} refused to {action}: {_first_line(error)}", do="correct the options"
+            ) from error
+
+    def _is_about_what_was_asked(self, cause: Any) -> bool:
+        """Such as a table that is not there."""
+        is_sql = is_instance_of(self._gateway, cause, "java.sql.SQLException")
+        return is_sql and str(cause.getSQLState()).startswith("42")
+
+
+def _first_line(text: object) -> str:
+    return str(text).partition("\n")[0].strip()

@@ -1,0 +1,307 @@
+"""Parquet files, to which rows are appended exactly once.
+
+Spark's tasks write the files, each under a key that no other attempt has, and return the keys.
+Spark returns what the attempts that won gave back, and `manifests.py` says how those become a
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import NamedTuple, Unpack
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headrace.errors import NotFoundError, SchemaError, StorageError, UsageError
+from headrace.journal.workspace import Workspace
+from headrace.settings import MIB
+from headrace.spark.sinks.contract import CheckpointId, is_due
+from headrace.spark.sinks.manifests import Manifest, Manifests, Written, data_key, found, owned
+from headrace.storage import Objects, S3Options, open_objects
+
+_FILE_BYTES = 128 * MIB
+_STAGED = "key string, rows long, bytes long"
+_STAGED_ARROW = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+_GLOB = re.compile(r"([\\*?\[\]{}])")
+_PLAIN = (
+    *(BooleanType(), ByteType(), ShortType(), IntegerType(), LongType(), FloatType(), DoubleType()),
+    *(StringType(), BinaryType(), DateType(), TimestampType(), TimestampNTZType()),
+)
+
+
+def parquet(
+    place: str | PathLike[str], *, file_bytes: int = _FILE_BYTES, **options: Unpack[S3Options]
+) -> ParquetFiles:
+    """Files in a directory, or at `s3://bucket/prefix`; the options are those of S3.
+
+    Rows are appended, exactly once. The place is for one task, and refuses it after a reset: what
+    it holds would be written to it again. Columns may be added, and keep their types. A file is
+    ended when it has `file_bytes`, and is held in memory until then.
+
+    Spark's tasks write by themselves, so on a cluster a directory must be one that all machines
+    share.
+    """
+    place = fspath(place)
+    scheme, separator, rest = place.partition("://")
+    if scheme == "file" and rest.startswith("/"):
+        place, separator = unquote(rest), ""
+    if not place or (separator and scheme != "s3"):
+        raise UsageError(f"{place!r} is no place for Parquet files", do="use a path or s3://bucket")
+    if not separator:
+        place = str(Path(place).absolute())
+    return ParquetFiles(place, file_bytes, options)
+
+
+class ParquetFiles:
+    """As a sink, and for who reads what is committed."""
+
+    is_exactly_once = True
+
+    def __init__(self, place: str, file_bytes: int, options: S3Options) -> None:
+        self._place = place
+        self._file_bytes = file_bytes
+        self._options = options
+
+    def __str__(self) -> str:
+        return f"Parquet files in {self._place}"
+
+    def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> ParquetTarget:
+        objects = self._objects()
+        manifests = owned(objects, self._place, *task[:2])
+        return ParquetTarget(objects, manifests, self._place, task, self._file_bytes)
+
+    def files(self) -> list[str]:
+        """Paths, or URLs, of the files that are committed."""
+        return [f"{self._place.rstrip('/')}/{each.key}" for each in self._committed()[0]]
+
+    def table(self) -> pa.Table:
+        """What is committed."""
+        files, columns = self._committed()
+        objects = self._objects()
+        batches = (batch for each in files for batch in _read(objects, each.key, columns))
+        return pa.Table.from_batches(batches, columns)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """What was committed when it was called."""
+        files, columns = self._committed()
+        schema = from_arrow_schema(columns)
+        if not files:
+            return spark.createDataFrame([], schema)
+        if "://" not in self._place:
+            directory = "file://" + _GLOB.sub(r"\\\1", self._place)
+            paths = [f"{directory}/{each.key}" for each in files]
+            reader = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
+            return reader.parquet(*paths)
+        # Spark alone has no way to S3.
+        keys = [each.key for each in files]
+        numbers = spark.range(0, len(keys), 1, min(len(keys), 4 * _parallelism(spark)))
+        return numbers.mapInArrow(partial(_read_numbered, self._objects(), keys, columns), schema)
+
+    def _committed(self) -> tuple[list[Written], pa.Schema]:
+        if "://" not in self._place and not Path(self._place).is_dir():
+            raise NotFoundError(f"there is no directory {self._place}", do="check the place")
+        files: list[Written] = []
+        last: Manifest | None = None
+        for last in found(self._objects(), self._place).all():
+            files.extend(last.files)
+        if last is None:
+            raise NotFoundError(
+                f"nothing is committed in {self._place}", do="wait for the task's first checkpoint"
+            )
+        return files, last.columns
+
+    def _objects(self) -> Objects:
+        return open_objects(self._place, **self._options)
+
+
+class Staged(NamedTuple):
+    """What is written and not committed."""
+
+    number: int
+    files: list[Written]
+    columns: pa.Schema
+
+
+class ParquetTarget:
+    def __init__(
+        self,
+        objects: Objects,
+        manifests: Manifests,
+        place: str,
+        opened: CheckpointId,
+        file_bytes: int,
+    ) -> None:
+        self._objects = objects
+        self._manifests = manifests
+        self._place = place
+        self._opened = opened
+        self._file_bytes = file_bytes
+        self._last = manifests.last()
+        manifests.sweep(self._last)
+
+    def last(self) -> int:
+        self._last = self._manifests.last()
+        return self._last
+
+    def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
+        if checkpoint.number > self._last + 1:
+            self.last()  # another process may have gone on
+        if is_due(checkpoint, self._opened, self._last, self._place):
+            self.commit(self.stage(rows, checkpoint))
+
+    def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> Staged:
+        """Write the files. Nobody sees them."""
+        columns = _columns(rows)
+        self._manifests.merged(checkpoint.number, columns)
+        prefix = self._manifests.data_prefix(checkpoint.number)
+        write = partial(_write, self._objects, prefix, columns, self._file_bytes)
+        written = [Written(*each) for each in rows.mapInArrow(write, _STAGED).collect()]
+        for each in written:
+            seen = self._objects.head(each.key)
+            if (seen is None or seen.bytes != each.bytes) and self.last() < checkpoint.number:
+                raise StorageError(
+                    f"{each.key} was written by a Spark task and is not in {self._place} here",
+                    do="use a directory that all machines of the cluster share, or s3://",
+                )
+        return Staged(checkpoint.number, written, columns)
+
+    def commit(self, staged: Staged) -> None:
+        """Unless another was first, whose files count then."""
+        manifest = self._manifests.commit(*staged)
+        self._last = max(self._last, staged.number)
+        for each in set(staged.files).difference(manifest.files):
+            self._objects.delete(each.key)
+        self._manifests.close_group(staged.number)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _columns(rows: DataFrame) -> pa.Schema:
+    """As they are in files: all nullable, and of types that Parquet and Spark both know."""
+    names = [name.lower() for name in rows.columns]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SchemaError(f"the rows have two columns {twice!r}", do="rename one of them")
+    if not names:
+        raise SchemaError("the rows have no columns", do="select at least one")
+    for field in rows.schema:
+        if not _is_usable(field.dataType):
+            raise SchemaError(
+                f"column {field.name!r} is {field.dataType.simpleString()}, which is not for"
+                " Parquet files",
+                do="cast it to another type",
+            )
+    return to_arrow_schema(rows.schema.toNullable(), timezone="UTC")
+
+
+def _is_usable(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return bool(kind.fields) and all(_is_usable(each.dataType) for each in kind)
+    if isinstance(kind, ArrayType):
+        return _is_usable(kind.elementType)
+    if isinstance(kind, MapType):
+        return _is_usable(kind.keyType) and _is_usable(kind.valueType)
+    return isinstance(kind, DecimalType) or kind in _PLAIN
+
+
+def _parallelism(spark: SparkSession) -> int:
+    return spark.sparkContext.defaultParallelism
+
+
+# -- in Spark's tasks ----------------------------------------------------------------------
+
+
+def _write(
+    objects: Objects,
+    prefix: str,
+    columns: pa.Schema,
+    file_bytes: int,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Rows as files; yields what was written."""
+    groups = _row_groups(batches, columns, file_bytes // 4)
+    first = next(groups, None)
+    while first is not None:
+        buffer = pa.BufferOutputStream()
+        rows = 0
+        with pq.ParquetWriter(buffer, columns, compression="zstd") as writer:
+            group: pa.Table | None = first
+            while group is not None:
+                writer.write_table(group, row_group_size=group.num_rows)
+                rows += group.num_rows
+                group = next(groups, None) if buffer.tell() < file_bytes else None
+        data = buffer.getvalue()
+        key = data_key(prefix)
+        objects.put(key, memoryview(data))
+        yield pa.record_batch([[key], [rows], [data.size]], schema=_STAGED_ARROW)
+        first = next(groups, None)
+
+
+def _row_groups(
+    batches: Iterator[pa.RecordBatch], columns: pa.Schema, group_bytes: int
+) -> Iterator[pa.Table]:
+    """Spark's batches are small: several together, as the columns are in files."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        some.append(_as(columns, batch))
+        size += batch.nbytes
+        if size >= group_bytes:
+            yield pa.Table.from_batches(some)
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def _read_numbered(
+    objects: Objects, keys: list[str], columns: pa.Schema, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from _read(objects, keys[number], columns)
+
+
+def _read(objects: Objects, key: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(pa.BufferReader(objects.get(key))) as file:
+        for batch in file.iter_batches():
+            yield _as(columns, batch)
+
+
+def _as(columns: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With exactly these columns; those that it lacks are null."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)

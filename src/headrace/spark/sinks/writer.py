@@ -1,0 +1,71 @@
+"""Any writer that Spark has, at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.errors import UsageError
+from headrace.journal.workspace import Workspace
+from headrace.spark.sinks.contract import CheckpointId
+
+Mode = Literal["append", "overwrite"]
+
+
+def writer(format: str, path: str | None = None, mode: Mode = "append", **options: str) -> Writer:
+    """`rows.write.format(…).mode(…).options(…).save(path)` for every batch, **at least once**.
+
+    A batch that was interrupted is written again, whole, and beside what the first attempt wrote.
+    With `overwrite` there is always the newest batch alone.
+    """
+    if mode not in get_args(Mode):
+        raise UsageError(
+            f"mode {mode!r} is not for batch after batch", do="use 'append' or 'overwrite'"
+        )
+    return Writer(format, path, mode, options)
+
+
+class Writer:
+    is_exactly_once = False
+
+    def __init__(
+        self, format: str, path: str | None, mode: Mode, options: Mapping[str, str]
+    ) -> None:
+        self._format = format
+        self._path = path
+        self._mode = mode
+        self._options = options
+
+    def __str__(self) -> str:
+        return f"format {self._format}{f' in {self._path}' if self._path else ''}, at least once"
+
+    def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> Writer:
+        return self
+
+    def last(self) -> None:
+        """It does not know."""
+
+    def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
+        frame = rows.write.format(self._format).mode(self._mode).options(**self._options)
+        try:
+            frame.save(self._path)
+        except AnalysisException as error:
+            reason = (error.getMessage() or "").partition("\n")[0]
+            raise UsageError(
+                f"{checkpoint} cannot be written as {self}: {reason}",
+                do="correct the format, the options or the rows",
+            ) from error
+        except Py4JJavaError as error:
+            if not error.java_exception.getClass().getName().endswith("ClassNotFoundException"):
+                raise
+            raise UsageError(
+                f"{checkpoint} cannot be written: Spark has no format {self._format!r}",
+                do="correct its name, or give its jar by spark.jars",
+            ) from error
+
+    def close(self) -> None:
+        """Nothing is open."""
