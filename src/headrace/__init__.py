@@ -26,13 +26,24 @@ from headrace.version import VERSION
 
 if TYPE_CHECKING:
     from headrace import spark
-    from headrace.spark import Cut, Task, derivation, materialization
+    from headrace.spark import (
+        CheckpointId,
+        Cut,
+        Task,
+        derivation,
+        foreach_batch,
+        jdbc,
+        materialization,
+        parquet,
+        writer,
+    )
 
 __version__ = VERSION
 
 __all__ = [
     "Binding",
     "Checkpoint",
+    "CheckpointId",
     "Collection",
     "Cut",
     "HeadraceError",
@@ -53,10 +64,14 @@ __all__ = [
     "Workspace",
     "derivation",
     "errors",
+    "foreach_batch",
+    "jdbc",
     "materialization",
     "open",
+    "parquet",
     "selector",
     "spark",
+    "writer",
 ]
 
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from headrace.errors import UsageError
-from headrace.spark import parts
+from headrace.spark import versions
 from headrace.spark.parts import Part
 
 
@@ -16,6 +16,6 @@ def test_an_executor_of_another_version_refuses_what_it_is_told(
 ) -> None:
     told = pickle.dumps(Part(b"what", b"how"))
     assert pickle.loads(told).open() == (b"what", b"how")
-    monkeypatch.setattr(parts, "VERSION", "0.0.0")
+    monkeypatch.setattr(versions, "VERSION", "0.0.0")
     with pytest.raises(UsageError, match=r"and this executor 0\.0\.0; install the same version"):
         pickle.loads(told).open()

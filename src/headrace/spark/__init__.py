@@ -7,8 +7,12 @@
 """
 
 from headrace.spark.cut import Cut
-from headrace.spark.sessions import session
+from headrace.spark.sessions import session, ship
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
+from headrace.spark.sinks.foreach_batch import foreach_batch
+from headrace.spark.sinks.jdbc import jdbc
+from headrace.spark.sinks.parquet import parquet
+from headrace.spark.sinks.writer import writer
 from headrace.spark.tasks import Progress, Task, derivation, materialization
 
 __all__ = [
@@ -19,6 +23,11 @@ __all__ = [
     "Target",
     "Task",
     "derivation",
+    "foreach_batch",
+    "jdbc",
     "materialization",
+    "parquet",
     "session",
+    "ship",
+    "writer",
 ]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import DataError, UsageError
+from headrace.errors import DataError
 from headrace.journal.workspace import Workspace
 from headrace.spark.publishing import publish
-from headrace.spark.sinks.contract import CheckpointId
+from headrace.spark.sinks.contract import CheckpointId, is_due
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -42,6 +42,7 @@ class CollectionTarget:
     def __init__(self, workspace: Workspace, collection: str, task: CheckpointId) -> None:
         self._workspace = workspace
         self._collection = collection
+        self._opened = task
         self._publisher = workspace.publisher(f"task/{task.task}")
         self._last = _last(self._publisher.payload, task)
 
@@ -49,13 +50,8 @@ class CollectionTarget:
         return self._last
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
-        if checkpoint.number <= self._last:
+        if not is_due(checkpoint, self._opened, self._last, f"collection {self._collection!r}"):
             return
-        if checkpoint.number != self._last + 1:
-            raise UsageError(
-                f"{checkpoint} cannot follow {self._last}, the last that was published",
-                do="reset the task, or run it with the checkpoint directory that it had",
-            )
         stored = msgspec.json.encode(_Stored(checkpoint.generation, checkpoint.number))
         transaction = self._publisher.begin()
         try:
