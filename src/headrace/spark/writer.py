@@ -95,16 +95,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         assert self.planned
         task = TaskContext.get()
-        query = task and task.getLocalProperty("sql.streaming.queryId")
-        batch = task and task.getLocalProperty("streaming.sql.batchId")
-        if not query or not batch:
+        assert task
+        query = task.getLocalProperty("sql.streaming.queryId")
+        assert query
+        return self.planned.take_part(iterator, query)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        if not messages or None in messages:
+            # Continuous processing commits before its tasks have returned, and aborts nothing.
+            self.abort(messages, batchId)
             raise UsageError(
                 "a stream to format 'headrace' is written in micro-batches",
                 do="use another trigger than continuous",
             )
-        return self.planned.take_part(iterator, query)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         parts, first = _parts(messages)
         first.write.commit(parts, Batch(first.query, batchId))
 
@@ -118,6 +121,5 @@ def _parts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], P
     """What to include, and one of all."""
     parts = [each for each in messages if isinstance(each, Part)]
     # Spark runs a task even if there is nothing to write, and commits when all have returned.
-    assert parts
-    assert len(parts) == len(messages)
+    assert len(parts) == len(messages) > 0
     return [each.prepared for each in parts if each.prepared], parts[0]
