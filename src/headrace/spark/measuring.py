@@ -128,7 +128,7 @@ class _BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], yields_rows: bool) -> None:
         self._options = options
         self._yields_rows = yields_rows
-        self._micro_batches = int(options["microBatches"])
+        self._micro_batches = int(options["microbatches"])
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0}
