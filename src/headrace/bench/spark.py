@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,9 +21,6 @@ from headrace.spark.members import SparkMembers
 _ROUNDS = 3
 _JOURNALS = 8
 _BATCH = 8192
-_MICRO_BATCHES = 8
-_ROWS_SHARE = 8
-"""Rows are so slow that this share of the documents tells."""
 _SMALL = 1000
 _IN_FLIGHT = 64
 
@@ -32,17 +30,17 @@ def bench_spark(
 ) -> dict[str, float]:
     """Rates are from the start of a query until its aggregation has had all, medians of rounds.
 
-    The members run already; the yardsticks yield what is in memory, in as many micro-batches of
-    the same Arrow batches. The overhead is of whole triggers, each of a transaction over so many
-    journals, beside a source that yields as many rows.
+    The members run already. The yardsticks yield the same documents from files that are mapped, in
+    as many micro-batches, and Arrow batches of about that size. The overhead is of whole triggers,
+    each of a transaction over so many journals, beside a source that yields as many rows.
     """
     directory = directory.absolute()
     batch = documents(_BATCH, 68)
-    transactions = max(1, mib * MIB // len(batch.serialize()))
+    transactions = PARTITIONS * max(1, mib * MIB // len(batch.serialize()) // PARTITIONS)
     count = transactions * _BATCH
-    file = directory / "batch.arrow"
-    with pa.ipc.new_file(str(file), batch.schema) as stream:
-        stream.write_batch(batch)
+    files = [directory / f"{part}.arrow" for part in range(PARTITIONS)]
+    for file in files:
+        _write_arrow(file, batch, transactions // PARTITIONS)
     conf = {
         "spark.ui.enabled": "false",
         "spark.local.dir": str(directory),
@@ -55,10 +53,10 @@ def bench_spark(
         register_yardsticks(spark)
         with owner(place), headrace.open(place) as workspace:
             _publish(workspace, "docs", batch, transactions, _JOURNALS)
-            bench = _Bench(directory, spark, place, file)
+            bench = _Bench(directory, spark, place)
             with SparkMembers(spark, PARTITIONS) as members:
                 bench.use(members)
-                result = _rates(bench, transactions)
+                result = _rates(bench, files, transactions * _BATCH)
                 result |= _overhead(bench, workspace, journals, triggers)
         parquet = directory / "parquet"
         _write_parquet(parquet, batch, transactions)
@@ -71,11 +69,10 @@ def bench_spark(
 class _Bench:
     """Streams to measure, each with a checkpoint directory of its own."""
 
-    def __init__(self, directory: Path, spark: Any, place: Path, file: Path) -> None:
+    def __init__(self, directory: Path, spark: Any, place: Path) -> None:
         self._directory = directory
         self._spark = spark
         self._place = place
-        self._file = file
         self._streams = 0
         self._options: dict[str, str] = {}
 
@@ -91,13 +88,14 @@ class _Bench:
         options = self._options | {"collections": collection, "task": f"task-{self._streams}"}
         return self._spark.readStream.format("headrace").options(**options).load()
 
-    def bare(self, kind: str, rows: int, micro_batches: int, file: Path | None = None) -> Any:
-        """As many rows, in as many micro-batches, of copies of the file's batch."""
-        file = file or self._file
-        with pa.ipc.open_file(str(file)) as opened:
-            each = opened.get_batch(0).num_rows
-        repeats = max(1, round(rows / each / PARTITIONS / micro_batches))
-        options = {"file": str(file), "repeats": str(repeats), "microBatches": str(micro_batches)}
+    def bare(
+        self, kind: str, files: Sequence[Path], micro_batches: int, *, is_endless: bool = False
+    ) -> Any:
+        options = {
+            "files": ",".join(map(str, files)),
+            "microBatches": str(micro_batches),
+            "isEndless": str(is_endless).lower(),
+        }
         return self._spark.readStream.format(kind).options(**options).load()
 
     def location(self) -> Path:
@@ -105,20 +103,20 @@ class _Bench:
         return self._directory / f"checkpoints-{self._streams}"
 
 
-def _rates(bench: _Bench, transactions: int) -> dict[str, float]:
-    count = transactions * _BATCH
-    ours, bare, rows, batches = [], [], [], []
+def _rates(bench: _Bench, files: Sequence[Path], count: int) -> dict[str, float]:
+    ours: list[float] = []
+    bare: list[float] = []
+    rows: list[float] = []
+    batches: list[int] = []
     for _ in range(_ROUNDS):
         drained = drain(bench.ours("docs"), bench.location())
         assert drained.rows == count, (drained.rows, count)
         ours.append(drained.rows / drained.seconds)
         batches.append(drained.micro_batches)
-        yardstick = drain(
-            bench.bare("bare_batches", count, drained.micro_batches), bench.location()
-        )
-        bare.append(yardstick.rows / yardstick.seconds)
-        slow = drain(bench.bare("bare_rows", count // _ROWS_SHARE, 1), bench.location())
-        rows.append(slow.rows / slow.seconds)
+        for kind, rates in (("bare_batches", bare), ("bare_rows", rows)):
+            yardstick = drain(bench.bare(kind, files, drained.micro_batches), bench.location())
+            assert yardstick.rows == count, (yardstick.rows, count)
+            rates.append(yardstick.rows / yardstick.seconds)
     pairs = list(zip(ours, bare, rows, strict=True))
     return {
         "docs_per_s": median(ours),
@@ -142,11 +140,10 @@ def _overhead(
             tx.append(collection, batch)
 
     file = bench.location().with_suffix(".arrow")
-    with pa.ipc.new_file(str(file), batch.schema) as stream:
-        stream.write_batch(batch.slice(0, _SMALL // PARTITIONS))
+    _write_arrow(file, batch.slice(0, _SMALL // PARTITIONS), 1)
     feed()
     ours = trigger_ms(bench.ours("many"), bench.location(), feed, triggers)
-    endless = bench.bare("bare_batches", _SMALL * 10_000, 10_000, file)
+    endless = bench.bare("bare_batches", [file] * PARTITIONS, 1, is_endless=True)
     trivial = trigger_ms(endless, bench.location(), lambda: None, triggers)
     return {"overhead_ms": ours - trivial, "trigger_ms": ours, "trivial_trigger_ms": trivial}
 
@@ -166,6 +163,12 @@ def _publish(
     for pending in in_flight:
         pending.result()
     publisher.close()
+
+
+def _write_arrow(file: Path, batch: pa.RecordBatch, count: int) -> None:
+    with pa.ipc.new_file(str(file), batch.schema) as stream:
+        for _ in range(count):
+            stream.write_batch(batch)
 
 
 def _write_parquet(directory: Path, batch: pa.RecordBatch, count: int) -> None:

@@ -1,7 +1,7 @@
 """What `headrace bench spark` runs: the same aggregation over our source and over yardsticks.
 
 The yardsticks are Python data sources with nothing behind them: one yields Arrow batches that it
-has in memory, one yields rows. What they reach is what Spark allows any source in Python.
+has mapped, one yields rows. What they reach is what Spark allows any source in Python.
 """
 
 from __future__ import annotations
@@ -98,11 +98,12 @@ def register_yardsticks(spark: SparkSession) -> None:
 
 
 class _Bare(DataSource):
-    """Options: `file`, an Arrow file of one batch; `repeats`, how often a partition yields it;
-    `microBatches`, how many there are."""
+    """Options: `files`, Arrow files, of which each is a partition; `microBatches`, into how many of
+    these they are cut; `isEndless`, after which they begin again."""
 
     def schema(self) -> StructType:
-        return from_arrow_schema(_batch(self.options).schema)
+        with pa.ipc.open_file(self.options["files"].split(",")[0]) as file:
+            return from_arrow_schema(file.schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return _BareReader(dict(self.options), self.yields_rows)
@@ -126,32 +127,39 @@ class BareRows(_Bare):
 
 class _BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], yields_rows: bool) -> None:
-        self._options = options
-        self._yields_rows = yields_rows
+        self._files = options["files"].split(",")
         self._micro_batches = int(options["microbatches"])
+        self._is_endless = options["isendless"] == "true"
+        self._yields_rows = yields_rows
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
-        return {"batch": min(start["batch"] + 1, self._micro_batches)}
+        following = start["batch"] + 1
+        return {"batch": following if self._is_endless else min(following, self._micro_batches)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """It has an end in any case."""
+        """It has an end already."""
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return [InputPartition(number) for number in range(PARTITIONS)]
+        number = start["batch"] % self._micro_batches
+        return [] if start == end else [InputPartition((file, number)) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        batch = _batch(self._options)
+        file, number = partition.value
+        batches = _batches(file, number, self._micro_batches)
         if not self._yields_rows:
-            return itertools.repeat(batch, int(self._options["repeats"]))
-        rows = [tuple(row.values()) for row in batch.to_pylist()]
-        return itertools.chain.from_iterable(itertools.repeat(rows, int(self._options["repeats"])))
+            return batches
+        columns = ([each.to_pylist() for each in batch.columns] for batch in batches)
+        return itertools.chain.from_iterable(zip(*each, strict=True) for each in columns)
 
     def commit(self, end: dict[str, int]) -> None: ...
 
 
-def _batch(options: Mapping[str, str]) -> pa.RecordBatch:
-    with pa.ipc.open_file(options["file"]) as file:
-        return file.get_batch(0)
+def _batches(file: str, number: int, of: int) -> Iterator[pa.RecordBatch]:
+    """The part of that number, in memory that the kernel shares."""
+    with pa.memory_map(file) as mapped, pa.ipc.open_file(mapped) as opened:
+        count = opened.num_record_batches
+        for each in range(count * number // of, count * (number + 1) // of):
+            yield opened.get_batch(each)
