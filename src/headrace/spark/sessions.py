@@ -61,6 +61,12 @@ def session(
     return made
 
 
+def activate(spark: SparkSession) -> None:
+    """Make it the session of this thread."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def ship(spark: SparkSession) -> None:
     """Let the executors import this very package, whatever they have of it.
 

@@ -38,6 +38,7 @@ from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
 from headrace.spark.place import Place
 from headrace.spark.restarts import Restarts
+from headrace.spark.sessions import activate
 from headrace.spark.sinks.collection import CollectionSink
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
 
@@ -103,6 +104,8 @@ class Task:
         A run that fails is started again, `restarts` times without anything done in between.
         """
         self._stopping.clear()
+        # Spark knows data sources by the session of the thread, and this may be any.
+        activate(spark)
         put_about(self.workspace.objects, self.about())
         budget = Restarts(restarts)
         while not self._stopping.is_set():

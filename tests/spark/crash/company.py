@@ -23,7 +23,8 @@ from tests.spark.crash.processes import descendants, process_at
 
 Victim = Literal["driver", "jvm", "member", "source"]
 WAIT_S = 180.0
-_PAUSE_S = 0.02
+_PAUSE_S = 0.05
+_LOOK_S = 0.2
 _SOURCE = "python_streaming_source_runner"
 DRIVER = """
 from tests.spark.crash.driver import Driver
@@ -39,6 +40,7 @@ class Company:
         self._chance = random.Random(seed)
         self._stopping = threading.Event()
         self._torn: list[str] = []
+        self._applied = 0
         self._lives = 0
         with ExitStack() as stack:
             self.workspace = stack.enter_context(headrace.open(folder / "workspace"))
@@ -59,13 +61,11 @@ class Company:
 
     def _look(self) -> None:
         """Whoever reads what the task publishes sees whole batches, which sum to zero."""
-        while not self._stopping.wait(_PAUSE_S):
+        while not self._stopping.wait(_LOOK_S):
             seen = self.workspace.table("movements")
+            self._applied = seen.num_rows
             if seen.num_rows and (total := pc.sum(seen["cents"]).as_py()):
                 self._torn.append(f"{seen.num_rows} documents sum to {total}")
-
-    def applied(self) -> int:
-        return int(self.workspace.table("movements").num_rows)
 
     def die(self, death: Death) -> None:
         """A driver that ends at a step of the commit protocol, or whose source does."""
@@ -76,13 +76,17 @@ class Company:
             else:
                 self._until_it_went_on(2)
 
-    def kill(self, victim: Victim) -> None:
-        """A process of a query that has been running for a while."""
+    def kill(self, *victims: Victim) -> None:
+        """Processes of a query that has been running for a while, one after the other.
+
+        After a member or a source, the driver must go on by itself.
+        """
         with self._driver(None) as driver:
             driver.start("driver.run(once=False)")
-            self._until_it_went_on(self._chance.randrange(1, 4))
-            self._kill(driver, victim)
-            if victim in ("member", "source"):
+            for victim in victims:
+                self._until_it_went_on(self._chance.randrange(1, 4))
+                self._kill(driver, victim)
+            if victims[-1] in ("member", "source"):
                 self._until_it_went_on(2)
 
     def _kill(self, driver: Child, victim: Victim) -> None:
@@ -101,10 +105,10 @@ class Company:
 
     def _until_it_went_on(self, times: int) -> None:
         for _ in range(times):
-            eventually(partial(self._has_more_than, self.applied()), WAIT_S, "another batch")
+            eventually(partial(self._has_more_than, self._applied), WAIT_S, "another batch")
 
     def _has_more_than(self, documents: int) -> bool:
-        return self.applied() > documents
+        return self._applied > documents
 
     def finish(self) -> None:
         """What is left is applied by a driver that lives; then everything is compared."""

@@ -19,8 +19,7 @@ def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) ->
         company.die(Death("store", "after"))
         company.die(Death("commit", "before"))
         company.die(Death("commit", "after", times=2))
-        company.kill("member")
-        company.kill("jvm")
+        company.kill("source", "member", "jvm")
         company.finish()
 
 
@@ -36,6 +35,8 @@ def test_no_kill_of_sixty_loses_or_repeats_a_document(tmp_path: Path) -> None:
                 company.die(Death(step, side, times=chance.randrange(1, 4)))
         for side in SIDES:
             company.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
-        for _ in range(52):
-            company.kill(chance.choice(get_args(Victim)))
+        for _ in range(13):
+            company.kill(
+                *chance.choices(["member", "source"], k=3), chance.choice(get_args(Victim))
+            )
         company.finish()
