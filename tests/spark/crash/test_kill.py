@@ -35,8 +35,7 @@ def test_no_kill_of_sixty_loses_or_repeats_a_document(tmp_path: Path) -> None:
                 company.die(Death(step, side, times=chance.randrange(1, 4)))
         for side in SIDES:
             company.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
+        passing: list[Victim] = ["member", "source"]
         for _ in range(13):
-            company.kill(
-                *chance.choices(["member", "source"], k=3), chance.choice(get_args(Victim))
-            )
+            company.kill(*chance.choices(passing, k=3), chance.choice(get_args(Victim)))
         company.finish()

@@ -1,0 +1,135 @@
+"""What a query is refused, and that it is told in one line what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace
+from headrace.errors import HeadraceError, UsageError
+from headrace.shuffle import reset_task
+from headrace.spark.failure import explain
+from headrace.spark.members import SparkMembers
+from tests.spark.bank import Bank
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Something of the query fails, and one of our errors is the cause."""
+    with pytest.raises(PySparkException) as caught:
+        yield
+    cause = explain(caught.value)
+    assert isinstance(cause, HeadraceError), cause
+    assert re.search(what, str(cause)), cause
+    assert "\n" not in str(cause)
+
+
+def run_once(rows: DataFrame, location: Path, seen: list[int] | None = None) -> None:
+    def look(batch: DataFrame, number: int) -> None:
+        (seen if seen is not None else []).append(batch.count())
+
+    writer = rows.writeStream.foreachBatch(look).option("checkpointLocation", str(location))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_a_checkpoint_directory_of_another_task_or_generation_is_refused(
+    spark: SparkSession, workspace: headrace.Workspace, tmp_path: Path
+) -> None:
+    bank = Bank(workspace)
+    bank.transfer(1)
+    run_once(bank.stream(spark, "one"), tmp_path / "spark")
+    bank.transfer(1)
+    with refused("is of task 'one', generation .*, and this is task 'two', generation .*; give"):
+        run_once(bank.stream(spark, "two"), tmp_path / "spark")
+    reset_task(workspace.objects, "one")
+    with refused("is of task 'one', generation .*, and this is task 'one', generation .*; give"):
+        run_once(bank.stream(spark, "one"), tmp_path / "spark")
+
+
+def test_a_collection_that_vanishes_is_named(
+    spark: SparkSession, workspace: headrace.Workspace, tmp_path: Path
+) -> None:
+    bank = Bank(workspace)
+    with refused("there is no collection 'bank/debts'; create it, or correct the name"):
+        bank.stream(spark, collections="bank/debts")
+    bank.transfer(1)
+    rows = bank.stream(spark)
+    run_once(rows, tmp_path / "spark")
+    workspace.delete_collection("bank/debits")
+    with refused("'bank/debits'"):
+        run_once(rows, tmp_path / "spark")
+
+
+def test_a_column_may_be_added_and_a_type_may_not_change(
+    spark: SparkSession, workspace: headrace.Workspace, tmp_path: Path
+) -> None:
+    workspace.collection("a", "n long")
+    options = {"workspace": str(workspace.directory), "collections": "a", "task": "t"}
+
+    def rows() -> DataFrame:
+        return spark.readStream.format("headrace").options(**options).load()
+
+    workspace.append("a", [{"n": 1}])
+    before = rows()
+    seen: list[int] = []
+    run_once(before, tmp_path / "spark", seen)
+    workspace.collection("a", "n long, label string")
+    workspace.append("a", [{"n": 2, "label": "two"}])
+    run_once(before, tmp_path / "spark", seen)
+    assert rows().columns == ["n", "label"]
+    workspace.append("a", [{"n": 3, "label": "three"}])
+    run_once(rows(), tmp_path / "spark", seen)
+    assert [count for count in seen if count] == [1, 1, 1]
+
+    old = rows()
+    workspace.delete_collection("a")
+    workspace.collection("a", "n string")
+    workspace.append("a", [{"n": "four"}])
+    with refused("'a'"):
+        run_once(old, tmp_path / "spark", seen)
+
+
+def test_progress_that_is_kept_asynchronously_is_refused(
+    spark: SparkSession, workspace: headrace.Workspace, tmp_path: Path
+) -> None:
+    bank = Bank(workspace)
+    query = (
+        bank.stream(spark)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "spark"))
+        .option("asyncProgressTrackingEnabled", "true")
+        .option("asyncProgressTrackingCheckpointIntervalMs", "60000")
+        .start()
+    )
+    try:
+        with refused("leave out the option asyncProgressTrackingEnabled"):
+            for _ in range(10):
+                bank.transfer(1)
+                query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def test_a_shortage_of_slots_is_told_before_anything_waits_for_them(spark: SparkSession) -> None:
+    with pytest.raises(UsageError, match=r"64 members .* need 65 slots, and local.* has \d+; give"):
+        SparkMembers(spark, 64)
+
+
+def test_a_workspace_that_executors_cannot_reach_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with headrace.open(tmp_path / "workspace", token="a-token-of-the-test") as owner:
+        owner.collection("a", "n long")
+        owner.append("a", [{"n": 1}])
+        options = {"token": "a-token-of-the-test", "collections": "a"}
+        rows = spark.read.format("headrace").options(**options).load(str(owner.address))
+        assert rows.count() == 1
+        other = spark.read.format("headrace").options(**options).load(str(owner.address))
+    with refused("cannot reach the workspace|cannot be reached"):
+        other.count()
