@@ -40,6 +40,7 @@ from headrace.shuffle.binding import resolve
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.share import Share
 from headrace.spark.batch import BatchReader, Pinned
+from headrace.spark.columns import check_columns
 from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream, parse_writes
 from headrace.spark.parts import Part
 from headrace.spark.rows import Rows, row_schema
@@ -131,8 +132,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_synchronous(first)
         self._planned = last
         live = self._opened()
+        shares = live.feed.shares(last)
+        check_columns(self._schema, shares[0].sources)
         service = msgspec.json.encode(live.service)
-        return [Part(msgspec.msgpack.encode(share), service) for share in live.feed.shares(last)]
+        return [Part(msgspec.msgpack.encode(share), service) for share in shares]
 
     def commit(self, end: dict[str, Any]) -> None:
         """`latestOffset` releases: Spark commits only once the next batch is planned."""
