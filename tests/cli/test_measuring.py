@@ -73,6 +73,7 @@ def test_bench_scale_counts_its_streams_and_moves_what_it_says(
     measured = {"open_s", "visible_p50_ms", "visible_p99_ms", "member_mib", "disk_sync_p50_ms"}
     assert all(found[key] > 0 for key in measured)
     assert 0 < found["delta_bytes_1"] < found["delta_bytes_1000"]
+    assert 0 < found["offset_bytes"] <= 200
     assert "idle_cpu" in found
     assert list(here.iterdir()) == []
 

@@ -7,12 +7,14 @@ import random
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 import headrace
 from headrace.bench.disk import small_syncs
 from headrace.bench.processes import cpu_s, owner, peak_mib
+from headrace.shuffle import History
 from headrace.shuffle.local import LocalMembers
 
 _IDLE_S = 5.0
@@ -46,15 +48,16 @@ def bench_scale(
             ) as shuffle:
                 _settle(shuffle, journals)
                 open_s = time.perf_counter() - begin
-                _catch_up(shuffle, journals)
+                reading = _Reading(shuffle, History(workspace.objects, "bench"))
+                reading.catch_up(journals)
                 processes = [os.getpid(), owning, *local.processes]
                 cpu, wall = cpu_s(processes), time.monotonic()
                 time.sleep(_IDLE_S)
                 idle_cpu = (cpu_s(processes) - cpu) / (time.monotonic() - wall)
-                visible_ms, syncs_ms = _transactions(directory, workspace, shuffle, seed)
-                one = _delta_bytes(workspace, shuffle, ids[:1])
+                visible_ms, syncs_ms = _transactions(directory, workspace, reading, seed)
+                one = _delta_bytes(workspace, reading, ids[:1])
                 moved = ids[: min(_MOVED, journals)]
-                many = _delta_bytes(workspace, shuffle, moved)
+                many = _delta_bytes(workspace, reading, moved)
                 return {
                     "journals": journals,
                     "members": members,
@@ -67,6 +70,7 @@ def bench_scale(
                     "member_mib": max(peak_mib(each) for each in local.processes),
                     "delta_bytes_1": one,
                     f"delta_bytes_{_MOVED}": many,
+                    "offset_bytes": reading.offset_bytes,
                 }
 
 
@@ -79,20 +83,46 @@ def _settle(shuffle: headrace.Shuffle, journals: int) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _catch_up(shuffle: headrace.Shuffle, count: int) -> int:
-    """Takes and reads checkpoints until so many documents were shown; the bytes of the deltas."""
-    found = size = 0
-    while found < count:
-        if checkpoint := shuffle.next_checkpoint(60):
-            size += len(checkpoint.delta.encode())
-            for member in range(shuffle.members):
-                found += sum(batch.num_rows for _, batch in shuffle.read(member, checkpoint))
-            shuffle.release(checkpoint)
-    return size
+class _Reading:
+    """Takes checkpoints as a task does: each is stored before it is read."""
+
+    def __init__(self, shuffle: headrace.Shuffle, history: History) -> None:
+        self._shuffle = shuffle
+        self._history = history
+        self._number = 0
+
+    def next(self) -> tuple[int, int, float]:
+        """Of the next one: its documents, the bytes that were stored, and when it was there."""
+        checkpoint = self._shuffle.next_checkpoint(60)
+        assert checkpoint, "nothing became visible"
+        shown_at = time.perf_counter()
+        self._number += 1
+        assert self._history.append(self._number, checkpoint.delta) is None
+        self._history.release(self._number - 1)
+        found = sum(
+            batch.num_rows
+            for member in range(self._shuffle.members)
+            for _, batch in self._shuffle.read(member, checkpoint)
+        )
+        self._shuffle.release(checkpoint)
+        return found, len(checkpoint.delta.encode()), shown_at
+
+    def catch_up(self, count: int) -> int:
+        """Until so many documents were shown; the bytes of the deltas."""
+        found = size = 0
+        while found < count:
+            documents, delta, _ = self.next()
+            found, size = found + documents, size + delta
+        return size
+
+    @property
+    def offset_bytes(self) -> int:
+        """What Spark writes down for a micro-batch."""
+        return len(msgspec.json.encode(self._history.offset(self._number)))
 
 
 def _transactions(
-    directory: Path, workspace: headrace.Workspace, shuffle: headrace.Shuffle, seed: int
+    directory: Path, workspace: headrace.Workspace, reading: _Reading, seed: int
 ) -> tuple[list[float], list[float]]:
     """Milliseconds for each of some small transactions, and for small synced writes between."""
     pick = random.Random(seed)
@@ -104,12 +134,7 @@ def _transactions(
                 transaction.append("bench", [{"id": pick.getrandbits(62)} for _ in range(3)])
             found = 0
             while not found:
-                checkpoint = shuffle.next_checkpoint(60)
-                assert checkpoint, "nothing became visible"
-                shown_at = time.perf_counter()
-                for member in range(shuffle.members):
-                    found += sum(batch.num_rows for _, batch in shuffle.read(member, checkpoint))
-                shuffle.release(checkpoint)
+                found, _, shown_at = reading.next()
             assert found == 3, "half of a transaction"
             visible_ms.append((shown_at - begin) * 1e3)
             syncs_ms.append(sync_s() * 1e3)
@@ -117,10 +142,10 @@ def _transactions(
 
 
 def _delta_bytes(
-    workspace: headrace.Workspace, shuffle: headrace.Shuffle, ids: np.typing.NDArray[np.int64]
+    workspace: headrace.Workspace, reading: _Reading, ids: np.typing.NDArray[np.int64]
 ) -> int:
     """How large checkpoints are when the journals of these ids have moved."""
     for _ in range(2):  # the first may name journals
         workspace.append("bench", _batch(ids))
-        size = _catch_up(shuffle, len(ids))
+        size = reading.catch_up(len(ids))
     return size

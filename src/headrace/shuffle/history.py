@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.settings import KIB
@@ -124,6 +124,10 @@ class History:
         self._kept = self._look()
         # Listed before the generation was looked up: none of these can be of a later one.
         self._delete_outdated(earlier)
+
+    def offset(self, number: int) -> dict[str, Any]:
+        """What names a checkpoint of this task elsewhere, however many journals it is of."""
+        return {"task": self.task, "generation": self.generation, "checkpoint": number}
 
     def last(self) -> int:
         """The number of the newest checkpoint."""

@@ -170,14 +170,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._live
 
     def _offset(self, number: int) -> dict[str, Any]:
-        history = self._opened().feed.history
-        return {"task": history.task, "generation": history.generation, "checkpoint": number}
+        return self._opened().feed.history.offset(number)
 
     def _number(self, offset: dict[str, Any]) -> int:
-        history = self._opened().feed.history
-        mine = {"task": history.task, "generation": history.generation}
         number = offset.get("checkpoint")
-        if {**offset, "checkpoint": 0} != {**mine, "checkpoint": 0} or not isinstance(number, int):
+        mine = self._opened().feed.history.offset(0)
+        if {**offset, "checkpoint": 0} != mine or not isinstance(number, int):
             raise UsageError(
                 f"the checkpoint directory of the query is of {_described(offset)}, and this is"
                 f" {_described(mine)}",
