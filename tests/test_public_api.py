@@ -22,9 +22,12 @@ class Binding(*, collection: str, name: str = '', selector: headrace.journal.nam
 class Checkpoint
     merge(self, delta: Checkpoint) -> Checkpoint
     encode(self) -> bytes
+class CheckpointId
 class Collection
     version: int
     decode(self, body: Any, version: int) -> pa.RecordBatch
+class Cut
+    close(self) -> None
 class HeadraceError(what: str, *, do: str = '') -> None
 class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
@@ -72,7 +75,7 @@ class Shuffle
     drain(self) -> Iterator[NextCheckpoint]
     read(self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False) ->
         Iterator[tuple[Source, pa.RecordBatch]]
-    shares(self, checkpoint: NextCheckpoint) -> list[Share]
+    shares(self, checkpoint: NextCheckpoint, *, names: bool = False) -> list[Share]
     release(self, checkpoint: NextCheckpoint) -> None
     status(self) -> SessionStatus
     close(self) -> None
@@ -81,6 +84,13 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
         sync: bool = True, credit_bytes: int = 4194304, fetch_bytes: int = 1048576, ahead_bytes:
         int = 33554432, open_s: float = 60.0, patience_s: float = 1.0, horizon_s: float =
         172800.0)
+class Task
+    run(self, spark: SparkSession, *, once: bool = False, restarts: int = 5, watch:
+        Callable[[Progress], None] | None = None) -> None
+    about(self) -> About
+    stop(self) -> None
+    reset(self) -> None
+    is_stopping: bool
 class Transaction
     append(self, collection: Collection | str, documents: Documents) -> int
     invite(self) -> str
@@ -106,6 +116,8 @@ class Workspace
     table(self, collection: Collection | str, **options: Any) -> pa.Table
     frames(self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True) ->
         Iterator[Frame]
+    fetch(self, journal: JournalInfo, offset: int, bytes_max: int) -> Future[list[Frame]]
+    kept_frames(self, journal: JournalInfo) -> Iterator[Frame]
     directory: Path | None
     token: str
     address: str | None
@@ -113,11 +125,25 @@ class Workspace
     maintain(self) -> None
     close(self) -> None
     __enter__(self) -> Self
+def derivation(workspace: Workspace, *, sources: Sequence[SourceLike], to: Collection | str,
+        name: str = '', shards: int = 2, documents_max: int | None = None) ->
+        Callable[[Function], Task]
 module errors
+def foreach_batch(function: Function, *, exactly_once: bool = False) -> ForeachBatch
+def jdbc(url: str, table: str, *, key: Sequence[str], user: str = '', password: str = '',
+        driver: str = '', properties: Mapping[str, str] = {}) -> JdbcTable
+def materialization(workspace: Workspace, *, sources: Sequence[SourceLike], sink: Sink, name:
+        str = '', shards: int = 2, documents_max: int | None = None) -> Callable[[Function],
+        Task]
 def open(place: str | Path, *, token: str = '', settings: Settings | None = None, create: bool =
         True) -> Workspace
+def parquet(place: str | PathLike[str], *, file_bytes: int = 134217728, **options:
+        Unpack[S3Options]) -> ParquetFiles
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
+module spark
+def writer(format: str, path: str | None = None, mode: Mode = 'append', **options: str) ->
+        Writer
 """
 
 

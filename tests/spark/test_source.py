@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.spark.frames import read, stream
 from tests.spark.bank import Bank
 
 
@@ -23,7 +24,7 @@ def test_every_micro_batch_is_one_cut(
         assert found
         seen.append((found[0], found[1]))
 
-    rows = bank.stream(spark)
+    rows = stream(spark, workspace, [bank.debits, bank.credits], "bank")
     for transfers in (30, 10):
         bank.transfer(transfers)
         query = (
@@ -34,3 +35,6 @@ def test_every_micro_batch_is_one_cut(
         )
         query.awaitTermination()
     assert seen == [(60, 0), (20, 0)]
+    batch = read(spark, workspace, ["bank/debits"])
+    assert batch.columns == ["number", "account", "cents"]
+    assert batch.count() == 40

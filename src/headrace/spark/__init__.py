@@ -1,12 +1,13 @@
 """The engine: journals and tasks on Spark. The only package that imports PySpark.
 
-- `source`, `options`, `rows`: the data source `headrace`; a micro-batch is one checkpoint.
+- `source`, `options`, `rows`, `frames`: data source `headrace`; a micro-batch is one checkpoint.
 - `members`: Slices and Queues inside of a barrier stage, for as long as a query runs.
 - `tasks`, `cut`, `sinks`: functions of a cut whose output is applied once.
 - `sessions`: a Spark session with room for members.
 """
 
 from headrace.spark.cut import Cut
+from headrace.spark.frames import read, stream
 from headrace.spark.sessions import session, ship
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
 from headrace.spark.sinks.foreach_batch import foreach_batch
@@ -27,7 +28,9 @@ __all__ = [
     "jdbc",
     "materialization",
     "parquet",
+    "read",
     "session",
     "ship",
+    "stream",
     "writer",
 ]

@@ -34,9 +34,9 @@ from headrace.shuffle.stored import check_task_name
 from headrace.spark.about import About, put_about
 from headrace.spark.cut import Cut
 from headrace.spark.failure import GONE, explain, is_final, is_gone
+from headrace.spark.frames import SourceLike, binding_of, source_options
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
-from headrace.spark.place import Place
 from headrace.spark.restarts import Restarts
 from headrace.spark.sessions import activate
 from headrace.spark.sinks.collection import CollectionSink
@@ -46,7 +46,6 @@ _LOOK_S = 1
 _log = logging.getLogger("headrace")
 
 Function = Callable[[Cut], DataFrame]
-SourceLike = Collection | Binding | str
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +96,7 @@ class Task:
         *,
         once: bool = False,
         restarts: int = 5,
-        watch: Callable[[Progress], None] = lambda progress: None,
+        watch: Callable[[Progress], None] | None = None,
     ) -> None:
         """Apply checkpoint after checkpoint until stopped; `once`: what is committed by now.
 
@@ -109,7 +108,7 @@ class Task:
         put_about(self.workspace.objects, self.about())
         budget = Restarts(restarts)
         while not self._stopping.is_set():
-            run = _Run(self, spark, budget, watch)
+            run = _Run(self, spark, budget, watch or _ignore)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
@@ -121,7 +120,7 @@ class Task:
                     "task %s: %s: starting it again in %.1f s (%d of %d)",
                     *(self.name, failure, delay_s, budget.count, budget.most),
                 )
-                watch(run.progress(failure=str(failure)))
+                run.report(failure=str(failure))
                 self._stopping.wait(delay_s)
             else:
                 return
@@ -187,23 +186,19 @@ class _Run:
             stack.callback(query.stop)
             self._query = query
             while not query.awaitTermination(_LOOK_S):
-                self._watch(self.progress())
+                self.report()
                 if task.is_stopping:
                     return
                 if not members.is_alive:
                     raise members.failure()
-            self._watch(self.progress())
+            self.report()
             if (error := query.exception()) is not None:
                 raise error
 
     def _start(self, target: Target, members: SparkMembers, *, once: bool) -> StreamingQuery:
         task = self._task
-        place = Place.of(task.workspace)
-        options = {
-            "workspace": place.path,
-            "token": place.token,
+        options = source_options(task.workspace, task.bindings) | {
             "task": task.name,
-            "bindings": msgspec.json.encode(task.bindings).decode(),
             "members": ",".join(members.addresses),
             "membersToken": members.service.token,
         }
@@ -241,7 +236,10 @@ class _Run:
         self._applied = checkpoint.number
         self.progressed = True
 
-    def progress(self, failure: str = "") -> Progress:
+    def report(self, failure: str = "") -> None:
+        self._watch(self._progress(failure))
+
+    def _progress(self, failure: str) -> Progress:
         rate, behind = 0.0, 0
         for each in self._query.recentProgress if self._query else ():
             if each.batchId > self._batches_seen and each.numInputRows:
@@ -257,6 +255,10 @@ class _Run:
             restarts=self._restarts.total,
             failure=failure,
         )
+
+
+def _ignore(progress: Progress) -> None:
+    """Nobody watches."""
 
 
 def checkpoint_location(workspace: Workspace, task: str, generation: str) -> str:
@@ -295,7 +297,7 @@ def materialization(
             workspace,
             name or function.__name__,
             function,
-            bindings_of(sources),
+            [binding_of(each) for each in sources],
             sink,
             shards=shards,
             documents_max=documents_max,
@@ -322,22 +324,4 @@ def derivation(
         name=name,
         shards=shards,
         documents_max=documents_max,
-    )
-
-
-def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
-    """Sources as a user names them."""
-    return [_binding(source) for source in sources]
-
-
-def _binding(source: SourceLike) -> Binding:
-    if isinstance(source, Binding):
-        return source
-    if isinstance(source, Collection):
-        return Binding(collection=source.name)
-    if isinstance(source, str):
-        return Binding(collection=source)
-    raise UsageError(
-        f"a source of type {type(source).__name__}",
-        do="name a collection, or give it or a Binding",
     )

@@ -1,0 +1,68 @@
+"""What `format("headrace")` gives, from Python: with a workspace and bindings, not options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.errors import UsageError
+from headrace.journal.collection import Collection
+from headrace.journal.workspace import Workspace
+from headrace.shuffle.binding import Binding
+from headrace.spark.place import Place
+
+SourceLike = Collection | Binding | str
+
+
+def stream(
+    spark: SparkSession,
+    workspace: Workspace,
+    sources: Sequence[SourceLike],
+    task: str,
+    *,
+    shards: int = 2,
+    documents_max: int | None = None,
+    meta: bool = False,
+) -> DataFrame:
+    """A streaming DataFrame whose micro-batches are the checkpoints of a task."""
+    options = source_options(workspace, sources) | {"task": task, "shards": str(shards)}
+    if documents_max is not None:
+        options["maxDocumentsPerTrigger"] = str(documents_max)
+    reader = spark.readStream.format("headrace").options(**options)
+    return reader.option("meta", str(meta).lower()).load()
+
+
+def read(
+    spark: SparkSession,
+    workspace: Workspace,
+    sources: Sequence[SourceLike],
+    *,
+    partitions: int = 8,
+    meta: bool = False,
+) -> DataFrame:
+    """All documents that are committed by now: one cut over all sources."""
+    reader = spark.read.format("headrace").options(**source_options(workspace, sources))
+    return reader.options(partitions=str(partitions), meta=str(meta).lower()).load()
+
+
+def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[str, str]:
+    """The options of the format that say what is read."""
+    place = Place.of(workspace)
+    bindings = msgspec.json.encode([binding_of(each) for each in sources]).decode()
+    return {"workspace": place.path, "token": place.token, "bindings": bindings}
+
+
+def binding_of(source: SourceLike) -> Binding:
+    """A source as a user names it."""
+    if isinstance(source, Binding):
+        return source
+    if isinstance(source, Collection):
+        return Binding(collection=source.name)
+    if isinstance(source, str):
+        return Binding(collection=source)
+    raise UsageError(
+        f"a source of type {type(source).__name__}",
+        do="name a collection, or give it or a Binding",
+    )
