@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -51,3 +53,30 @@ def test_a_function_must_return_a_dataframe(spark: SparkSession, bank: Bank) -> 
     task.function = lambda cut: None  # type: ignore[assignment, return-value]
     with pytest.raises(UsageError, match="its function returned NoneType; return a DataFrame"):
         task.run(spark, once=True)
+
+
+def test_a_task_that_is_reset_reads_everything_again(spark: SparkSession, bank: Bank) -> None:
+    """As another generation: an output collection has what the first one published, too."""
+    bank.transfer(3)
+    task = moving(bank, shards=1)
+    task.run(spark, once=True)
+    logs = bank.workspace.directory / "tasks" / "movements"  # type: ignore[operator]
+    [first] = logs.iterdir()
+    task.reset()
+    task.run(spark, once=True)
+    assert published(bank) == sorted(bank.movements() * 2)
+    [second] = logs.iterdir()
+    assert first != second
+
+
+def test_a_task_without_sparks_logs_publishes_nothing_again(
+    spark: SparkSession, bank: Bank
+) -> None:
+    """The sink knows what it has. # proves G14"""
+    bank.transfer(3)
+    task = moving(bank, shards=1)
+    task.run(spark, once=True)
+    shutil.rmtree(bank.workspace.directory / "tasks")  # type: ignore[operator]
+    bank.transfer(3)
+    task.run(spark, once=True)
+    assert published(bank) == bank.movements()

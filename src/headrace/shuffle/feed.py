@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFoundError
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.client import Shuffle
 from headrace.shuffle.history import History
@@ -88,8 +88,16 @@ class Feed:
         if self._shuffle is None or self._number != number:
             self.close()
             self._is_next_stored = number < self.history.last()
-            through = self.history.delta(number + 1) if self._is_next_stored else None
-            self._shuffle = self._open(self.history.load(number), through)
+            try:
+                through = self.history.delta(number + 1) if self._is_next_stored else None
+                last = self.history.load(number)
+            except NotFoundError as error:
+                raise NotFoundError(
+                    f"what is to go on after checkpoint {number} cannot: {error.what}",
+                    do="go on from where it was last (its own checkpoint directory), or reset the"
+                    " task",
+                ) from error
+            self._shuffle = self._open(last, through)
             self._number, self._found = number, None
         return self._shuffle
 

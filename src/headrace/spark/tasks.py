@@ -14,6 +14,7 @@ one that was stored, and the sink says whether it has it.
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -262,13 +263,18 @@ def _ignore(progress: Progress) -> None:
 
 
 def checkpoint_location(workspace: Workspace, task: str, generation: str) -> str:
-    """Where Spark keeps the offset and commit logs of a task."""
+    """Where Spark keeps the offset and commit logs of a task; those of a former one are removed."""
     if workspace.directory is None:
         raise UsageError(
             f"{workspace.place} is known by its address, and tasks run where its directory is",
             do="open it by its directory",
         )
-    return (workspace.directory.absolute() / "tasks" / quote(task, safe="") / generation).as_uri()
+    mine = workspace.directory.absolute() / "tasks" / quote(task, safe="") / generation
+    for other in mine.parent.glob("*"):
+        if other != mine:
+            # Nobody can go on with another generation.
+            shutil.rmtree(other, ignore_errors=True)
+    return mine.as_uri()
 
 
 def behind_bytes(progress: StreamingQueryProgress) -> int:
