@@ -13,6 +13,7 @@ import os
 import secrets
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +31,8 @@ from headrace.transport import Channel, Client, Server
 
 _HOST = "spark-members"
 _START_S = 120.0
+_EXECUTORS_S = 30.0
+_LOOK_AGAIN_S = 0.2
 _END_S = 5.0
 """Members that were let go and do not end by then are ended by Spark."""
 
@@ -133,7 +136,6 @@ class _Hosting:
         self._count = count
         self._changed = threading.Condition()
         self._addresses: dict[int, str] = {}
-        self._channels: list[Channel[Any]] = []
         self._has_ended = False
         self._closing = threading.Event()
 
@@ -147,7 +149,6 @@ class _Hosting:
             return
         with self._changed:
             self._addresses[first.control.shard] = first.control.address
-            self._channels.append(channel)
             self._changed.notify_all()
         channel.on_end(self._closing.set)
         self._closing.wait()
@@ -198,13 +199,23 @@ def host(given: _Given) -> Iterator[str]:
 
 
 def check_slots(spark: SparkSession, members: int) -> None:
-    """Members hold a slot each for as long as they live, and the query needs one beside them."""
+    """Members hold a slot each for as long as they live, and the query needs one beside them.
+
+    Executors of a cluster may still be starting: they are waited for.
+    """
+    is_local = str(spark.sparkContext.master).startswith("local")
+    deadline = time.monotonic() + (0 if is_local else _EXECUTORS_S)
+    while (slots := _slots(spark)) < members + 1:
+        if time.monotonic() > deadline:
+            raise UsageError(
+                f"{members} members and the query beside them need {members + 1} slots, and"
+                f" {spark.sparkContext.master} has {slots}",
+                do=f"give Spark {members + 1 - slots} more cores, or use fewer shards",
+            )
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _slots(spark: SparkSession) -> int:
     context = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
-    slots = int(context.maxNumConcurrentTasks(profile))
-    if slots < members + 1:
-        raise UsageError(
-            f"{members} members and the query beside them need {members + 1} slots, and"
-            f" {spark.sparkContext.master} has {slots}",
-            do=f"give Spark {members + 1 - slots} more cores, or use fewer shards",
-        )
+    return int(context.maxNumConcurrentTasks(profile))
