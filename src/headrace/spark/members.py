@@ -39,6 +39,8 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
 
     shard: int
     address: str
+    process: int
+    """Its id, on the machine that it is on."""
 
 
 _joined = msgspec.msgpack.Decoder(Joined)
@@ -55,7 +57,7 @@ class _Given(NamedTuple):
 
 
 class SparkMembers:
-    """`with SparkMembers(spark, 2) as members:` gives their addresses and token."""
+    """`with SparkMembers(spark, 2) as members:` gives their addresses, processes and token."""
 
     def __init__(self, spark: SparkSession, count: int) -> None:
         check_slots(spark, count)
@@ -77,7 +79,9 @@ class SparkMembers:
             )
             self._thread.start()
             stack.callback(self._end)
-            self.addresses = self._hosting.wait(_START_S, self._cause)
+            there = self._hosting.wait(_START_S, self._cause)
+            self.addresses = [each.address for each in there]
+            self.processes = tuple(each.process for each in there)
             self._running = stack.pop_all()
 
     def _run(self, spark: SparkSession, count: int, given: _Given) -> None:
@@ -132,7 +136,7 @@ class _Hosting:
     def __init__(self, count: int) -> None:
         self._count = count
         self._changed = threading.Condition()
-        self._addresses: dict[int, str] = {}
+        self._there: dict[int, Joined] = {}
         self._channels: list[Channel[Any]] = []
         self._has_ended = False
         self._closing = threading.Event()
@@ -146,7 +150,7 @@ class _Hosting:
         if first is None:
             return
         with self._changed:
-            self._addresses[first.control.shard] = first.control.address
+            self._there[first.control.shard] = first.control
             self._channels.append(channel)
             self._changed.notify_all()
         channel.on_end(self._closing.set)
@@ -155,18 +159,18 @@ class _Hosting:
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
         raise UsageError("members converse", do="this is a bug")
 
-    def wait(self, timeout_s: float, cause: Any) -> list[str]:
+    def wait(self, timeout_s: float, cause: Any) -> list[Joined]:
         with self._changed:
             self._changed.wait_for(
-                lambda: len(self._addresses) == self._count or self._has_ended, timeout_s
+                lambda: len(self._there) == self._count or self._has_ended, timeout_s
             )
-            if len(self._addresses) < self._count:
+            if len(self._there) < self._count:
                 why = cause() or "no word of the others"
                 raise PeerLostError(
-                    f"{len(self._addresses)} of {self._count} members started: {why}",
+                    f"{len(self._there)} of {self._count} members started: {why}",
                     do="see the log of the Spark application",
                 )
-            return [self._addresses[shard] for shard in range(self._count)]
+            return [self._there[shard] for shard in range(self._count)]
 
     def ended(self) -> None:
         with self._changed:
@@ -190,7 +194,7 @@ def host(given: _Given) -> Iterator[str]:
         task.allGather(member.address)
         channel = client.converse(_HOST, _joined)
         try:
-            channel.send(Joined(shard, member.address))
+            channel.send(Joined(shard, member.address, os.getpid()))
             channel.receive()
         except HeadraceError:
             os._exit(1)

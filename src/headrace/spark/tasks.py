@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding, History
@@ -55,13 +55,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: int
     """The last that was applied."""
     rows: int
-    """Documents read by this run."""
+    """Documents read by this run of the task, however often it was started again."""
     rows_per_s: float
     """Of the last micro-batch."""
     behind_bytes: int
     """What members know of and have not read."""
     shards: int
     restarts: int
+    processes: tuple[int, ...] = ()
+    """Of its members, while they run: ids on the machines that they are on."""
     failure: str = ""
     """Why it was started again, while it is."""
 
@@ -108,8 +110,9 @@ class Task:
         activate(spark)
         put_about(self.workspace.objects, self.about())
         budget = Restarts(restarts)
+        rows = 0
         while not self._stopping.is_set():
-            run = _Run(self, spark, budget, watch)
+            run = _Run(self, spark, budget, watch, rows)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
@@ -121,7 +124,10 @@ class Task:
                     "task %s: %s: starting it again in %.1f s (%d of %d)",
                     *(self.name, failure, delay_s, budget.count, budget.most),
                 )
-                watch(run.progress(failure=str(failure)))
+                what = failure.what if isinstance(failure, HeadraceError) else str(failure)
+                stood = run.progress(failure=what)
+                rows = stood.rows
+                watch(stood)
                 self._stopping.wait(delay_s)
             else:
                 return
@@ -161,6 +167,7 @@ class _Run:
         spark: SparkSession,
         restarts: Restarts,
         watch: Callable[[Progress], None],
+        rows: int,
     ) -> None:
         self._task = task
         self._spark = spark
@@ -171,7 +178,8 @@ class _Run:
         self._query: StreamingQuery | None = None
         self._applied = 0
         self._batches_seen = -1
-        self._rows = 0
+        self._rows = rows
+        self._processes: tuple[int, ...] = ()
         self.progressed = False
         self.cause: BaseException | None = None
         """What the function or the sink raised: Spark would hand on its text only."""
@@ -183,6 +191,7 @@ class _Run:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
             self._applied = target.last() or 0
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
+            self._processes = members.processes
             query = self._start(target, members, once=once)
             stack.callback(query.stop)
             self._query = query
@@ -255,6 +264,7 @@ class _Run:
             behind_bytes=behind,
             shards=self._task.shards,
             restarts=self._restarts.total,
+            processes=() if failure else self._processes,
             failure=failure,
         )
 

@@ -1,0 +1,27 @@
+"""The Spark session of a command, which ends with it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def spark_for(
+    shards: int, *, master: str = "", conf: Mapping[str, str] | None = None, log: str | Path = ""
+) -> Iterator[Any]:
+    """A SparkSession, and no process of it afterwards. Ctrl-C interrupts, and does no more."""
+    from headrace.spark import session
+    from headrace.spark.sessions import end
+
+    # Spark's own handler cancels what runs, and tasks would take that for a failure.
+    interrupted = signal.getsignal(signal.SIGINT)
+    spark = session(shards, master=master, conf=conf, log=log)
+    try:
+        signal.signal(signal.SIGINT, interrupted)
+        yield spark
+    finally:
+        end(spark)
