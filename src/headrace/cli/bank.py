@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -118,7 +118,7 @@ class Audit:
         self.checkpoints: dict[int, Seen] = {}
         self.torn: set[int] = set()
 
-    def movements(self, cut: hr.Cut) -> object:
+    def movements(self, cut: hr.Cut) -> Any:
         """The function of the task. A checkpoint that is run again counts once."""
         rows = cut.debits.unionByName(cut.credits)
         found = rows.agg({"number": "count", "cents": "sum"}).first()

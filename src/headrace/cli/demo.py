@@ -128,9 +128,7 @@ def _run(scratch: Path, transfers: int, seed: int, display: Display) -> Outcome:
 class _Watcher:
     """Runs the task until all is applied, and kills a member of it on the way."""
 
-    def __init__(
-        self, task: Task, bank: Bank, flow: Flow, audit: Audit, display: Display
-    ) -> None:
+    def __init__(self, task: Task, bank: Bank, flow: Flow, audit: Audit, display: Display) -> None:
         self._task = task
         self._bank = bank
         self._flow = flow

@@ -78,7 +78,10 @@ class Display:
         elif before is None:
             members = counted(progress.shards, "member")
             self._print(
-                task, "running", progress, f"runs from checkpoint {progress.checkpoint:,}, {members}"
+                task,
+                "running",
+                progress,
+                f"runs from checkpoint {progress.checkpoint:,}, {members}",
             )
         elif progress.checkpoint != before.checkpoint:
             self._print(task, "running", progress, _line(progress))

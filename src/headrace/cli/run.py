@@ -116,9 +116,7 @@ def run_tasks(
                 _run_until_stopped(spark, tasks, restarts, display)
 
 
-def _run_until_stopped(
-    spark: Any, tasks: Sequence[Task], restarts: int, display: Display
-) -> None:
+def _run_until_stopped(spark: Any, tasks: Sequence[Task], restarts: int, display: Display) -> None:
     from headrace.spark.running import run_beside
 
     try:

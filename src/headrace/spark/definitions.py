@@ -25,7 +25,7 @@ def load_tasks(file: Path) -> list[Task]:
         found = runpy.run_path(str(file), run_name=_NAME)
     except HeadraceError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{_where(error, file)}: {_described(error)}", do="correct it") from error
     finally:
         sys.path.remove(beside)
@@ -61,4 +61,4 @@ def _where(error: BaseException, file: Path) -> str:
 
 def _described(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -30,6 +30,7 @@ from headrace.transport import Channel, Client, Server
 
 _HOST = "spark-members"
 _START_S = 120.0
+_WORD_S = 2.0
 _END_S = 5.0
 """Members that were let go and do not end by then are ended by Spark."""
 
@@ -107,6 +108,8 @@ class SparkMembers:
 
     def failure(self) -> HeadraceError:
         """Why they are not alive."""
+        # Spark may be about to say so.
+        self._thread.join(_WORD_S)
         return PeerLostError(
             f"members ended: {self._cause() or 'one is silent'}", do="run it again"
         )

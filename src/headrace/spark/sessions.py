@@ -134,7 +134,8 @@ def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
         ) from error
     with os.fdopen(descriptor, "ab") as file:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": file}))
+        gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _not_started(error: Exception, log: str | Path) -> HeadraceError:

@@ -116,7 +116,7 @@ class Task:
             try:
                 run.to_its_end(once=once)
             except Exception as error:
-                failure = GONE if is_gone(spark) else run.cause or explain(error)
+                failure = GONE if is_gone(spark) else run.why(error)
                 delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
                 if delay_s is None:
                     raise failure from error
@@ -181,8 +181,10 @@ class _Run:
         self._rows = rows
         self._processes: tuple[int, ...] = ()
         self.progressed = False
-        self.cause: BaseException | None = None
+        self._cause: BaseException | None = None
         """What the function or the sink raised: Spark would hand on its text only."""
+        self._lost: BaseException | None = None
+        """Why there are no members any more."""
 
     def to_its_end(self, *, once: bool) -> None:
         task = self._task
@@ -203,7 +205,14 @@ class _Run:
                     raise members.failure()
             self._watch(self.progress())
             if (error := query.exception()) is not None:
+                self._lost = None if members.is_alive else members.failure()
                 raise error
+
+    def why(self, error: BaseException) -> BaseException:
+        """What made it fail, of all that failed with it."""
+        if self._cause and is_final(self._cause):
+            return self._cause
+        return self._lost or self._cause or explain(error)
 
     def _start(self, target: Target, members: SparkMembers, *, once: bool) -> StreamingQuery:
         task = self._task
@@ -224,7 +233,7 @@ class _Run:
             try:
                 self._apply(target, batch, number)
             except BaseException as error:
-                self.cause = explain(error)
+                self._cause = explain(error)
                 raise
 
         writer = (
