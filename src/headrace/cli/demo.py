@@ -8,19 +8,20 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 import headrace as hr
 from headrace.cli.bank import Audit, Bank, Flow, compare
-from headrace.cli.engine import spark_for
+from headrace.cli.engine import aside, spark_for
 from headrace.cli.output import JsonOption, as_example, print_fields, print_json
 from headrace.cli.progress import Display
 
 if TYPE_CHECKING:
-    from headrace.spark import Progress, Task
+    from headrace.spark import Progress
 
+_TASK = "movements"
 _SHARDS = 2
 _CHECKPOINTS_BEFORE = 3
 """So many are applied before a member is killed, if there is so much to apply."""
@@ -74,10 +75,11 @@ def demo(
     """
     logging.getLogger("headrace").setLevel(logging.ERROR)
     with (
-        tempfile.TemporaryDirectory(prefix="headrace-demo-") as scratch,
+        # Who gives up waiting for its end leaves Spark writing there.
+        tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as scratch,
         Display("nothing" if json else "text") as display,
     ):
-        outcome = _run(Path(scratch).resolve(), transactions, seed, display)
+        outcome = _Demo(Path(scratch).resolve(), transactions, seed, display).run()
     if json:
         print_json(outcome._asdict())
     else:
@@ -86,87 +88,95 @@ def demo(
         raise typer.Exit(1)
 
 
-def _run(scratch: Path, transfers: int, seed: int, display: Display) -> Outcome:
-    begin = time.perf_counter()
-    audit = Audit()
-    sink = hr.parquet(scratch / "movements")
-    settings = _SETTINGS | {
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-    }
-    display.status("starting Spark")
-    display.note(f"{transfers:,} transfers are made while a task of {_SHARDS} members applies them")
-    with hr.open(scratch / "bank") as workspace:
-        bank = Bank(workspace, seed)
-        flow = Flow(bank, transfers)
-        make = hr.materialization(
-            workspace, sources=[bank.debits, bank.credits], sink=sink, shards=_SHARDS
-        )
-        with (
-            flow.flowing(),
-            spark_for(_SHARDS, conf=settings, log=scratch / "spark.log") as spark,
-        ):
-            display.status("starting members")
-            watcher = _Watcher(make(audit.movements), bank, flow, audit, display)
-            watcher.run(spark)
-        lost, duplicates, uncommitted = compare(bank.documents(), sink.table())
-    return Outcome(
-        transfers=transfers - bank.given_up,
-        given_up=bank.given_up,
-        documents=len(bank.committed),
-        checkpoints=watcher.checkpoint,
-        kills=watcher.kills,
-        recoveries=watcher.recoveries,
-        torn_checkpoints=len(audit.torn),
-        duplicates=duplicates,
-        lost=lost,
-        uncommitted=uncommitted,
-        seconds=time.perf_counter() - begin,
-    )
+class _Demo:
+    """The bank, and the task that is run until all is applied; a member is killed on the way."""
 
-
-class _Watcher:
-    """Runs the task until all is applied, and kills a member of it on the way."""
-
-    def __init__(self, task: Task, bank: Bank, flow: Flow, audit: Audit, display: Display) -> None:
-        self._task = task
-        self._bank = bank
-        self._flow = flow
-        self._audit = audit
+    def __init__(self, scratch: Path, transfers: int, seed: int, display: Display) -> None:
+        self._scratch = scratch
+        self._transfers = transfers
+        self._seed = seed
         self._display = display
-        self._report = display.reporter(task.name)
+        self._report = display.reporter(_TASK)
+        self._audit = Audit()
+        self._is_stopping = False
         self._moved_at = time.monotonic()
-        self.checkpoint = 0
-        self.kills = 0
-        self.recoveries = 0
+        self._checkpoint = 0
+        self._kills = 0
+        self._recoveries = 0
 
-    def run(self, spark: Any) -> None:
-        self._task.run(spark, watch=self._watch)
+    def run(self) -> Outcome:
+        begin = time.perf_counter()
+        display = self._display
+        display.status("starting Spark")
+        display.note(f"{self._transfers:,} transfers are made while a task on Spark applies them")
+        sink = hr.parquet(self._scratch / "movements")
+        with hr.open(self._scratch / "bank") as workspace:
+            self._bank = bank = Bank(workspace, self._seed)
+            self._task = hr.materialization(
+                workspace,
+                sources=[bank.debits, bank.credits],
+                sink=sink,
+                name=_TASK,
+                shards=_SHARDS,
+            )(self._audit.movements)
+            self._flow = Flow(bank, self._transfers)
+            with self._flow.flowing():
+                aside(self._apply, self._stop)
+            lost, duplicates, uncommitted = compare(bank.documents(), sink.table())
+        return Outcome(
+            transfers=self._transfers - bank.given_up,
+            given_up=bank.given_up,
+            documents=len(bank.committed),
+            checkpoints=self._checkpoint,
+            kills=self._kills,
+            recoveries=self._recoveries,
+            torn_checkpoints=len(self._audit.torn),
+            duplicates=duplicates,
+            lost=lost,
+            uncommitted=uncommitted,
+            seconds=time.perf_counter() - begin,
+        )
+
+    def _apply(self) -> None:
+        settings = _SETTINGS | {
+            "spark.local.dir": str(self._scratch),
+            "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
+        }
+        with spark_for(_SHARDS, conf=settings, log=self._scratch / "spark.log") as spark:
+            self._display.status("starting members")
+            if not self._is_stopping:
+                self._task.run(spark, watch=self._watch)
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._display.status("stopping")
+        self._task.stop()
 
     def _watch(self, progress: Progress) -> None:
         self._report(progress)
-        self.recoveries = progress.restarts
-        if progress.checkpoint != self.checkpoint or progress.failure:
-            self.checkpoint = progress.checkpoint
+        self._recoveries = progress.restarts
+        if progress.checkpoint != self._checkpoint or progress.failure:
+            self._checkpoint = progress.checkpoint
             self._moved_at = time.monotonic()
-        if self.checkpoint:
+        if self._checkpoint:
             self._flow.saw_some()
         is_done = self._flow.is_done
-        made = "all transfers are made" if is_done else f"{self._bank.made:,} transfers are made"
-        self._display.status(made)
-        if not self.kills and self.checkpoint and progress.processes:
-            if is_done or self.checkpoint >= _CHECKPOINTS_BEFORE:
+        if not self._is_stopping:
+            self._display.status(f"{self._bank.made:,} transfers are made")
+        if self._kills == 0:
+            enough = 1 if is_done else _CHECKPOINTS_BEFORE
+            if progress.processes and self._checkpoint >= enough:
                 self._kill(progress.processes[-1])
-        elif is_done and self.recoveries and not progress.failure and self._is_over():
+        elif is_done and self._recoveries and not progress.failure and self._is_over():
             self._task.stop()
 
     def _kill(self, process: int) -> None:
         os.kill(process, signal.SIGKILL)
-        self.kills += 1
-        self._display.note(f"a member was killed: kill -9 {process}")
+        self._kills += 1
+        self._display.note(f"a member is killed: kill -9 {process}")
 
     def _is_over(self) -> bool:
-        applied = self._audit.documents(self.checkpoint)
+        applied = self._audit.documents(self._checkpoint)
         is_stuck = time.monotonic() - self._moved_at > _PATIENCE_S
         return applied >= len(self._bank.committed) or is_stuck
 

@@ -73,9 +73,10 @@ class Display:
     def _show(self, task: str, progress: Progress, before: Progress | None) -> None:
         if progress.failure:
             self.note(f"task {task} is started again: {progress.failure}")
-        elif self._live:
-            self.status("running, until Ctrl-C")
-        elif before is None:
+            return
+        if self._live:
+            return
+        if before is None:
             members = counted(progress.shards, "member")
             self._print(
                 task,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.engine import spark_for
+from headrace.cli.engine import aside, spark_for
 from headrace.cli.output import JsonOption, as_example
 from headrace.cli.progress import Display
 from headrace.cli.stopping import until_stopped
@@ -98,30 +98,61 @@ def run_tasks(
     logging.getLogger("headrace").setLevel(logging.ERROR)
     for each in tasks:
         each.shards = shards or each.shards
-    slots = max(each.shards for each in tasks) if once else sum(each.shards for each in tasks)
     directory = tasks[0].workspace.directory
     written = log or (directory / "spark.log" if directory else "")
     with until_stopped(), Display("json" if as_json else "text") as display:
         display.status("starting Spark")
         if written:
             display.note(f"what Spark says is in {written}")
-        with spark_for(slots, master=master, log=written) as spark:
-            display.status("starting members")
-            if once:
-                for each in tasks:
-                    report = display.reporter(each.name)
-                    each.run(spark, once=True, restarts=restarts, watch=report)
-                    display.ended(each.name, "done")
+        running = _Running(tasks, restarts, display, once=once)
+        try:
+            aside(lambda: running.run(master, written), running.stop)
+        except KeyboardInterrupt:
+            for each in running.unfinished:
+                display.ended(each.name, "stopped")
+            raise
+
+
+class _Running:
+    """Tasks beside each other, or one after the other."""
+
+    def __init__(
+        self, tasks: Sequence[Task], restarts: int, display: Display, *, once: bool
+    ) -> None:
+        self._restarts = restarts
+        self._display = display
+        self._once = once
+        self._is_stopping = False
+        self.unfinished = list(tasks)
+
+    def run(self, master: str, log: str | Path) -> None:
+        shards = [each.shards for each in self.unfinished]
+        with spark_for(max(shards) if self._once else sum(shards), master=master, log=log) as spark:
+            if self._is_stopping:
+                return
+            if self._once:
+                self._display.status("applying what is committed")
+                self._run_once(spark)
             else:
-                _run_until_stopped(spark, tasks, restarts, display)
+                self._display.status("running until Ctrl-C")
+                self._run_beside(spark)
 
+    def _run_once(self, spark: Any) -> None:
+        for each in list(self.unfinished):
+            report = self._display.reporter(each.name)
+            each.run(spark, once=True, restarts=self._restarts, watch=report)
+            if self._is_stopping:
+                return
+            self.unfinished.remove(each)
+            self._display.ended(each.name, "done")
 
-def _run_until_stopped(spark: Any, tasks: Sequence[Task], restarts: int, display: Display) -> None:
-    from headrace.spark.running import run_beside
+    def _run_beside(self, spark: Any) -> None:
+        from headrace.spark.running import run_beside
 
-    try:
-        run_beside(spark, tasks, restarts, display.reporter)
-    except KeyboardInterrupt:
-        for each in tasks:
-            display.ended(each.name, "stopped")
-        raise
+        run_beside(spark, self.unfinished, self._restarts, self._display.reporter)
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._display.status("stopping")
+        for each in self.unfinished:
+            each.stop()

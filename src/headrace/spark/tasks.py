@@ -194,6 +194,7 @@ class _Run:
             self._applied = target.last() or 0
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
             self._processes = members.processes
+            self._watch(self.progress())
             query = self._start(target, members, once=once)
             stack.callback(query.stop)
             self._query = query
