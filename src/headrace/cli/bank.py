@@ -64,9 +64,10 @@ class Bank:
 class Flow:
     """Makes transfers, a group at a time; the second half once somebody has seen the first."""
 
-    def __init__(self, bank: Bank, transfers: int) -> None:
+    def __init__(self, bank: Bank, transfers: int, pause_s: float = _PAUSE_S) -> None:
         self._bank = bank
         self._transfers = transfers
+        self._pause_s = pause_s
         self._seen = threading.Event()
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -88,7 +89,7 @@ class Flow:
                 self._bank.transfer(end - self._bank.made)
                 if group == _GROUPS // 2:
                     self._seen.wait()
-                if self._stopping.wait(_PAUSE_S):
+                if self._stopping.wait(self._pause_s):
                     return
         except BaseException as error:  # noqa: BLE001  raised where it is looked at
             self._failure = error
@@ -115,22 +116,26 @@ class Audit:
     """Whether the documents of every checkpoint sum to zero."""
 
     def __init__(self) -> None:
-        self.checkpoints: dict[int, Seen] = {}
+        self._seen: dict[int, Seen] = {}
         self.torn: set[int] = set()
 
     def movements(self, cut: hr.Cut) -> Any:
-        """The function of the task. A checkpoint that is run again counts once."""
+        """The function of the task."""
         rows = cut.debits.unionByName(cut.credits)
         found = rows.agg({"number": "count", "cents": "sum"}).first()
         assert found
-        seen = Seen(found["count(number)"], found["sum(cents)"] or 0)
-        if seen.cents or self.checkpoints.setdefault(cut.checkpoint.number, seen) != seen:
-            self.torn.add(cut.checkpoint.number)
+        self.see(cut.checkpoint.number, found["count(number)"], found["sum(cents)"] or 0)
         return rows
+
+    def see(self, checkpoint: int, documents: int, cents: int) -> None:
+        """One that is run again counts once, and must have the same."""
+        seen = Seen(documents, cents)
+        if cents or self._seen.setdefault(checkpoint, seen) != seen:
+            self.torn.add(checkpoint)
 
     def documents(self, checkpoint: int) -> int:
         """In it and all before."""
-        seen = dict(self.checkpoints)
+        seen = dict(self._seen)
         return sum(each.documents for number, each in seen.items() if number <= checkpoint)
 
 

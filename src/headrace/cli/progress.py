@@ -75,8 +75,8 @@ class Display:
             self.note(f"task {task} is started again: {progress.failure}")
             return
         if self._live:
-            return
-        if before is None:
+            self._live.refresh()
+        elif before is None:
             members = counted(progress.shards, "member")
             self._print(
                 task,
@@ -92,6 +92,7 @@ class Display:
             shown = msgspec.structs.asdict(progress) if progress else {}
             print_json({"task": task, "state": state} | shown)
         elif self._live:
+            self._live.refresh()
             self._live.console.print(f"{task}: {text}", soft_wrap=True)
         elif self._form == "text":
             print_line(f"{task}: {text}")

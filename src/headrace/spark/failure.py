@@ -48,7 +48,7 @@ def explain(error: BaseException) -> BaseException:
     if found := _PYTHON.findall(text):
         kind, line = found[-1]
         return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="see Spark's log")
-    lines = [line.strip(" \t:") for line in text.splitlines() if line.strip()]
+    lines = [line.strip().lstrip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(_CALLING):
         lines = lines[1:]
     what = _STREAM.sub(r"\1", lines[0])[:_LINE_MAX] if lines else ""

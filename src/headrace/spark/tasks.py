@@ -203,7 +203,9 @@ class _Run:
                 if task.is_stopping:
                     return
                 if not members.is_alive:
-                    raise members.failure()
+                    # To stop the query makes its function fail, too.
+                    self._lost = members.failure()
+                    raise self._lost
             self._watch(self.progress())
             if (error := query.exception()) is not None:
                 self._lost = None if members.is_alive else members.failure()
