@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, StorageError, UsageError
-from headrace.spark.definitions import choose_tasks, load_tasks
+from headrace.spark.definitions import blamed, choose_tasks, load_tasks
 
 TASK = """
 @hr.materialization(None, sources=["debits"], sink=hr.parquet("kept"), name="{name}")
@@ -64,6 +64,18 @@ def test_any_other_is_placed_in_the_file(tmp_path: Path, text: str, said: str) -
     file = write(tmp_path, text)
     with pytest.raises(UsageError, match=f"{file}, {said}.*; correct it"):
         load_tasks(file)
+
+
+def test_what_a_function_raises_is_placed_in_its_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "def divide(by):\n    return 1 / by\n")
+    file.write_text(file.read_text() + "divide(1)\n" + TASK.format(name="moves"))
+    [task] = load_tasks(file)
+    with pytest.raises(AttributeError) as raised:
+        task.function(None)  # type: ignore[arg-type]
+    assert str(blamed(raised.value, [file])) == (
+        f"{file}, line 8: AttributeError: 'NoneType' object has no attribute 'debits'; correct it"
+    )
+    assert blamed(raised.value, [tmp_path / "other.py"]) is None
 
 
 def test_names_choose_in_their_order(tmp_path: Path) -> None:

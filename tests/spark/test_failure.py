@@ -123,6 +123,13 @@ def stream(text: str) -> BaseException:
         ),
         (Py4JError(""), PeerLostError, "Spark: a process of the query ended without a word"),
         (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
+        (
+            AnalysisException(
+                "[UNRESOLVED_COLUMN] A column `x` cannot be resolved.\n'Project ['x]"
+            ),
+            UsageError,
+            "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved.; correct what the task",
+        ),
         (Py4JNetworkError("Answer from Java side is empty"), PeerLostError, str(GONE)),
     ],
 )
@@ -147,7 +154,6 @@ def test_what_is_not_of_spark_stays_what_it_is() -> None:
         (SchemaError("x"), True),
         (DataError("x"), True),
         (FencedError("x"), True),
-        (AnalysisException("x"), True),
         (ZeroDivisionError("x"), True),
         (KeyError("x"), True),
         (PeerLostError("x"), False),

@@ -13,6 +13,7 @@ from headrace.cli.engine import aside, spark_for
 from headrace.cli.output import JsonOption, as_example
 from headrace.cli.progress import Display
 from headrace.cli.stopping import until_stopped
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.spark import Task
@@ -94,6 +95,8 @@ def run_tasks(
     *,
     as_json: bool,
 ) -> None:
+    from headrace.spark.definitions import blamed
+
     # The display says what the library would log.
     logging.getLogger("headrace").setLevel(logging.ERROR)
     for each in tasks:
@@ -110,6 +113,12 @@ def run_tasks(
         except KeyboardInterrupt:
             for each in running.unfinished:
                 display.ended(each.name, "stopped")
+            raise
+        except HeadraceError:
+            raise
+        except Exception as error:
+            if found := blamed(error, [Path(each.about().file) for each in tasks]):
+                raise found from error
             raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headrace.errors import HeadraceError, UsageError
@@ -26,7 +26,8 @@ def load_tasks(file: Path) -> list[Task]:
     except HeadraceError:
         raise
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{_where(error, file)}: {_described(error)}", do="correct it") from error
+        where = _where(error, [file]) or str(file)
+        raise UsageError(f"{where}: {_described(error)}", do="correct it") from error
     finally:
         sys.path.remove(beside)
     tasks = list({id(each): each for each in found.values() if isinstance(each, Task)}.values())
@@ -51,12 +52,24 @@ def choose_tasks(tasks: Sequence[Task], names: Sequence[str]) -> list[Task]:
     return [known[name] for name in names] or list(tasks)
 
 
-def _where(error: BaseException, file: Path) -> str:
+def blamed(error: BaseException, files: Collection[Path]) -> UsageError | None:
+    """What to correct, if it was raised by what stands in these files."""
+    if where := _where(error, files):
+        return UsageError(f"{where}: {_described(error)}", do="correct it")
+    return None
+
+
+def _where(error: BaseException, files: Collection[Path]) -> str:
+    """The last of their lines that was run."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    return f"{file}, line {lines[-1]}" if lines else str(file)
+    known = {file.absolute() for file in files}
+    lines = [
+        f"{frame.filename}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).absolute() in known
+    ]
+    return lines[-1] if lines else ""
 
 
 def _described(error: BaseException) -> str:

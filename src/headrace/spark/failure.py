@@ -25,6 +25,7 @@ from headrace.errors import (
 _OURS = re.compile(r"headrace\.errors\.(\w+): (.+)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _STREAM = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*(.*?)\s*(SQLSTATE.*)?$")
+_STATE = re.compile(r"[.;]?\s*SQLSTATE: \w+;?\s*$")
 _CRASHED = "Python worker exited unexpectedly"
 _CALLING = "An error occurred while calling"
 _LINE_MAX = 300
@@ -39,6 +40,9 @@ def explain(error: BaseException) -> BaseException:
     if not isinstance(error, Py4JError | PySparkException):
         return error
     text = str(error)
+    if isinstance(error, AnalysisException | ParseException):
+        what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
+        return UsageError(f"Spark: {what}", do="correct what the task does")
     if found := _OURS.findall(text):
         kind, line = found[-1]
         what, _, do = line.strip().rpartition("; ")
@@ -62,8 +66,6 @@ def is_final(error: BaseException) -> bool:
         return True
     if isinstance(error, HeadraceError):
         return isinstance(error, UsageError | SchemaError | DataError | FencedError)
-    if isinstance(error, AnalysisException | ParseException):
-        return True
     return not isinstance(error, Py4JError | PySparkException | OSError)
 
 

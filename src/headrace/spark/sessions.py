@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, PeerLostError, UsageError
@@ -35,6 +37,7 @@ SETTINGS = {
 """What a session of your own should have too: docs/spark.md says what each is for."""
 
 _END_S = 30.0
+_RAISED = "DataFrameQueryContextLogger"
 _IN_FILE = {"spark.ui.showConsoleProgress": "false"}
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -72,6 +75,8 @@ def session(
     try:
         if log:
             _start_jvm(settings, Path(log))
+            # What it logs in this process is raised, too.
+            PySparkLogger.getLogger(_RAISED).setLevel(logging.CRITICAL)
         made = builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         raise _not_started(error, log) from error
