@@ -125,10 +125,10 @@ def stream(text: str) -> BaseException:
         (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
         (
             AnalysisException(
-                "[UNRESOLVED_COLUMN] A column `x` cannot be resolved.\n'Project ['x]"
+                "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703;\n'Project ['x]"
             ),
             UsageError,
-            "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved.; correct what the task",
+            "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved; correct what the task",
         ),
         (Py4JNetworkError("Answer from Java side is empty"), PeerLostError, str(GONE)),
     ],
