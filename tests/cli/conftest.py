@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import app
+from tests.cli.ran import Ran, run_once
 
 Run = Callable[..., Result]
 Ok = Callable[..., str]
@@ -61,6 +62,12 @@ def bank(ok: Ok) -> None:
     )
     Path("credits.ndjson").write_text('{"account":"cay","cents":507}\n')
     ok("publish", "bank/debits=debits.ndjson", "bank/credits=credits.ndjson")
+
+
+@pytest.fixture(scope="package")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The one run of tasks on Spark that the tests of `run` and `task` look at."""
+    return run_once(tmp_path_factory.mktemp("ran"))
 
 
 def rows(ndjson: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,12 +15,22 @@ from typing import IO, Self
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 PATIENCE_S = 30.0
+SPARK_S = 240.0
+"""Spark takes its time to start, and much more where others work."""
 
 
-def headrace(*arguments: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Runs it to its end."""
+def headrace(
+    *arguments: str, input: bytes = b"", cwd: Path | None = None, timeout_s: float = PATIENCE_S
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs it to its end. A JVM that it starts gives up on the best machine code."""
     return subprocess.run(
-        [HEADRACE, *arguments], input=input, capture_output=True, timeout=PATIENCE_S, check=False
+        [HEADRACE, *arguments],
+        env=os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        input=input,
+        cwd=cwd,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""`headrace bench` and `headrace demo`: what they print, at the smallest size."""
+"""`headrace bench`: what it prints, at the smallest size."""
 
 from __future__ import annotations
 
@@ -104,17 +104,3 @@ def test_the_disk_yardsticks_do_what_they_say_and_leave_nothing(
         assert min(sync_s() for _ in range(3)) > 0
         assert (here / "yardstick").stat().st_size == 3 * 4096
     assert list(here.iterdir()) == []
-
-
-def test_the_demo_tells_people_and_programs_the_same(ok: Ok) -> None:
-    demo = ("demo", "--transactions", "25")
-    found = json.loads(ok(*demo, "--json"))
-    assert found.pop("seconds") > 0
-    debits, credits = found["collections"].values()
-    assert (found["committed"], found["given_up"]) == (23, 2)
-    assert debits["documents"] == credits["documents"] == 23
-    assert debits["cents"] == -credits["cents"] < 0
-    assert (found["total_cents"], found["same_after_reopening"]) == (0, True)
-    shown = ok(*demo)
-    assert f"23 documents, {credits['cents'] / 100:,.2f}" in shown
-    assert "the same after reopening     yes" in shown

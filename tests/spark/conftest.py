@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.spark.sessions import session
+from headrace.spark.sessions import end, session
 
 
 @pytest.fixture(scope="package")
@@ -25,17 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     made = session(2, conf=conf)
     yield made
-    made.stop()
-    _end_jvm()
-
-
-def _end_jvm() -> None:
-    gateway = SparkContext._gateway
-    assert gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+    end(made)
 
 
 @pytest.fixture

@@ -1,21 +1,58 @@
-"""`headrace demo`: the bank. Transactions move money between accounts in different journals."""
+"""`headrace demo`: the bank. Money moves between journals, and a task on Spark never sees half."""
 
 from __future__ import annotations
 
-import random
+import logging
+import os
+import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import pyarrow.compute as pc
 import typer
 
-import headrace
+import headrace as hr
+from headrace.cli.bank import Audit, Bank, Flow, compare
+from headrace.cli.engine import aside, spark_for
 from headrace.cli.output import JsonOption, as_example, print_fields, print_json
+from headrace.cli.progress import Display
 
-_ACCOUNTS = ("ann", "bob", "cay", "dan", "eve", "fay")
-_SCHEMA = "account string, cents long"
+if TYPE_CHECKING:
+    from headrace.spark import Progress
+
+_TASK = "movements"
+_SHARDS = 2
+_CHECKPOINTS_BEFORE = 3
+"""So many are applied before a member is killed, if there is so much to apply."""
+_PATIENCE_S = 30.0
+"""When nothing more was applied for so long, what is missing is lost."""
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # It ends before better machine code would pay.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
+
+class Outcome(NamedTuple):
+    """What happened, and what must not have."""
+
+    transfers: int
+    given_up: int
+    documents: int
+    checkpoints: int
+    kills: int
+    recoveries: int
+    torn_checkpoints: int
+    duplicates: int
+    lost: int
+    uncommitted: int
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.torn_checkpoints or self.duplicates or self.lost or self.uncommitted)
 
 
 def register(app: typer.Typer) -> None:
@@ -23,82 +60,140 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    transactions: Annotated[int, typer.Option(min=1, help="How many transfers to make.")] = 2000,
+    transactions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many transfers to make.")
+    ] = 2000,
     seed: Annotated[int, typer.Option(help="Makes the same transfers again.")] = 1,
     json: JsonOption = False,
 ) -> None:
-    """Publish transactions across two collections and read them back committed."""
-    with tempfile.TemporaryDirectory(prefix="headrace-demo-") as scratch:
-        begin = time.perf_counter()
-        with headrace.open(Path(scratch) / "bank") as workspace:
-            given_up = _transfer(workspace, transactions, seed)
-            # A second process would get the same: it works through the owner, over Flight.
-            with headrace.open(Path(scratch) / "bank") as other:
-                sums = _sums(other)
-        with headrace.open(Path(scratch) / "bank") as again:
-            survived = _sums(again) == sums
-        seconds = time.perf_counter() - begin
-    total = sum(cents for _, cents in sums.values())
+    """Run a bank on Spark, kill a part of it, and count what was lost or repeated.
+
+    Transfers are transactions over journals of two collections. A task of two members on Spark
+    appends them to Parquet files while they are made; at every checkpoint what it sees must sum to
+    zero. One member is killed on the way. In the end the files are compared with what was
+    committed.
+    """
+    logging.getLogger("headrace").setLevel(logging.ERROR)
+    with (
+        # Who gives up waiting for its end leaves Spark writing there.
+        tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as scratch,
+        Display("nothing" if json else "text") as display,
+    ):
+        outcome = _Demo(Path(scratch).resolve(), transactions, seed, display).run()
     if json:
-        print_json(
-            {
-                "committed": transactions - given_up,
-                "given_up": given_up,
-                "collections": {
-                    name: {"documents": count, "cents": cents}
-                    for name, (count, cents) in sums.items()
-                },
-                "total_cents": total,
-                "same_after_reopening": survived,
-                "seconds": seconds,
-            }
-        )
+        print_json(outcome._asdict())
     else:
-        seen = {
-            name: f"{count:,} documents, {cents / 100:,.2f}"
-            for name, (count, cents) in sums.items()
-        }
-        print_fields(
-            {
-                "transfers committed": f"{transactions - given_up:,}",
-                "transfers given up half-way": f"{given_up:,}",
-                **seen,
-                "debits and credits together": f"{total / 100:,.2f}",
-                "the same after reopening": "yes" if survived else "NO",
-                "time": f"{seconds:.1f} s",
-            }
-        )
-    if total or not survived:
+        _print_outcome(outcome)
+    if not outcome.is_good:
         raise typer.Exit(1)
 
 
-def _transfer(workspace: headrace.Workspace, transactions: int, seed: int) -> int:
-    """Make transfers, every tenth of which fails after its debit; returns how many failed."""
-    debits = workspace.collection("bank/debits", _SCHEMA, key="account", journals=4)
-    credits = workspace.collection("bank/credits", _SCHEMA, key="account", journals=4)
-    chance = random.Random(seed)
-    publisher = workspace.publisher()
-    pending = []
-    given_up = 0
-    for number in range(transactions):
-        payer, payee = chance.sample(_ACCOUNTS, 2)
-        cents = chance.randrange(1, 100_00)
-        transaction = publisher.begin()
-        transaction.append(debits, [{"account": payer, "cents": -cents}])
-        if number % 10 == 9:
-            transaction.rollback()
-            given_up += 1
-            continue
-        transaction.append(credits, [{"account": payee, "cents": cents}])
-        pending.append(transaction.commit_nowait())
-    for commit in pending:
-        commit.result()
-    return given_up
+class _Demo:
+    """The bank, and the task that is run until all is applied; a member is killed on the way."""
+
+    def __init__(self, scratch: Path, transfers: int, seed: int, display: Display) -> None:
+        self._scratch = scratch
+        self._transfers = transfers
+        self._seed = seed
+        self._display = display
+        self._report = display.reporter(_TASK)
+        self._audit = Audit()
+        self._is_stopping = False
+        self._moved_at = time.monotonic()
+        self._checkpoint = 0
+        self._kills = 0
+        self._recoveries = 0
+
+    def run(self) -> Outcome:
+        begin = time.perf_counter()
+        display = self._display
+        display.status("starting Spark")
+        display.note(f"{self._transfers:,} transfers are made while a task on Spark applies them")
+        sink = hr.parquet(self._scratch / "movements")
+        with hr.open(self._scratch / "bank") as workspace:
+            self._bank = bank = Bank(workspace, self._seed)
+            self._task = hr.materialization(
+                workspace,
+                sources=[bank.debits, bank.credits],
+                sink=sink,
+                name=_TASK,
+                shards=_SHARDS,
+            )(self._audit.movements)
+            self._flow = Flow(bank, self._transfers)
+            with self._flow.flowing():
+                aside(self._apply, self._stop)
+            lost, duplicates, uncommitted = compare(bank.documents(), sink.table())
+        return Outcome(
+            transfers=self._transfers - bank.given_up,
+            given_up=bank.given_up,
+            documents=len(bank.committed),
+            checkpoints=self._checkpoint,
+            kills=self._kills,
+            recoveries=self._recoveries,
+            torn_checkpoints=len(self._audit.torn),
+            duplicates=duplicates,
+            lost=lost,
+            uncommitted=uncommitted,
+            seconds=time.perf_counter() - begin,
+        )
+
+    def _apply(self) -> None:
+        settings = _SETTINGS | {
+            "spark.local.dir": str(self._scratch),
+            "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
+        }
+        with spark_for(_SHARDS, conf=settings, log=self._scratch / "spark.log") as spark:
+            self._display.status("starting members")
+            if not self._is_stopping:
+                self._task.run(spark, watch=self._watch)
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._display.status("stopping")
+        self._task.stop()
+
+    def _watch(self, progress: Progress) -> None:
+        self._report(progress)
+        self._recoveries = progress.restarts
+        if progress.checkpoint != self._checkpoint or progress.failure:
+            self._checkpoint = progress.checkpoint
+            self._moved_at = time.monotonic()
+        if self._checkpoint:
+            self._flow.saw_some()
+        is_done = self._flow.is_done
+        if not self._is_stopping:
+            self._display.status(f"{self._bank.made:,} transfers are made")
+        if self._kills == 0:
+            enough = 1 if is_done else _CHECKPOINTS_BEFORE
+            if progress.processes and self._checkpoint >= enough:
+                self._kill(progress.processes[-1])
+        elif is_done and self._recoveries and not progress.failure and self._is_over():
+            self._task.stop()
+
+    def _kill(self, process: int) -> None:
+        os.kill(process, signal.SIGKILL)
+        self._kills += 1
+        self._display.note(f"a member is killed: kill -9 {process}")
+
+    def _is_over(self) -> bool:
+        applied = self._audit.documents(self._checkpoint)
+        is_stuck = time.monotonic() - self._moved_at > _PATIENCE_S
+        return applied >= len(self._bank.committed) or is_stuck
 
 
-def _sums(workspace: headrace.Workspace) -> dict[str, tuple[int, int]]:
-    sums = {}
-    for name in ("bank/debits", "bank/credits"):
-        table = workspace.table(name)
-        sums[name] = table.num_rows, pc.sum(table["cents"]).as_py() or 0
-    return sums
+def _print_outcome(outcome: Outcome) -> None:
+    print_fields(
+        {
+            "transfers committed": f"{outcome.transfers:,}",
+            "transfers given up half-way": f"{outcome.given_up:,}",
+            "documents": f"{outcome.documents:,}",
+            "checkpoints": f"{outcome.checkpoints:,}",
+            "members killed": outcome.kills,
+            "recoveries": outcome.recoveries,
+            "checkpoints that did not sum to zero": outcome.torn_checkpoints,
+            "documents twice": outcome.duplicates,
+            "documents lost": outcome.lost,
+            "documents never committed": outcome.uncommitted,
+            "time": f"{outcome.seconds:.1f} s",
+        }
+    )

@@ -20,6 +20,7 @@ from headrace.cli.run import (
     run_tasks,
 )
 from headrace.cli.units import counted, format_size
+from headrace.errors import UsageError
 from headrace.shuffle import describe_task, list_checkpoints, list_tasks
 
 app = typer.Typer(no_args_is_help=True, help="See how far tasks are, and run them.")
@@ -109,10 +110,22 @@ def run(
     log: LogOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run a task again, from the file that defined it when it was run last."""
+    """Run a task from the file that defined it when it was run last, until Ctrl-C or once."""
     from headrace.spark.about import file_of
     from headrace.spark.definitions import choose_tasks, load_tasks
 
     describe_task(ws.objects, name)
-    tasks = choose_tasks(load_tasks(Path(file_of(ws.objects, name))), [name])
+    file = file_of(ws.objects, name)
+    tasks = choose_tasks(load_tasks(file), [name])
+    _check_same(ws, tasks[0].workspace, file)
     run_tasks(tasks, once, shards, restarts, master, log, as_json=json)
+
+
+def _check_same(named: hr.Workspace, of_task: hr.Workspace, file: Path) -> None:
+    """A path in the file may mean another place here than where it was run before."""
+    here, there = (each.directory and each.directory.resolve() for each in (named, of_task))
+    if here and here != there:
+        raise UsageError(
+            f"{file} opens {there or of_task.place}, and not {here}",
+            do="use an absolute path there, or run this in the directory that it is meant for",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
@@ -34,13 +35,15 @@ def get_about(objects: Objects, task: str) -> About | None:
         return None
 
 
-def file_of(objects: Objects, task: str) -> str:
+def file_of(objects: Objects, task: str) -> Path:
     """Where a task can be loaded from."""
-    if about := get_about(objects, task):
-        return about.file
-    raise UsageError(
-        f"no file is known that defines task {task!r}", do="run it with `headrace run FILE.py`"
-    )
+    do = "run it with `headrace run FILE.py`"
+    about = get_about(objects, task)
+    if about is None:
+        raise UsageError(f"no file is known that defines task {task!r}", do=do)
+    if not Path(about.file).is_file():
+        raise UsageError(f"task {task!r} was defined in {about.file}, which is not there", do=do)
+    return Path(about.file)
 
 
 def _key(task: str) -> str:

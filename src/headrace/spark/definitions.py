@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headrace.errors import HeadraceError, UsageError
@@ -25,8 +25,9 @@ def load_tasks(file: Path) -> list[Task]:
         found = runpy.run_path(str(file), run_name=_NAME)
     except HeadraceError:
         raise
-    except Exception as error:
-        raise UsageError(f"{_where(error, file)}: {_described(error)}", do="correct it") from error
+    except (Exception, SystemExit) as error:
+        where = _where(error, [file]) or str(file)
+        raise UsageError(f"{where}: {_described(error)}", do="correct it") from error
     finally:
         sys.path.remove(beside)
     tasks = list({id(each): each for each in found.values() if isinstance(each, Task)}.values())
@@ -51,14 +52,26 @@ def choose_tasks(tasks: Sequence[Task], names: Sequence[str]) -> list[Task]:
     return [known[name] for name in names] or list(tasks)
 
 
-def _where(error: BaseException, file: Path) -> str:
+def blamed(error: BaseException, files: Collection[Path]) -> UsageError | None:
+    """What to correct, if it was raised by what stands in these files."""
+    if where := _where(error, files):
+        return UsageError(f"{where}: {_described(error)}", do="correct it")
+    return None
+
+
+def _where(error: BaseException, files: Collection[Path]) -> str:
+    """The last of their lines that was run."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    return f"{file}, line {lines[-1]}" if lines else str(file)
+    known = {file.absolute() for file in files}
+    lines = [
+        f"{frame.filename}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).absolute() in known
+    ]
+    return lines[-1] if lines else ""
 
 
 def _described(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -25,6 +25,9 @@ from headrace.errors import (
 _OURS = re.compile(r"headrace\.errors\.(\w+): (.+)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _STREAM = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*(.*?)\s*(SQLSTATE.*)?$")
+_STATE = re.compile(r"[.;]?\s*SQLSTATE: \w+;?\s*$")
+_CRASHED = "Python worker exited unexpectedly"
+_CALLING = "An error occurred while calling"
 _LINE_MAX = 300
 
 GONE = PeerLostError("the JVM of Spark is gone", do="run the program again")
@@ -37,14 +40,21 @@ def explain(error: BaseException) -> BaseException:
     if not isinstance(error, Py4JError | PySparkException):
         return error
     text = str(error)
+    if isinstance(error, AnalysisException | ParseException):
+        what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
+        return UsageError(f"Spark: {what}", do="correct what the task does")
     if found := _OURS.findall(text):
         kind, line = found[-1]
         what, _, do = line.strip().rpartition("; ")
         return from_wire(kind, what or do, do if what else "")
+    if _CRASHED in text:
+        return PeerLostError("a Python worker of Spark crashed or was killed", do="see Spark's log")
     if found := _PYTHON.findall(text):
         kind, line = found[-1]
         return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="see Spark's log")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip().lstrip(": ") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith(_CALLING):
+        lines = lines[1:]
     what = _STREAM.sub(r"\1", lines[0])[:_LINE_MAX] if lines else ""
     what = what or "a process of the query ended without a word"
     return PeerLostError(f"Spark: {what}", do="see Spark's log")
@@ -56,8 +66,6 @@ def is_final(error: BaseException) -> bool:
         return True
     if isinstance(error, HeadraceError):
         return isinstance(error, UsageError | SchemaError | DataError | FencedError)
-    if isinstance(error, AnalysisException | ParseException):
-        return True
     return not isinstance(error, Py4JError | PySparkException | OSError)
 
 

@@ -33,6 +33,7 @@ _HOST = "spark-members"
 _START_S = 120.0
 _EXECUTORS_S = 30.0
 _LOOK_AGAIN_S = 0.2
+_WORD_S = 2.0
 _END_S = 5.0
 """Members that were let go and do not end by then are ended by Spark."""
 
@@ -42,6 +43,8 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
 
     shard: int
     address: str
+    process: int
+    """Its id, on the machine that it is on."""
 
 
 _joined = msgspec.msgpack.Decoder(Joined)
@@ -58,7 +61,7 @@ class _Given(NamedTuple):
 
 
 class SparkMembers:
-    """`with SparkMembers(spark, 2) as members:` gives their addresses and token."""
+    """`with SparkMembers(spark, 2) as members:` gives their addresses, processes and token."""
 
     def __init__(self, spark: SparkSession, count: int) -> None:
         check_slots(spark, count)
@@ -80,7 +83,9 @@ class SparkMembers:
             )
             self._thread.start()
             stack.callback(self._end)
-            self.addresses = self._hosting.wait(_START_S, self._cause)
+            there = self._hosting.wait(_START_S, self._cause)
+            self.addresses = [each.address for each in there]
+            self.processes = tuple(each.process for each in there)
             self._running = stack.pop_all()
 
     def _run(self, spark: SparkSession, count: int, given: _Given) -> None:
@@ -106,6 +111,8 @@ class SparkMembers:
 
     def failure(self) -> HeadraceError:
         """Why they are not alive."""
+        # Spark may be about to say so.
+        self._thread.join(_WORD_S)
         return PeerLostError(
             f"members ended: {self._cause() or 'one is silent'}", do="run it again"
         )
@@ -135,7 +142,7 @@ class _Hosting:
     def __init__(self, count: int) -> None:
         self._count = count
         self._changed = threading.Condition()
-        self._addresses: dict[int, str] = {}
+        self._there: dict[int, Joined] = {}
         self._has_ended = False
         self._closing = threading.Event()
 
@@ -148,7 +155,7 @@ class _Hosting:
         if first is None:
             return
         with self._changed:
-            self._addresses[first.control.shard] = first.control.address
+            self._there[first.control.shard] = first.control
             self._changed.notify_all()
         channel.on_end(self._closing.set)
         self._closing.wait()
@@ -156,18 +163,18 @@ class _Hosting:
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
         raise UsageError("members converse", do="this is a bug")
 
-    def wait(self, timeout_s: float, cause: Any) -> list[str]:
+    def wait(self, timeout_s: float, cause: Any) -> list[Joined]:
         with self._changed:
             self._changed.wait_for(
-                lambda: len(self._addresses) == self._count or self._has_ended, timeout_s
+                lambda: len(self._there) == self._count or self._has_ended, timeout_s
             )
-            if len(self._addresses) < self._count:
+            if len(self._there) < self._count:
                 why = cause() or "no word of the others"
                 raise PeerLostError(
-                    f"{len(self._addresses)} of {self._count} members started: {why}",
+                    f"{len(self._there)} of {self._count} members started: {why}",
                     do="see the log of the Spark application",
                 )
-            return [self._addresses[shard] for shard in range(self._count)]
+            return [self._there[shard] for shard in range(self._count)]
 
     def ended(self) -> None:
         with self._changed:
@@ -191,7 +198,7 @@ def host(given: _Given) -> Iterator[str]:
         task.allGather(member.address)
         channel = client.converse(_HOST, _joined)
         try:
-            channel.send(Joined(shard, member.address))
+            channel.send(Joined(shard, member.address, os.getpid()))
             channel.receive()
         except HeadraceError:
             os._exit(1)

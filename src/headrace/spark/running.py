@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 
 from headrace.spark.tasks import Progress, Task
 
-_LOOK_S = 0.2
-
 
 def run_beside(
     spark: SparkSession,
@@ -20,12 +18,17 @@ def run_beside(
 ) -> None:
     """Until all have ended: the first that fails, or an interruption, stops the others."""
     failures: list[BaseException] = []
+    running = set(tasks)
+    changed = threading.Condition()
 
     def run_one(task: Task) -> None:
         try:
             task.run(spark, restarts=restarts, watch=reporter(task.name))
         except BaseException as error:  # noqa: BLE001  raised by the thread that waits
             failures.append(error)
+        with changed:
+            running.remove(task)
+            changed.notify_all()
 
     threads = [
         threading.Thread(target=run_one, args=(each,), name=each.name, daemon=True)
@@ -34,8 +37,9 @@ def run_beside(
     for thread in threads:
         thread.start()
     try:
-        while any(thread.is_alive() for thread in threads) and not failures:
-            threads[0].join(_LOOK_S)
+        # An interrupted `join` would take the thread for ended.
+        with changed:
+            changed.wait_for(lambda: failures or not running)
     finally:
         for each in tasks:
             each.stop()

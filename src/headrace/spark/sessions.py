@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import sys
+import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from headrace.errors import HeadraceError, PeerLostError, UsageError
+from headrace.spark.failure import explain
 from headrace.version import VERSION
 
 FAILURES = 4
@@ -26,6 +36,9 @@ SETTINGS = {
 }
 """What a session of your own should have too: docs/spark.md says what each is for."""
 
+_END_S = 30.0
+_RAISED = "DataFrameQueryContextLogger"
+_IN_FILE = {"spark.ui.showConsoleProgress": "false"}
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -48,17 +61,49 @@ def session(
     is_local = master.startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK["spark.driver.host"])
-    here = LOOPBACK if is_local else {}
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**SETTINGS, **here, **(conf or {})}.items():
+    settings = {
+        "spark.master": master,
+        "spark.app.name": name,
+        **SETTINGS,
+        **(LOOPBACK if is_local else {}),
+        **(_IN_FILE if log else {}),
+        **(conf or {}),
+    }
+    builder: SparkSession.Builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    with _saying_it_to(log):
+    try:
+        if log:
+            _start_jvm(settings, Path(log))
+            # What it logs in this process is raised, too.
+            PySparkLogger.getLogger(_RAISED).setLevel(logging.CRITICAL)
         made = builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        raise _not_started(error, log) from error
     if not log:
         made.sparkContext.setLogLevel("ERROR")
     if not is_local:
         ship(made)
     return made
+
+
+def end(spark: SparkSession) -> None:
+    """Stop it, and wait for the end of the JVM, if this process started it for the session."""
+    gateway = SparkContext._gateway
+    # One that was killed cannot be told to stop.
+    with suppress(Py4JError, OSError), warnings.catch_warnings(action="ignore"):
+        spark.stop()
+    if gateway is None or gateway.proc is None:
+        return
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def activate(spark: SparkSession) -> None:
@@ -82,19 +127,27 @@ def ship(spark: SparkSession) -> None:
     context.addPyFile(str(archive))
 
 
-@contextmanager
-def _saying_it_to(log: str | Path) -> Iterator[None]:
-    """What is started meanwhile has its standard error there, for as long as it lives."""
-    if not log:
-        yield
+def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
+    """With its standard error in a file, unless one runs."""
+    if SparkContext._gateway:
         return
-    sys.stderr.flush()
-    mine = os.dup(2)
     try:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(file, 2)
-        os.close(file)
-        yield
-    finally:
-        os.dup2(mine, 2)
-        os.close(mine)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"what Spark says cannot be written to {log}: {error.strerror}", do="name another file"
+        ) from error
+    with os.fdopen(descriptor, "ab") as file:
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _not_started(error: Exception, log: str | Path) -> HeadraceError:
+    cause = explain(error)
+    what = cause.what if isinstance(cause, HeadraceError) else str(cause)
+    do = "check that `java -version` is 17 or newer, and the master"
+    return PeerLostError(
+        f"Spark did not start: {what.removeprefix('Spark: ')}",
+        do=f"{do}; what it said is in {log}" if log else do,
+    )

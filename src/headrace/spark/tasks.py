@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding, History
@@ -55,13 +55,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: int
     """The last that was applied."""
     rows: int
-    """Documents read by this run."""
+    """Documents read by this run of the task, however often it was started again."""
     rows_per_s: float
     """Of the last micro-batch."""
     behind_bytes: int
     """What members know of and have not read."""
     shards: int
     restarts: int
+    processes: tuple[int, ...] = ()
+    """Of its members, while they run: ids on the machines that they are on."""
     failure: str = ""
     """Why it was started again, while it is."""
 
@@ -108,12 +110,13 @@ class Task:
         activate(spark)
         put_about(self.workspace.objects, self.about())
         budget = Restarts(restarts)
+        rows = 0
         while not self._stopping.is_set():
-            run = _Run(self, spark, budget, watch or _ignore)
+            run = _Run(self, spark, budget, watch or _ignore, rows)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
-                failure = GONE if is_gone(spark) else run.cause or explain(error)
+                failure = GONE if is_gone(spark) else run.why(error)
                 delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
                 if delay_s is None:
                     raise failure from error
@@ -121,7 +124,8 @@ class Task:
                     "task %s: %s: starting it again in %.1f s (%d of %d)",
                     *(self.name, failure, delay_s, budget.count, budget.most),
                 )
-                run.report(failure=str(failure))
+                what = failure.what if isinstance(failure, HeadraceError) else str(failure)
+                rows = run.report(failure=what).rows
                 self._stopping.wait(delay_s)
             else:
                 return
@@ -161,6 +165,7 @@ class _Run:
         spark: SparkSession,
         restarts: Restarts,
         watch: Callable[[Progress], None],
+        rows: int,
     ) -> None:
         self._task = task
         self._spark = spark
@@ -171,10 +176,13 @@ class _Run:
         self._query: StreamingQuery | None = None
         self._applied = 0
         self._batches_seen = -1
-        self._rows = 0
+        self._rows = rows
+        self._processes: tuple[int, ...] = ()
         self.progressed = False
-        self.cause: BaseException | None = None
+        self._cause: BaseException | None = None
         """What the function or the sink raised: Spark would hand on its text only."""
+        self._lost: BaseException | None = None
+        """Why there are no members any more."""
 
     def to_its_end(self, *, once: bool) -> None:
         task = self._task
@@ -183,6 +191,8 @@ class _Run:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
             self._applied = target.last() or 0
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
+            self._processes = members.processes
+            self.report()
             query = self._start(target, members, once=once)
             stack.callback(query.stop)
             self._query = query
@@ -191,10 +201,19 @@ class _Run:
                 if task.is_stopping:
                     return
                 if not members.is_alive:
-                    raise members.failure()
+                    # To stop the query makes its function fail, too.
+                    self._lost = members.failure()
+                    raise self._lost
             self.report()
             if (error := query.exception()) is not None:
+                self._lost = None if members.is_alive else members.failure()
                 raise error
+
+    def why(self, error: BaseException) -> BaseException:
+        """What made it fail, of all that failed with it."""
+        if self._cause and is_final(self._cause):
+            return self._cause
+        return self._lost or self._cause or explain(error)
 
     def _start(self, target: Target, members: SparkMembers, *, once: bool) -> StreamingQuery:
         task = self._task
@@ -211,7 +230,7 @@ class _Run:
             try:
                 self._apply(target, batch, number)
             except BaseException as error:
-                self.cause = explain(error)
+                self._cause = explain(error)
                 raise
 
         writer = (
@@ -237,8 +256,10 @@ class _Run:
         self._applied = checkpoint.number
         self.progressed = True
 
-    def report(self, failure: str = "") -> None:
-        self._watch(self._progress(failure))
+    def report(self, failure: str = "") -> Progress:
+        progress = self._progress(failure)
+        self._watch(progress)
+        return progress
 
     def _progress(self, failure: str) -> Progress:
         rate, behind = 0.0, 0
@@ -254,6 +275,7 @@ class _Run:
             behind_bytes=behind,
             shards=self._task.shards,
             restarts=self._restarts.total,
+            processes=() if failure else self._processes,
             failure=failure,
         )
 

@@ -1,0 +1,56 @@
+"""Two tasks that `headrace run` has run once on Spark, of which one reads what the other wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import headrace as hr
+from tests.cli.processes import SPARK_S, headrace
+
+TRANSFERS = 20
+
+TASKS = """
+import headrace as hr
+
+ws = hr.open("bank")
+
+@hr.derivation(ws, sources=["debits", "credits"], to="moves", shards=1)
+def moves(cut):
+    return cut.debits.unionByName(cut.credits)
+
+@hr.materialization(ws, sources=["moves"], sink=hr.parquet("kept"), shards=1)
+def kept(cut):
+    return cut.moves
+
+if __name__ == "__main__":
+    raise SystemExit("this is not for `headrace run`")
+"""
+
+
+class Ran(NamedTuple):
+    directory: Path
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def workspace(self) -> str:
+        return str(self.directory / "bank")
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "tasks.py"
+
+
+def run_once(directory: Path) -> Ran:
+    with hr.open(directory / "bank") as ws:
+        for name in ("debits", "credits", "moves"):
+            ws.collection(name, "account string, cents long", key="account", journals=2)
+        for number in range(TRANSFERS):
+            with ws.publisher() as tx:
+                tx.append("debits", [{"account": "ann", "cents": -number}])
+                tx.append("credits", [{"account": "bob", "cents": number}])
+    (directory / "tasks.py").write_text(TASKS)
+    done = headrace("run", "tasks.py", "--once", cwd=directory, timeout_s=SPARK_S)
+    return Ran(directory, done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -1,0 +1,126 @@
+"""`headrace run`: tasks of a file, run once on Spark; and files that cannot be run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from tests.cli.conftest import Ok, Run
+from tests.cli.ran import TRANSFERS, Ran
+
+TASK = """
+import headrace as hr
+
+@hr.materialization(None, sources=["debits"], sink=hr.parquet("kept"), name="{name}")
+def {function}(cut):
+    return cut.debits
+"""
+
+
+def task(name: str, function: str = "") -> str:
+    return TASK.format(name=name, function=function or name)
+
+
+def error(run: Run, *arguments: str) -> str:
+    result = run("run", *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    return line
+
+
+def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(ran: Ran) -> None:
+    assert ran.code == 0, ran.stderr
+    log = ran.directory.resolve() / "bank" / "spark.log"
+    assert Path(ran.stderr.removeprefix("note: what Spark says is in ").strip()).name == log.name
+    assert ran.stderr.count("\n") == 1
+    assert "Stage" not in log.read_text()
+    lines = ran.stdout.splitlines()
+    assert "moves: runs from checkpoint 0, 1 member" in lines
+    for name in ("moves", "kept"):
+        [done] = [line for line in lines if line.startswith(f"{name}: done")]
+        assert re.fullmatch(rf"{name}: done at checkpoint \d+, {2 * TRANSFERS} rows", done)
+    assert [line.partition(":")[0] for line in lines] == sorted(
+        (line.partition(":")[0] for line in lines), reverse=True
+    )
+    kept = hr.parquet(ran.directory / "kept").table()
+    assert sorted(kept["cents"].to_pylist()) == sorted(
+        sign * number for number in range(TRANSFERS) for sign in (-1, 1)
+    )
+
+
+def test_a_file_that_is_not_there(run: Run) -> None:
+    assert error(run, "no.py") == (
+        "error: there is no file no.py; name a Python file that defines tasks"
+    )
+    assert error(run, ".").startswith("error: there is no file .;")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import headrace\nx = (\n", "line 2: SyntaxError: '(' was never closed"),
+        ("def f():\n    1 / 0\nf()\n", "line 2: ZeroDivisionError: division by zero"),
+        ("assert False", "line 1: AssertionError"),
+        ("import nowhere_at_all", "line 1: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("raise SystemExit(3)", "line 1: SystemExit: 3"),
+        ("raise ValueError('two\\nlines')", "line 1: ValueError: two lines"),
+    ],
+)
+def test_a_file_that_fails_is_named_with_its_line(run: Run, text: str, said: str) -> None:
+    Path("tasks.py").write_text(text)
+    assert error(run, "tasks.py") == f"error: tasks.py, {said}; correct it"
+
+
+def test_an_error_of_ours_in_a_file_says_what_to_do(run: Run) -> None:
+    Path("tasks.py").write_text("import headrace as hr\nhr.open('data').table('nothing')\n")
+    assert error(run, "tasks.py").startswith("error: no collection 'nothing' in data; ")
+
+
+def test_a_file_without_tasks(run: Run) -> None:
+    Path("tasks.py").write_text("import headrace\n")
+    assert error(run, "tasks.py") == (
+        "error: tasks.py defines no task; use @hr.derivation or @hr.materialization on a function"
+        " at its top level"
+    )
+
+
+def test_two_tasks_of_one_name(run: Run) -> None:
+    Path("tasks.py").write_text(task("moves", "first") + task("moves", "second"))
+    assert error(run, "tasks.py") == (
+        "error: tasks.py defines task 'moves' twice; give each its own name"
+    )
+
+
+def test_a_task_that_the_file_does_not_define(run: Run) -> None:
+    Path("tasks.py").write_text(task("moves") + task("kept"))
+    assert error(run, "tasks.py", "-t", "kept", "-t", "totals") == (
+        "error: no task 'totals' is defined; use one of moves, kept"
+    )
+
+
+@pytest.mark.parametrize("options", [("--shards", "-1"), ("--restarts", "-1")])
+def test_counts_below_none_are_refused(run: Run, options: tuple[str, str]) -> None:
+    result = run("run", "tasks.py", *options)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_log_that_cannot_be_written_is_found_before_spark_is_started(run: Run) -> None:
+    Path("tasks.py").write_text(
+        "import headrace as hr\nws = hr.open('data')\n" + task("moves").replace("None", "ws")
+    )
+    result = run("run", "tasks.py", "--once", "--log", "nowhere/spark.log")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "error: what Spark says cannot be written to nowhere/spark.log: No such file or directory;"
+        " name another file"
+    )
+
+
+def test_its_help_says_how_a_file_is_written(ok: Ok) -> None:
+    shown = " ".join(ok("run", "--help").split())
+    assert "@hr.derivation or @hr.materialization" in shown
+    assert 'below `if __name__ == "__main__":` is left out' in shown

@@ -1,0 +1,168 @@
+"""What Spark says of a failure, as one line, and whether another try can help."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from headrace.errors import (
+    DataError,
+    FencedError,
+    HeadraceError,
+    NotFoundError,
+    PeerLostError,
+    SchemaError,
+    StorageError,
+    UsageError,
+)
+from headrace.spark.failure import GONE, explain, is_final
+
+SOURCE = """\
+[STREAM_FAILED] Query [id = 8157506c, runId = 50431734] terminated with exception: \
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform \
+latestOffset: Traceback (most recent call last):
+  File "client.py", line 88, in _open
+pyarrow._flight.FlightUnavailableError: Flight returned unavailable error
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "client.py", line 90, in _open
+    raise translate(error, peer) from error
+headrace.errors.PeerLostError: shuffle-reader cannot be reached: Connection refused; see whether
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "python_streaming_source_runner.py", line 281, in main
+headrace.errors.{error}
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: movements [id = 8157506c, runId = 50431734]
+"""
+
+BARRIER = """\
+An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a \
+failed barrier ResultStage. Most recent failure reason: Stage failed because barrier task \
+ResultTask(0, 1) finished unsuccessfully.
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting \
+'spark.sql.execution.pyspark.udf.faulthandler.enabled' to 'true' for the better Python traceback.
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.hasNext(PythonRunner.scala:1034)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+"""
+
+FUNCTION = """\
+An error occurred while calling o123.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 1.0 failed
+Traceback (most recent call last):
+  File "tasks.py", line 7, in cents
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.hasNext(PythonRunner.scala:1034)
+"""
+
+MASTER = """\
+An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: Could not parse Master URL: 'bogus'
+\tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3313)
+"""
+
+SILENT = "[STREAM_FAILED] Query [id = 8157506c, runId = 50431734] terminated with exception:  "
+
+
+def stream(text: str) -> BaseException:
+    return StreamingQueryException(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (
+            stream(SOURCE.format(error="UsageError: no task 'x': y; use another")),
+            UsageError,
+            "no task 'x': y; use another",
+        ),
+        (
+            stream(SOURCE.format(error="PeerLostError: member 1 is gone; see; whether it runs")),
+            PeerLostError,
+            "member 1 is gone; see; whether it runs",
+        ),
+        (
+            stream(SOURCE.format(error="DataError: the file is damaged")),
+            DataError,
+            "the file is damaged",
+        ),
+        (
+            Py4JError(BARRIER),
+            PeerLostError,
+            "a Python worker of Spark crashed or was killed; see Spark's log",
+        ),
+        (
+            Py4JError(FUNCTION),
+            PeerLostError,
+            "Spark: ZeroDivisionError: division by zero; see Spark's log",
+        ),
+        (
+            Py4JError(MASTER),
+            PeerLostError,
+            "Spark: org.apache.spark.SparkException: Could not parse Master URL: 'bogus';"
+            " see Spark's log",
+        ),
+        (
+            stream(SILENT),
+            PeerLostError,
+            "Spark: a process of the query ended without a word; see Spark's log",
+        ),
+        (
+            stream(f"{SILENT}Writing job aborted SQLSTATE: XXKST"),
+            PeerLostError,
+            "Spark: Writing job aborted; see Spark's log",
+        ),
+        (Py4JError(""), PeerLostError, "Spark: a process of the query ended without a word"),
+        (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
+        (
+            AnalysisException(
+                "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703;\n"
+                "'Project ['x]"
+            ),
+            UsageError,
+            "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved; correct what the task",
+        ),
+        (Py4JNetworkError("Answer from Java side is empty"), PeerLostError, str(GONE)),
+    ],
+)
+def test_a_failure_is_one_line(error: BaseException, kind: type[HeadraceError], line: str) -> None:
+    found = explain(error)
+    assert type(found) is kind
+    assert str(found).startswith(line)
+    assert "\n" not in str(found)
+
+
+def test_what_is_not_of_spark_stays_what_it_is() -> None:
+    for error in (ValueError("x"), StorageError("the disk is full")):
+        assert explain(error) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        (GONE, True),
+        (UsageError("x"), True),
+        (NotFoundError("x"), True),
+        (SchemaError("x"), True),
+        (DataError("x"), True),
+        (FencedError("x"), True),
+        (ZeroDivisionError("x"), True),
+        (KeyError("x"), True),
+        (PeerLostError("x"), False),
+        (StorageError("x"), False),
+        (OSError("x"), False),
+        (Py4JError("x"), False),
+        (stream("x"), False),
+    ],
+)
+def test_what_would_fail_again_is_final(error: BaseException, final: bool) -> None:
+    assert is_final(error) is final
