@@ -19,7 +19,7 @@ class Bank:
 
     def transfer(self, count: int) -> None:
         for number in range(self.transfers, self.transfers + count):
-            payer, payee = (ACCOUNTS[(number + n) % len(ACCOUNTS)] for n in (0, 1))
+            payer, payee = _parties(number)
             with self.workspace.publisher() as tx:
                 tx.append(self.debits, [{"number": number, "account": payer, "cents": -number - 1}])
                 tx.append(self.credits, [{"number": number, "account": payee, "cents": number + 1}])
@@ -30,6 +30,15 @@ class Bank:
         cents = range(1, self.transfers + 1)
         return sorted((n - 1, each) for n in cents for each in (-n, n))
 
+    def balances(self) -> dict[str, tuple[int, int]]:
+        """Of each account: its cents, and how many movements it had."""
+        found = dict.fromkeys(ACCOUNTS, (0, 0))
+        for number in range(self.transfers):
+            for account, cents in zip(_parties(number), (-number - 1, number + 1), strict=True):
+                before, movements = found[account]
+                found[account] = before + cents, movements + 1
+        return found
+
     def stream(self, spark: SparkSession, task: str = "bank", **options: str) -> DataFrame:
         reader = spark.readStream.format("headrace").options(
             workspace=str(self.workspace.directory),
@@ -37,3 +46,9 @@ class Bank:
             task=task,
         )
         return reader.options(**options).load()
+
+
+def _parties(number: int) -> tuple[str, str]:
+    """Who pays, and who is paid."""
+    payer, payee = (ACCOUNTS[(number + n) % len(ACCOUNTS)] for n in (0, 1))
+    return payer, payee

@@ -4,7 +4,8 @@ The stage is a result stage, which Spark never starts again by itself: a second 
 members would live beside the first. Spark sees members that die, but not those that stop, nor
 those whose executor lost the driver. So each member holds a conversation with the driver: a
 silence ends both sides, and what is left of a member that lost the driver ends its process hard,
-because a worker that Spark uses again must not keep a Flight server of ours.
+because a worker that Spark uses again must not keep a Flight server of ours. So does one whose
+parent is gone, Spark's daemon for workers: nobody else would end it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _HOST = "spark-members"
 _START_S = 120.0
 _EXECUTORS_S = 30.0
 _LOOK_AGAIN_S = 0.2
+_LOOK_S = 1.0
 _WORD_S = 2.0
 _END_S = 5.0
 """Members that were let go and do not end by then are ended by Spark."""
@@ -194,15 +196,29 @@ def host(given: _Given) -> Iterator[str]:
     name = "127.0.0.1" if given.is_local else address.rpartition(":")[0]
     service = msgspec.structs.replace(given.service, host=name, port=0)
     root = Path(os.environ.get("SPARK_LOCAL_DIRS", given.directory).split(",")[0])
+    parent = os.getppid()
     with Member(root, service) as member, Client(given.driver, service) as client:
         task.allGather(member.address)
         channel = client.converse(_HOST, _joined)
         try:
             channel.send(Joined(shard, member.address, os.getpid()))
-            channel.receive()
+            is_let_go = False
+            while not is_let_go:
+                is_let_go = _is_let_go(channel)
+                if os.getppid() != parent:
+                    os._exit(1)
         except HeadraceError:
             os._exit(1)
     return iter(())
+
+
+def _is_let_go(channel: Channel[Any]) -> bool:
+    """Waits for it a moment."""
+    try:
+        channel.receive(_LOOK_S)
+    except TimeoutError:
+        return False
+    return True
 
 
 def check_slots(spark: SparkSession, members: int) -> None:

@@ -42,6 +42,7 @@ from headrace.spark.restarts import Restarts
 from headrace.spark.sessions import activate
 from headrace.spark.sinks.collection import CollectionSink
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
+from headrace.spark.turns import Turn
 
 _LOOK_S = 1
 _log = logging.getLogger("headrace")
@@ -69,7 +70,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task:
-    """Made by `derivation` and `materialization`. It may be run by one process at a time."""
+    """Made by `derivation` and `materialization`. Whoever runs it last takes it over."""
 
     def __init__(
         self,
@@ -103,19 +104,22 @@ class Task:
     ) -> None:
         """Apply checkpoint after checkpoint until stopped; `once`: what is committed by now.
 
-        A run that fails is started again, `restarts` times without anything done in between.
+        A run that fails is started again, `restarts` times without anything done in between; not
+        one that another process has taken over.
         """
         self._stopping.clear()
         # Spark knows data sources by the session of the thread, and this may be any.
         activate(spark)
         put_about(self.workspace.objects, self.about())
         budget = Restarts(restarts)
+        turn = Turn(self.workspace.objects, self.name)
         rows = 0
         while not self._stopping.is_set():
-            run = _Run(self, spark, budget, watch or _ignore, rows)
+            run = _Run(self, spark, turn, budget, watch or _ignore, rows)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
+                turn.check()
                 failure = GONE if is_gone(spark) else run.why(error)
                 delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
                 if delay_s is None:
@@ -163,12 +167,14 @@ class _Run:
         self,
         task: Task,
         spark: SparkSession,
+        turn: Turn,
         restarts: Restarts,
         watch: Callable[[Progress], None],
         rows: int,
     ) -> None:
         self._task = task
         self._spark = spark
+        self._turn = turn
         self._restarts = restarts
         self._watch = watch
         self._history = History(task.workspace.objects, task.name)
@@ -187,6 +193,7 @@ class _Run:
     def to_its_end(self, *, once: bool) -> None:
         task = self._task
         at = CheckpointId(task.name, self._history.generation, 0)
+        self._turn.check()
         with ExitStack() as stack:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
             self._applied = target.last() or 0
@@ -243,6 +250,7 @@ class _Run:
     def _apply(self, target: Target, rows: DataFrame, batch: int) -> None:
         offset = planned_offset(self._spark, self._location, batch)
         checkpoint = CheckpointId(offset["task"], offset["generation"], offset["checkpoint"])
+        self._turn.check()
         last = target.last()
         if last is None or checkpoint.number > last:
             with closing(Cut(rows, self._task.bindings, checkpoint)) as cut:

@@ -1,4 +1,4 @@
-"""A bank whose transfers a task publishes once more, and the drivers of that task, which die."""
+"""A bank whose transfers a task applies once more, and the drivers of that task, which die."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
-import pyarrow.compute as pc
 import pytest
 
 import headrace
@@ -19,27 +18,32 @@ from headrace.errors import PeerLostError
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.deadly import Death
-from tests.spark.crash.processes import descendants, process_at
+from tests.spark.crash.driver import STOP
+from tests.spark.crash.outputs import Kind, Seen, output
+from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
 
 Victim = Literal["driver", "jvm", "member", "source"]
-WAIT_S = 180.0
+WAIT_S = 90.0
 _PAUSE_S = 0.05
 _LOOK_S = 0.2
 _SOURCE = "python_streaming_source_runner"
 DRIVER = """
 from tests.spark.crash.driver import Driver
-driver = Driver(root, folder, death, master=master, shards=shards)
+driver = Driver(folder, life, death, kind=kind, master=master, shards=shards)
 """
 
 
 class Company:
-    def __init__(self, folder: Path, seed: int, *, master: str = "") -> None:
+    def __init__(
+        self, folder: Path, seed: int, kind: Kind = "collection", *, master: str = ""
+    ) -> None:
         print(f"seed {seed}")
         self._folder = folder
+        self._kind: Kind = kind
         self._master = master
         self._chance = random.Random(seed)
         self._stopping = threading.Event()
-        self._torn: list[str] = []
+        self._torn: list[Seen] = []
         self._applied = 0
         self._lives = 0
         with ExitStack() as stack:
@@ -48,6 +52,7 @@ class Company:
             self.workspace.collection(
                 "movements", "number long, account string, cents long", key="account", journals=2
             )
+            self._output = output(kind, self.workspace, folder)
             for work in (self._publish, self._look):
                 thread = threading.Thread(target=work)
                 stack.callback(thread.join)
@@ -60,79 +65,148 @@ class Company:
             self.bank.transfer(1)
 
     def _look(self) -> None:
-        """Whoever reads what the task publishes sees whole batches, which sum to zero."""
+        """Whoever reads what the task applies sees whole batches, which sum to zero."""
         while not self._stopping.wait(_LOOK_S):
-            seen = self.workspace.table("movements")
-            self._applied = seen.num_rows
-            if seen.num_rows and (total := pc.sum(seen["cents"]).as_py()):
-                self._torn.append(f"{seen.num_rows} documents sum to {total}")
+            seen = self._output.look()
+            self._applied = seen.movements
+            if seen.cents:
+                self._torn.append(seen)
+
+    # -- its drivers -----------------------------------------------------------------------
+
+    def driver(self, death: Death | None = None, *, shards: int = 0, once: bool = False) -> Run:
+        """One that runs; without `shards` with as many as chance says."""
+        self._lives += 1
+        life = self._folder / f"life-{self._lives}"
+        child = Child(
+            DRIVER,
+            folder=self._folder,
+            life=life,
+            death=death,
+            kind=self._kind,
+            master=self._master,
+            shards=shards or self._chance.randrange(1, 3),
+        )
+        child.start(f"driver.run(once={once})")
+        return Run(child, life, self._chance)
 
     def die(self, death: Death) -> None:
         """A driver that ends at a step of the commit protocol, or whose source does."""
-        with self._driver(death) as driver:
-            driver.start("driver.run(once=False)")
+        with self.driver(death) as run:
             if death.target == "all":
-                assert driver.wait(WAIT_S) == -signal.SIGKILL
+                assert run.child.wait(WAIT_S) == -signal.SIGKILL
             else:
-                self._until_it_went_on(2)
+                self.goes_on(2)
 
     def kill(self, *victims: Victim) -> None:
         """Processes of a query that has been running for a while, one after the other.
 
         After a member or a source, the driver must go on by itself.
         """
-        with self._driver(None) as driver:
-            driver.start("driver.run(once=False)")
+        with self.driver() as run:
             for victim in victims:
-                self._until_it_went_on(self._chance.randrange(1, 4))
-                self._kill(driver, victim)
+                self.goes_on(self._chance.randrange(1, 4))
+                run.kill(victim)
             if victims[-1] in ("member", "source"):
-                self._until_it_went_on(2)
+                self.goes_on(2)
 
-    def _kill(self, driver: Child, victim: Victim) -> None:
-        found = descendants(driver.pid)
-        if victim == "driver":
-            driver.kill()
-        elif victim == "jvm":
-            os.kill(next(each for each, name in found.items() if "java" in name), signal.SIGKILL)
-            with pytest.raises(PeerLostError, match="the JVM of Spark is gone"):
-                driver.answer(WAIT_S)
-        elif victim == "source":
-            os.kill(next(each for each, name in found.items() if _SOURCE in name), signal.SIGKILL)
-        else:
-            addresses = (self._folder / f"life-{self._lives}" / "members").read_text().split()
-            os.kill(process_at(self._chance.choice(addresses)), signal.SIGKILL)
-
-    def _until_it_went_on(self, times: int) -> None:
+    def goes_on(self, times: int, timeout_s: float = WAIT_S) -> None:
+        """Waits for so many batches."""
         for _ in range(times):
-            eventually(partial(self._has_more_than, self._applied), WAIT_S, "another batch")
+            more = partial(self._has_more_than, self._applied)
+            eventually(more, timeout_s, "another batch")
 
-    def _has_more_than(self, documents: int) -> bool:
-        return self._applied > documents
+    def _has_more_than(self, movements: int) -> bool:
+        return self._applied > movements
 
-    def finish(self) -> None:
+    def finish(self, run: Run | None = None) -> None:
         """What is left is applied by a driver that lives; then everything is compared."""
         self._stopping.set()
-        with self._driver(None) as driver:
-            driver.run("driver.run(once=True)", WAIT_S)
-        table = self.workspace.table("movements")
-        found = zip(*(table[name].to_pylist() for name in ("number", "cents")), strict=True)
-        assert sorted(found) == self.bank.movements()
+        if run:
+            run.stop()
+            run.child.run("driver.run(once=True)", WAIT_S)
+        else:
+            with self.driver(once=True) as last:
+                last.child.answer(WAIT_S)
+        self._output.check(self.bank)
         assert not self._torn, self._torn[:3]
-
-    def _driver(self, death: Death | None) -> Child:
-        self._lives += 1
-        return Child(
-            DRIVER,
-            root=self._folder / "workspace",
-            folder=self._folder / f"life-{self._lives}",
-            death=death,
-            master=self._master,
-            shards=self._chance.randrange(1, 3),
-        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._running.close()
+
+
+class Run:
+    """A driver and its processes. Leaves none of them, stopped or not."""
+
+    def __init__(self, child: Child, life: Path, chance: random.Random) -> None:
+        self.child = child
+        self._life = life
+        self._chance = chance
+        self._stopped: list[int] = []
+
+    @property
+    def members(self) -> list[str]:
+        """Where they are."""
+        return (self._life / "members").read_text().split()
+
+    def found(self, name: str) -> int:
+        """The process of the driver's that has this in its command line."""
+        return next(each for each, line in descendants(self.child.pid).items() if name in line)
+
+    def kill(self, victim: Victim) -> None:
+        if victim == "driver":
+            self.child.kill()
+        elif victim == "jvm":
+            os.kill(self.found("java"), signal.SIGKILL)
+            with pytest.raises(PeerLostError, match="the JVM of Spark is gone"):
+                self.child.answer(WAIT_S)
+        elif victim == "source":
+            os.kill(self.found(_SOURCE), signal.SIGKILL)
+        else:
+            os.kill(process_at(self._chance.choice(self.members)), signal.SIGKILL)
+
+    def stop_a_member(self) -> list[int]:
+        """It, which is to end."""
+        member = process_at(self._chance.choice(self.members))
+        os.kill(member, signal.SIGSTOP)
+        return [member]
+
+    def kill_the_daemon(self) -> list[int]:
+        """Whose children the members are: they are to end."""
+        members = [process_at(each) for each in self.members]
+        (daemon,) = {parent(each) for each in members}
+        os.kill(daemon, signal.SIGKILL)
+        return members
+
+    def freeze(self) -> None:
+        """Once it has stopped at its step, everything of it."""
+        eventually(self._is_at_its_step, WAIT_S, "the step at which it stops")
+        self._stopped = [self.child.pid, *descendants(self.child.pid)]
+        for process in self._stopped:
+            os.kill(process, signal.SIGSTOP)
+
+    def _is_at_its_step(self) -> bool:
+        reached = self._life / "reached"
+        return reached.exists() and (text := reached.read_text()) != "" and is_stopped(int(text))
+
+    def thaw(self) -> None:
+        stopped, self._stopped = self._stopped, []
+        for process in stopped:
+            os.kill(process, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """After the batch that it is at."""
+        (self._life / STOP).touch()
+        self.child.answer(WAIT_S)
+        (self._life / STOP).unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in self._stopped:
+            os.kill(process, signal.SIGKILL)
+        self.child.__exit__(*exception)

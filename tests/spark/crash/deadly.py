@@ -1,4 +1,4 @@
-"""Ends a process of a query at one step of the commit protocol, uncleanly.
+"""Ends or stops a process of a query at one step of the commit protocol, uncleanly.
 
 The steps are found by wrapping what is called there, in the driver and in the source's process,
 which is started with a data source that wraps.
@@ -19,8 +19,12 @@ from pyspark.sql.types import StructType
 
 from headrace.journal.publisher import Transaction
 from headrace.shuffle import History
+from headrace.spark.sinks import collection
+from headrace.spark.sinks.jdbc import JdbcTarget
+from headrace.spark.sinks.parquet import ParquetTarget
 from headrace.spark.source import HeadraceSource
 from headrace.spark.tasks import Task
+from tests.spark.crash.outputs import Kind
 
 DEATH, IDS = "HEADRACE_DEATH", "HEADRACE_IDS"
 
@@ -28,6 +32,7 @@ Step = Literal[
     "store",  # the checkpoint, put if absent
     "release",  # what is before a checkpoint
     "function",  # the batch begins: it is in Spark's offset log
+    "stage",  # the rows are written, and nobody sees them
     "commit",  # of the sink
 ]
 STEPS: tuple[Step, ...] = get_args(Step)
@@ -36,6 +41,16 @@ SIDES: tuple[Side, ...] = get_args(Side)
 Target = Literal["self", "all"]
 """The process at that step, or the driver and its JVM with it."""
 
+_IN_SOURCE: dict[Step, str] = {"store": "append", "release": "release"}
+_IN_SINK: dict[tuple[Kind, Step], tuple[Any, str]] = {
+    ("collection", "stage"): (collection, "publish"),
+    ("collection", "commit"): (Transaction, "commit"),
+    ("parquet", "stage"): (ParquetTarget, "stage"),
+    ("parquet", "commit"): (ParquetTarget, "commit"),
+    ("jdbc", "stage"): (JdbcTarget, "stage"),
+    ("jdbc", "commit"): (JdbcTarget, "commit"),
+}
+
 
 class Death(NamedTuple):
     step: Step
@@ -43,14 +58,16 @@ class Death(NamedTuple):
     times: int = 1
     """It passes this step so often, and dies."""
     target: Target = "all"
+    signal: signal.Signals = signal.SIGKILL
+    """Stopped is the process at the step alone: others are by whoever sees it."""
 
     def write(self) -> str:
         return ",".join(map(str, self))
 
 
 def read_death(text: str) -> Death:
-    step, side, times, target = text.split(",")
-    return Death(step, side, int(times), target)  # type: ignore[arg-type]
+    step, side, times, target, number = text.split(",")
+    return Death(step, side, int(times), target, signal.Signals(int(number)))  # type: ignore[arg-type]
 
 
 class Killing(NamedTuple):
@@ -58,12 +75,14 @@ class Killing(NamedTuple):
 
     ids: Path
     target: Target = "all"
+    signal: signal.Signals = signal.SIGKILL
 
     def now(self) -> None:
-        if self.target == "all":
+        if self.signal == signal.SIGKILL and self.target == "all":
             for process in self.ids.read_text().split():
                 os.kill(int(process), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+        self.ids.with_name("reached").write_text(str(os.getpid()))
+        os.kill(os.getpid(), self.signal)
 
 
 def deadly(death: Death, real: Callable[..., Any], killing: Killing) -> Callable[..., Any]:
@@ -83,14 +102,15 @@ def deadly(death: Death, real: Callable[..., Any], killing: Killing) -> Callable
 
 
 @contextmanager
-def deadly_driver(task: Task) -> Iterator[None]:
+def deadly_driver(task: Task, kind: Kind) -> Iterator[None]:
     """The driver's steps end in death, if one of them is to."""
     death, killing = given()
     if death and death.step == "function":
         task.function = deadly(death, task.function, killing)
-    if death and death.step == "commit":
-        commit = deadly(death, Transaction.commit, killing)
-        with mock.patch.object(Transaction, "commit", lambda *args: commit(*args)):
+    if death and (kind, death.step) in _IN_SINK:
+        owner, name = _IN_SINK[kind, death.step]
+        does = deadly(death, getattr(owner, name), killing)
+        with mock.patch.object(owner, name, lambda *args: does(*args)):
             yield
     else:
         yield
@@ -98,8 +118,11 @@ def deadly_driver(task: Task) -> Iterator[None]:
 
 def given() -> tuple[Death | None, Killing]:
     """What the environment says, which Spark hands on to its processes."""
-    death = read_death(text) if (text := os.environ.get(DEATH)) else None
-    return death, Killing(Path(os.environ[IDS]), death.target if death else "all")
+    ids = Path(os.environ[IDS])
+    if not (text := os.environ.get(DEATH)):
+        return None, Killing(ids)
+    death = read_death(text)
+    return death, Killing(ids, death.target, death.signal)
 
 
 class DeadlySource(HeadraceSource):
@@ -107,8 +130,8 @@ class DeadlySource(HeadraceSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         death, killing = given()
-        if death and death.step in ("store", "release"):
-            name = "append" if death.step == "store" else "release"
+        if death and death.step in _IN_SOURCE:
+            name = _IN_SOURCE[death.step]
             real = deadly(death, getattr(History, name), killing)
             setattr(History, name, lambda *args: real(*args))
         return super().streamReader(schema)

@@ -7,55 +7,77 @@ from pathlib import Path
 from unittest import mock
 
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import headrace
 from headrace.spark import tasks
-from headrace.spark.cut import Cut
 from headrace.spark.members import SparkMembers
 from headrace.spark.sessions import session
-from headrace.spark.tasks import derivation
+from headrace.spark.tasks import Progress, materialization
 from tests.spark.crash.deadly import DEATH, IDS, DeadlySource, Death, deadly_driver
+from tests.spark.crash.outputs import Kind, output
+
+STOP = "stop"
 
 
 class Driver:
+    """`folder` is the company's, `life` its own."""
+
     def __init__(
-        self, root: Path, folder: Path, death: Death | None, *, master: str = "", shards: int = 2
+        self,
+        folder: Path,
+        life: Path,
+        death: Death | None,
+        *,
+        kind: Kind = "collection",
+        master: str = "",
+        shards: int = 2,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ |= {DEATH: death.write() if death else "", IDS: str(folder / "ids")}
+        life.mkdir(parents=True, exist_ok=True)
+        os.environ |= {DEATH: death.write() if death else "", IDS: str(life / "ids")}
         conf = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.local.dir": str(folder),
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(life),
+            "spark.sql.warehouse.dir": str(life / "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={life / 'derby.log'}",
         }
         if master:
             conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-        self._spark = session(shards, master=master, conf=conf, log=folder / "spark.log")
+        self._life = life
+        self._kind = kind
+        self._spark = session(shards, master=master, conf=conf, log=life / "spark.log")
         self._spark.dataSource.register(DeadlySource)
         gateway = SparkContext._gateway
         assert gateway
-        (folder / "ids").write_text(f"{os.getpid()} {gateway.proc.pid}")
-        self.jvm: int = gateway.proc.pid
-        workspace = headrace.open(root, create=False)
-
-        @derivation(
-            workspace, sources=["bank/debits", "bank/credits"], to="movements", shards=shards
-        )
-        def movements(cut: Cut) -> DataFrame:
-            return cut.debits.unionByName(cut.credits)
-
-        self.task = movements
-        self._members = folder / "members"
+        (life / "ids").write_text(f"{os.getpid()} {gateway.proc.pid}")
+        workspace = headrace.open(folder / "workspace", create=False)
+        self._output = output(kind, workspace, folder)
+        self.task = materialization(
+            workspace,
+            sources=["bank/debits", "bank/credits"],
+            sink=self._output.sink,
+            name="movements",
+            shards=shards,
+        )(self._output.function)
 
     def run(self, *, once: bool) -> None:
-        """Where its members are is told in a file."""
+        """Until a file says that it is to stop. Where its members are is told in another."""
 
         def start(spark: SparkSession, count: int) -> SparkMembers:
             members = SparkMembers(spark, count)
-            self._members.write_text(" ".join(members.addresses))
+            (self._life / "members").write_text(" ".join(members.addresses))
             return members
 
-        with deadly_driver(self.task), mock.patch.object(tasks, "SparkMembers", start):
-            self.task.run(self._spark, once=once)
+        self._output.watch(self._spark)
+        with (
+            deadly_driver(self.task, self._kind),
+            mock.patch.object(tasks, "SparkMembers", start),
+        ):
+            self.task.run(self._spark, once=once, watch=self._watch)
+        self._output.watch(self._spark)
+
+    def _watch(self, progress: Progress) -> None:
+        self._output.watch(self._spark)
+        if (self._life / STOP).exists():
+            self.task.stop()

@@ -30,8 +30,7 @@ def descendants(process: int) -> dict[int, str]:
     parents: dict[int, int] = {}
     for each in _processes():
         with suppress(FileNotFoundError, ProcessLookupError):
-            stat = Path(f"/proc/{each}/stat").read_text()
-            parents[each] = int(stat.rpartition(")")[2].split()[1])
+            parents[each] = parent(each)
     found: dict[int, str] = {}
     for each in parents:
         above = each
@@ -41,6 +40,27 @@ def descendants(process: int) -> dict[int, str]:
             with suppress(FileNotFoundError, ProcessLookupError):
                 found[each] = Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ")
     return found
+
+
+def is_stopped(process: int) -> bool:
+    return _stat(process)[0] == "T"
+
+
+def is_gone(process: int) -> bool:
+    """Also if nobody has asked yet what became of it."""
+    try:
+        return _stat(process)[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def parent(process: int) -> int:
+    return int(_stat(process)[1])
+
+
+def _stat(process: int) -> list[str]:
+    """What comes after the name: the state, the parent and so on."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def _processes() -> Iterator[int]:

@@ -11,6 +11,9 @@ import pytest
 from headrace.testing.crash import chosen_seed
 from tests.spark.crash.company import Company, Victim
 from tests.spark.crash.deadly import SIDES, STEPS, Death
+from tests.spark.crash.outputs import Kind
+
+GOES_ON_WITHOUT: list[Victim] = ["member", "source"]
 
 
 # proves G14
@@ -24,18 +27,28 @@ def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) ->
 
 
 # proves G14
+def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
+    with Company(tmp_path, chosen_seed(default=1), "parquet") as company:
+        company.die(Death("commit", "before"))
+        company.die(Death("commit", "after", times=2))
+        company.finish()
+
+
+# proves G14
 @pytest.mark.deep
 @pytest.mark.timeout(7200)
-def test_no_kill_of_sixty_loses_or_repeats_a_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_no_kill_of_many_loses_or_repeats_a_document(tmp_path: Path, kind: Kind) -> None:
+    """Of a collection 64, and half as many of the other sinks."""
     seed = chosen_seed()
     chance = random.Random(seed)
-    with Company(tmp_path, seed) as company:
+    with Company(tmp_path, seed, kind) as company:
         for step in STEPS:
             for side in SIDES:
                 company.die(Death(step, side, times=chance.randrange(1, 4)))
         for side in SIDES:
             company.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
-        passing: list[Victim] = ["member", "source"]
-        for _ in range(13):
-            company.kill(*chance.choices(passing, k=3), chance.choice(get_args(Victim)))
+        last: tuple[Victim, ...] = get_args(Victim)
+        for n in range(13 if kind == "collection" else 5):
+            company.kill(*chance.choices(GOES_ON_WITHOUT, k=3), last[n % len(last)])
         company.finish()

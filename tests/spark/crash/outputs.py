@@ -1,0 +1,157 @@
+"""What the task of a Company writes to, made alike in the driver and in the process that looks."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit, sum
+
+import headrace
+from headrace.errors import NotFoundError
+from headrace.spark.cut import Cut
+from headrace.spark.sinks.collection import CollectionSink
+from headrace.spark.sinks.connection import Connection
+from headrace.spark.sinks.contract import Sink
+from headrace.spark.sinks.jdbc import jdbc
+from headrace.spark.sinks.parquet import parquet
+from tests.spark.bank import Bank
+
+Kind = Literal["collection", "parquet", "jdbc"]
+_COLUMNS = ("account", "cents", "movements")
+
+
+class Seen(NamedTuple):
+    """What is visible at a moment."""
+
+    movements: int
+    cents: int
+    """Of all whole transfers together: zero."""
+
+
+class Output(Protocol):
+    @property
+    def sink(self) -> Sink: ...
+
+    def function(self, cut: Cut) -> DataFrame: ...
+
+    def watch(self, spark: SparkSession) -> None:
+        """In the driver, again and again."""
+
+    def look(self) -> Seen: ...
+
+    def check(self, bank: Bank) -> None:
+        """After the last batch: everything is there, once."""
+
+
+def output(kind: Kind, workspace: headrace.Workspace, folder: Path) -> Output:
+    match kind:
+        case "collection":
+            return _Collected(workspace)
+        case "parquet":
+            return _Files(folder)
+        case "jdbc":
+            return _Balances(folder)
+
+
+class _Table:
+    def table(self) -> pa.Table:
+        raise NotImplementedError
+
+    def function(self, cut: Cut) -> DataFrame:
+        return cut.debits.unionByName(cut.credits)
+
+    def watch(self, spark: SparkSession) -> None: ...
+
+    def look(self) -> Seen:
+        table = self.table()
+        return Seen(table.num_rows, pc.sum(table["cents"]).as_py() or 0)
+
+    def check(self, bank: Bank) -> None:
+        table = self.table()
+        found = zip(*(table[name].to_pylist() for name in ("number", "cents")), strict=True)
+        assert sorted(found) == bank.movements()
+
+
+class _Collected(_Table):
+    """Documents of a collection."""
+
+    def __init__(self, workspace: headrace.Workspace) -> None:
+        self._workspace = workspace
+        self.sink = CollectionSink("movements")
+
+    def table(self) -> pa.Table:
+        return self._workspace.table("movements")
+
+
+class _Files(_Table):
+    """Parquet files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sink = parquet(folder / "files")
+
+    def table(self) -> pa.Table:
+        return self.sink.table()
+
+    def look(self) -> Seen:
+        try:
+            return super().look()
+        except NotFoundError:
+            return Seen(0, 0)
+
+
+class _Balances:
+    """A row for each account, in a database that only the driver's JVM can open.
+
+    A batch adds to what the table holds, so it would count twice if it were applied twice.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._url = f"jdbc:derby:{folder}/derby;create=true"
+        self._copy = folder / "balances"
+        self._connection: Connection | None = None
+        self.sink = jdbc(self._url, "balances", key=["account"])
+
+    def function(self, cut: Cut) -> DataFrame:
+        moved = cut.debits.unionByName(cut.credits).withColumn("movements", lit(1))
+        held = moved.sparkSession.read.jdbc(self._url, "balances").toDF(*_COLUMNS)
+        both = held.unionByName(moved.select(*_COLUMNS))
+        return both.groupBy("account").agg(*(sum(each).alias(each) for each in _COLUMNS[1:]))
+
+    def watch(self, spark: SparkSession) -> None:
+        """Copies what the table holds at one moment."""
+        database = self._opened(spark)
+        # Locks whatever it reads until it has read everything.
+        rows = database.query("SELECT account, cents, movements FROM balances WITH RR")
+        copy = self._copy.with_suffix(".part")
+        copy.write_text("".join(f"{' '.join(map(str, row))}\n" for row in rows))
+        copy.rename(self._copy)
+
+    def _opened(self, spark: SparkSession) -> Connection:
+        if self._connection is None:
+            given = {"url": self._url, "dbtable": "balances"}
+            self._connection = Connection(spark, "the test", given)
+            if not self._connection.tables("", re.compile("balances")):
+                self._connection.update(
+                    "CREATE TABLE balances (account VARCHAR(20) NOT NULL PRIMARY KEY,"
+                    " cents BIGINT NOT NULL, movements BIGINT NOT NULL)"
+                )
+        return self._connection
+
+    def look(self) -> Seen:
+        rows = self._rows().values()
+        return Seen(*(builtins.sum(row[n] for row in rows) for n in (1, 0)))
+
+    def check(self, bank: Bank) -> None:
+        assert self._rows() == bank.balances()
+
+    def _rows(self) -> dict[str, tuple[int, int]]:
+        if not self._copy.exists():
+            return {}
+        rows = map(str.split, self._copy.read_text().splitlines())
+        return {account: (int(cents), int(movements)) for account, cents, movements in rows}

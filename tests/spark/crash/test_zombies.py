@@ -1,0 +1,46 @@
+"""Processes of a task that are stopped, given up or orphaned, and go on later."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import FencedError
+from headrace.testing.crash import chosen_seed, eventually
+from tests.spark.crash.company import WAIT_S, Company
+from tests.spark.crash.deadly import Death
+from tests.spark.crash.processes import is_gone
+
+
+# proves G14
+def test_drivers_that_were_replaced_are_refused(tmp_path: Path) -> None:
+    """One was about to commit a batch, the next had stored a checkpoint."""
+    with (
+        Company(tmp_path, chosen_seed(default=1)) as company,
+        company.driver(Death("commit", "before", signal=signal.SIGSTOP)) as first,
+    ):
+        first.freeze()
+        with company.driver(Death("store", "after", signal=signal.SIGSTOP)) as second:
+            second.freeze()
+            with company.driver() as third:
+                company.goes_on(2)
+                for zombie in (first, second):
+                    zombie.thaw()
+                    with pytest.raises(FencedError, match="taken over by another process"):
+                        zombie.child.answer(WAIT_S)
+                company.goes_on(2)
+                company.finish(third)
+
+
+# proves G14
+def test_members_that_stop_or_lose_their_parent_are_replaced(tmp_path: Path) -> None:
+    with Company(tmp_path, chosen_seed(default=1)) as company, company.driver(shards=2) as run:
+        for strike in (run.stop_a_member, run.kill_the_daemon):
+            company.goes_on(1)
+            for process in strike():
+                eventually(partial(is_gone, process), WAIT_S, "the end of a member")
+            company.goes_on(2)
+        company.finish(run)

@@ -1,0 +1,40 @@
+"""A task is run by whoever took it last."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import FencedError
+from headrace.spark.turns import Turn
+from headrace.storage import open_objects
+
+
+def test_whoever_takes_a_task_takes_it_from_the_one_before(tmp_path: Path) -> None:
+    objects = open_objects(str(tmp_path))
+    first, other = Turn(objects, "totals"), Turn(objects, "totals of another")
+    first.check()
+    second = Turn(objects, "totals")
+    second.check()
+    other.check()
+    third = Turn(objects, "totals")
+    for replaced in (first, second):
+        with pytest.raises(FencedError, match="task 'totals' was taken over by another process"):
+            replaced.check()
+    third.check()
+    assert len(objects.list("turns")) == 2, "one for each task"
+
+
+def test_of_many_that_take_it_at_once_one_has_it(tmp_path: Path) -> None:
+    objects = open_objects(str(tmp_path))
+    turns: list[Turn] = []
+    threads = [
+        threading.Thread(target=lambda: turns.append(Turn(objects, "totals"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [turn.is_mine for turn in turns].count(True) == 1
