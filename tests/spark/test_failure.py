@@ -125,8 +125,7 @@ def stream(text: str) -> BaseException:
         (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
         (
             AnalysisException(
-                "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703;\n"
-                "'Project ['x]"
+                "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703;\n'Project"
             ),
             UsageError,
             "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved; correct what the task",

@@ -17,6 +17,7 @@ from headrace.bench.processes import owner
 from headrace.settings import MIB
 from headrace.spark.measuring import PARTITIONS, batch_s, drain, register_yardsticks, trigger_ms
 from headrace.spark.members import SparkMembers
+from headrace.spark.sessions import end
 
 _ROUNDS = 3
 _JOURNALS = 8
@@ -62,7 +63,7 @@ def bench_spark(
         _write_parquet(parquet, batch, transactions)
         result["parquet_docs_per_s"] = count / batch_s(spark.read.parquet(str(parquet)))
     finally:
-        spark.stop()
+        end(spark)
     return {**result, "documents": count, "journals": journals}
 
 

@@ -67,8 +67,8 @@ class Display:
         if progress is None:
             self._print(task, how, progress, how)
         else:
-            reached = f"checkpoint {progress.checkpoint:,}, {counted(progress.rows, 'row')}"
-            self._print(task, how, progress, f"{how} at {reached}")
+            checkpoint, rows, *_ = _cells(progress)
+            self._print(task, how, progress, f"{how} at checkpoint {checkpoint}, {rows} rows")
 
     def _show(self, task: str, progress: Progress, before: Progress | None) -> None:
         if progress.failure:

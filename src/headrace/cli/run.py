@@ -58,7 +58,9 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="A Python file, with tasks at its top level.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A Python file, with tasks at its top level.")
+    ],
     task: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", metavar="NAME", help="Only this one; may be repeated."),

@@ -25,7 +25,7 @@ from headrace.shuffle import describe_task, list_checkpoints, list_tasks
 
 app = typer.Typer(no_args_is_help=True, help="See how far tasks are, and run them.")
 
-NameArgument = Annotated[str, typer.Argument(help="Of the task.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the task.")]
 
 
 @app.command("list", epilog=as_example("headrace task list"))

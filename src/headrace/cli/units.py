@@ -38,7 +38,7 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> float:
 
 
 def counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count:,} {thing}s"
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def format_duration(seconds: float) -> str:

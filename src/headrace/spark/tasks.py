@@ -181,6 +181,8 @@ class _Run:
         self._location = checkpoint_location(task.workspace, task.name, self._history.generation)
         self._query: StreamingQuery | None = None
         self._applied = 0
+        self._checkpoints: dict[int, int] = {}
+        """By the number that Spark has for them."""
         self._batches_seen = -1
         self._rows = rows
         self._processes: tuple[int, ...] = ()
@@ -261,7 +263,7 @@ class _Run:
                         do="return a DataFrame",
                     )
                 target.write(output, checkpoint)
-        self._applied = checkpoint.number
+        self._checkpoints[batch] = checkpoint.number
         self.progressed = True
 
     def report(self, failure: str = "") -> Progress:
@@ -275,6 +277,7 @@ class _Run:
             if each.batchId > self._batches_seen and each.numInputRows:
                 self._batches_seen = each.batchId
                 self._rows += each.numInputRows
+            self._applied = max(self._applied, self._checkpoints.get(each.batchId, 0))
             rate, behind = each.processedRowsPerSecond, behind_bytes(each)
         return Progress(
             checkpoint=self._applied,
