@@ -14,6 +14,7 @@ import os
 import secrets
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,6 +35,8 @@ _START_S = 120.0
 _END_S = 5.0
 """Members that were let go and do not end by then are ended by Spark."""
 _LOOK_S = 1.0
+_SLOTS_S = 60.0
+"""Executors that are not there by then do not count."""
 
 
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
@@ -214,13 +217,24 @@ def _is_let_go(channel: Channel[Any]) -> bool:
 
 
 def check_slots(spark: SparkSession, members: int) -> None:
-    """Members hold a slot each for as long as they live, and the query needs one beside them."""
-    context = spark.sparkContext._jsc.sc()
-    profile = context.resourceProfileManager().defaultResourceProfile()
-    slots = int(context.maxNumConcurrentTasks(profile))
+    """Members hold a slot each for as long as they live, and the query needs one beside them.
+
+    Executors of a cluster are waited for: they start after the session, and in place of lost ones.
+    """
+    is_local = str(spark.sparkContext.master).startswith("local")
+    until_s = time.monotonic() + (0.0 if is_local else _SLOTS_S)
+    while (slots := _slots(spark)) < members + 1 and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
     if slots < members + 1:
         raise UsageError(
             f"{members} members and the query beside them need {members + 1} slots, and"
             f" {spark.sparkContext.master} has {slots}",
             do=f"give Spark {members + 1 - slots} more cores, or use fewer shards",
         )
+
+
+def _slots(spark: SparkSession) -> int:
+    """Of the executors that are there."""
+    context = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
