@@ -18,7 +18,8 @@ from headrace.errors import PeerLostError
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.deadly import Death
-from tests.spark.crash.driver import STOP
+from tests.spark.crash.driver import READS, STOP
+from tests.spark.crash.noting import Read, read_notes
 from tests.spark.crash.outputs import Kind, Seen, output
 from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
 
@@ -151,6 +152,11 @@ class Run:
     def members(self) -> list[str]:
         """Where they are."""
         return (self._life / "members").read_text().split()
+
+    @property
+    def reads(self) -> list[Read]:
+        """On a cluster: of Queues, by its executors."""
+        return read_notes(self._life / READS)
 
     def found(self, name: str) -> int:
         """The process of the driver's that has this in its command line."""
