@@ -25,6 +25,8 @@ from headrace.errors import (
 _OURS = re.compile(r"headrace\.errors\.(\w+): (.+)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _STREAM = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*(.*?)\s*(SQLSTATE.*)?$")
+_CALL = re.compile(r"^An error occurred while calling \S+\s*: ")
+"""What Py4J says before the exception itself."""
 _LINE_MAX = 300
 
 GONE = PeerLostError("the JVM of Spark is gone", do="run the program again")
@@ -44,7 +46,7 @@ def explain(error: BaseException) -> BaseException:
     if found := _PYTHON.findall(text):
         kind, line = found[-1]
         return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="see Spark's log")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _CALL.sub("", text).splitlines() if line.strip()]
     what = _STREAM.sub(r"\1", lines[0])[:_LINE_MAX] if lines else ""
     what = what or "a process of the query ended without a word"
     return PeerLostError(f"Spark: {what}", do="see Spark's log")
