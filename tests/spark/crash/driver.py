@@ -45,6 +45,7 @@ class Driver:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.local.dir": str(life),
+            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(life / "warehouse"),
             "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={life / 'derby.log'}",
         }

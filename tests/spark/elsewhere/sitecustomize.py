@@ -17,4 +17,4 @@ def _read(path: Path, *args: Any, **named: Any) -> str:
     return os.environ["TEST_MACHINE"] if path == _KERNEL else _read_text(path, *args, **named)
 
 
-Path.read_text = _read  # type: ignore[method-assign]
+Path.read_text = _read  # type: ignore[method-assign, assignment]
