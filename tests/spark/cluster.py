@@ -1,4 +1,8 @@
-"""A standalone Spark cluster on loopback: a master and workers, as processes of this one."""
+"""A standalone Spark cluster on loopback: a master and workers, as processes of this one.
+
+What runs on one worker takes those of the others for other machines. Of the project they have the
+tests alone, as far as that is in the environment: the rest must be shipped.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import re
 import subprocess
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -13,8 +18,12 @@ from typing import Self
 
 import pyspark
 
-CORES = 3
+from tests.spark.crash.processes import descendants
+
+WORKERS, CORES = 2, 3
 _START_S = 60.0
+_HERE = Path(__file__).parent
+_EXECUTOR = "CoarseGrainedExecutorBackend"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Successfully registered with master")
 
@@ -22,20 +31,37 @@ _REGISTERED = re.compile(r"Successfully registered with master")
 class Cluster:
     """Ends with everything that it started."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         with ExitStack() as stack:
-            master = stack.enter_context(_Daemon(folder, "master.Master", "--port", "0"))
+            master = stack.enter_context(_Daemon(folder, {}, "master.Master", "--port", "0"))
             self.master = master.until(_MASTER)[1]
-            self.workers = [stack.enter_context(self._worker(number)) for number in range(workers)]
+            self.workers = [stack.enter_context(self._worker(number)) for number in range(WORKERS)]
             for worker in self.workers:
                 worker.until(_REGISTERED)
             self._running = stack.pop_all()
 
     def _worker(self, number: int) -> _Daemon:
-        work = self._folder / f"work-{number}"
-        size = ("--cores", str(CORES), "--memory", "1g", "--work-dir", str(work))
-        return _Daemon(self._folder, "worker.Worker", *size, self.master)
+        size = ("--cores", str(CORES), "--memory", "1g")
+        work = ("--work-dir", str(self.directory(number)))
+        variables = {
+            "PYTHONPATH": os.pathsep.join((str(_HERE / "elsewhere"), str(_HERE.parent.parent))),
+            "TEST_MACHINE": f"machine-{number}",
+        }
+        return _Daemon(self._folder, variables, "worker.Worker", *size, *work, self.master)
+
+    def directory(self, worker: int) -> Path:
+        """Below which the processes of its executors run."""
+        return self._folder / f"work-{worker}"
+
+    def worker_of(self, directory: str) -> int:
+        """On which of them a process runs, by its directory."""
+        return next(n for n in range(WORKERS) if Path(directory).is_relative_to(self.directory(n)))
+
+    def executors(self) -> list[int]:
+        """Their JVMs."""
+        below = (each for worker in self.workers for each in descendants(worker.pid).items())
+        return [process for process, line in below if _EXECUTOR in line]
 
     def __enter__(self) -> Self:
         return self
@@ -45,11 +71,13 @@ class Cluster:
 
 
 class _Daemon:
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, variables: Mapping[str, str], name: str, *arguments: str
+    ) -> None:
         home = Path(pyspark.__file__).parent
         local = folder / "local"
         local.mkdir(parents=True, exist_ok=True)
-        variables = {
+        always = {
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(local),
             "SPARK_NO_DAEMONIZE": "1",
@@ -63,7 +91,7 @@ class _Daemon:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **variables},
+            env={**os.environ, **always, **variables},
         )
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._listening = threading.Thread(target=self._listen, daemon=True)

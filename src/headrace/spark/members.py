@@ -32,7 +32,7 @@ from headrace.transport import Channel, Client, Server
 
 _HOST = "spark-members"
 _START_S = 120.0
-_EXECUTORS_S = 30.0
+_EXECUTORS_S = 60.0
 _LOOK_AGAIN_S = 0.2
 _LOOK_S = 1.0
 _WORD_S = 2.0

@@ -18,12 +18,13 @@ from headrace.errors import PeerLostError
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.deadly import Death
-from tests.spark.crash.driver import STOP
+from tests.spark.crash.driver import READS, STOP
+from tests.spark.crash.noting import Read, read_notes
 from tests.spark.crash.outputs import Kind, Seen, output
 from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
 
 Victim = Literal["driver", "jvm", "member", "source"]
-WAIT_S = 90.0
+WAIT_S = 180.0
 _PAUSE_S = 0.05
 _LOOK_S = 0.2
 _SOURCE = "python_streaming_source_runner"
@@ -151,6 +152,11 @@ class Run:
     def members(self) -> list[str]:
         """Where they are."""
         return (self._life / "members").read_text().split()
+
+    @property
+    def reads(self) -> list[Read]:
+        """On a cluster: of Queues, by its executors."""
+        return read_notes(self._life / READS)
 
     def found(self, name: str) -> int:
         """The process of the driver's that has this in its command line."""

@@ -19,14 +19,17 @@ from pyspark.sql.types import StructType
 
 from headrace.journal.publisher import Transaction
 from headrace.shuffle import History
+from headrace.spark.options import parse_stream
 from headrace.spark.sinks import collection
 from headrace.spark.sinks.jdbc import JdbcTarget
 from headrace.spark.sinks.parquet import ParquetTarget
 from headrace.spark.source import HeadraceSource
 from headrace.spark.tasks import Task
+from tests.spark.crash.noting import NotingReader
 from tests.spark.crash.outputs import Kind
 
-DEATH, IDS = "HEADRACE_DEATH", "HEADRACE_IDS"
+DEATH, IDS, NOTES = "TEST_DEATH", "TEST_IDS", "TEST_NOTES"
+"""Variables of the environment, which Spark hands on to the driver's processes."""
 
 Step = Literal[
     "store",  # the checkpoint, put if absent
@@ -117,7 +120,7 @@ def deadly_driver(task: Task, kind: Kind) -> Iterator[None]:
 
 
 def given() -> tuple[Death | None, Killing]:
-    """What the environment says, which Spark hands on to its processes."""
+    """What the environment says."""
     ids = Path(os.environ[IDS])
     if not (text := os.environ.get(DEATH)):
         return None, Killing(ids)
@@ -134,4 +137,6 @@ class DeadlySource(HeadraceSource):
             name = _IN_SOURCE[death.step]
             real = deadly(death, getattr(History, name), killing)
             setattr(History, name, lambda *args: real(*args))
+        if notes := os.environ.get(NOTES):
+            return NotingReader(parse_stream(self.options), schema, notes)
         return super().streamReader(schema)

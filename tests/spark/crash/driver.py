@@ -14,10 +14,16 @@ from headrace.spark import tasks
 from headrace.spark.members import SparkMembers
 from headrace.spark.sessions import session
 from headrace.spark.tasks import Progress, materialization
-from tests.spark.crash.deadly import DEATH, IDS, DeadlySource, Death, deadly_driver
+from tests.spark.cluster import CORES, WORKERS
+from tests.spark.crash.deadly import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
 from tests.spark.crash.outputs import Kind, output
 
-STOP = "stop"
+STOP, READS = "stop", "reads"
+SPREAD = {
+    "spark.cores.max": str(WORKERS * CORES),
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+}
+"""Nothing is run before all executors are there."""
 
 
 class Driver:
@@ -39,11 +45,13 @@ class Driver:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.local.dir": str(life),
+            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(life / "warehouse"),
             "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={life / 'derby.log'}",
         }
         if master:
-            conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+            os.environ[NOTES] = str(life / READS)
+            conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **SPREAD}
         self._life = life
         self._kind = kind
         self._spark = session(shards, master=master, conf=conf, log=life / "spark.log")
@@ -77,7 +85,16 @@ class Driver:
             self.task.run(self._spark, once=once, watch=self._watch)
         self._output.watch(self._spark)
 
+    def packages(self) -> set[str]:
+        """Where executors have Headrace from."""
+        slots = self._spark.sparkContext.range(2 * WORKERS * CORES, numSlices=2 * WORKERS * CORES)
+        return set(slots.map(lambda _: headrace_file()).collect())
+
     def _watch(self, progress: Progress) -> None:
         self._output.watch(self._spark)
         if (self._life / STOP).exists():
             self.task.stop()
+
+
+def headrace_file() -> str:
+    return headrace.__file__

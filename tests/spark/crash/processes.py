@@ -58,6 +58,11 @@ def parent(process: int) -> int:
     return int(_stat(process)[1])
 
 
+def directory(process: int) -> str:
+    """In which it runs."""
+    return os.readlink(f"/proc/{process}/cwd")
+
+
 def _stat(process: int) -> list[str]:
     """What comes after the name: the state, the parent and so on."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,58 @@
+"""A reader that notes, in executors, who reads what from where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from unittest import mock
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from headrace.shuffle import messages
+from headrace.shuffle.consumer import Consumer
+from headrace.shuffle.share import Share
+from headrace.spark.options import Reads
+from headrace.spark.parts import Part
+from headrace.spark.source import StreamReader
+
+
+class Read(NamedTuple):
+    directory: str
+    """In which the consumer runs."""
+    address: str
+    """Of the member."""
+    way: Literal["files", "flight"]
+
+
+def read_notes(notes: Path) -> list[Read]:
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [Read(*line.split()) for line in lines]  # type: ignore[arg-type]
+
+
+class NotingReader(StreamReader):
+    def __init__(self, reads: Reads, schema: StructType, notes: str) -> None:
+        super().__init__(reads, schema)
+        self._notes = notes
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        address = msgspec.msgpack.decode(partition.open()[0], type=Share).address
+        real = Consumer._documents
+
+        def documents(consumer: Consumer, stream: Iterable[Any], pairs: bool) -> Iterator[Any]:
+            return real(consumer, self._noted(stream, address), pairs)
+
+        with mock.patch.object(Consumer, "_documents", documents):
+            yield from super().read(partition)
+
+    def _noted(self, stream: Iterable[Any], address: str) -> Iterator[Any]:
+        for message in stream:
+            way = "flight" if isinstance(message.control, messages.Documents) else "files"
+            with Path(self._notes).open("a") as notes:
+                notes.write(f"{os.getcwd()} {address} {way}\n")
+            yield message

@@ -1,0 +1,76 @@
+"""A DataFrame as one transaction: of several attempts at a task one counts, even at the same time.
+
+A speculative attempt runs beside the one that is slow. Spark speculates on clusters only, so the
+slow one is a task here that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.errors import FencedError
+from headrace.spark.place import Place
+from headrace.spark.publishing import publish, take_part
+
+WAIT_S = 60
+
+
+class Slow:
+    """An attempt that has appended a row and goes on when it is let."""
+
+    def __init__(self, place: Place, invitation: str) -> None:
+        self._going = threading.Event()
+        self._appended = threading.Event()
+        self._outcome: str | Exception = ""
+        self._thread = threading.Thread(target=self._run, args=(place, invitation))
+        self._thread.start()
+        assert self._appended.wait(WAIT_S)
+
+    def _run(self, place: Place, invitation: str) -> None:
+        try:
+            self._outcome = take_part(place, invitation, "numbers", self._rows())
+        except Exception as error:  # noqa: BLE001  what it is compared with
+            self._outcome = error
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"number": [0]})
+        self._appended.set()
+        assert self._going.wait(WAIT_S)
+        yield pa.record_batch({"number": [1]})
+
+    def go_on(self) -> str | Exception:
+        self._going.set()
+        self._thread.join(WAIT_S)
+        return self._outcome
+
+
+# proves G14
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_an_attempt_that_lost_adds_nothing(
+    spark: SparkSession, workspace: headrace.Workspace, is_prepared: bool
+) -> None:
+    """Whether it goes on after the commit, or was ready for it before."""
+    workspace.collection("numbers", "number long", journals=2)
+    place = Place.of(workspace)
+    with place.open() as elsewhere, mock.patch.object(Place, "shared", return_value=elsewhere):
+        publisher = workspace.publisher("task/numbers")
+        transaction = publisher.begin()
+        slow = Slow(place, transaction.invite())
+        prepared = slow.go_on() if is_prepared else None
+        publish(spark.range(4).toDF("number"), workspace, "numbers", transaction)
+        transaction.commit()
+        outcome = slow.go_on()
+        publisher.close()
+    if is_prepared:
+        assert isinstance(prepared, str)
+        assert prepared
+    else:
+        assert isinstance(outcome, FencedError)
+    assert sorted(workspace.table("numbers")["number"].to_pylist()) == [0, 1, 2, 3]
