@@ -12,14 +12,16 @@ from headrace.errors import FencedError
 from headrace.testing.crash import chosen_seed, eventually
 from tests.spark.crash.company import WAIT_S, Company
 from tests.spark.crash.deadly import Death
+from tests.spark.crash.outputs import Kind
 from tests.spark.crash.processes import is_gone
 
 
 # proves G14
-def test_drivers_that_were_replaced_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["collection", pytest.param("parquet", marks=pytest.mark.deep)])
+def test_drivers_that_were_replaced_are_refused(tmp_path: Path, kind: Kind) -> None:
     """One was about to commit a batch, the next had stored a checkpoint."""
     with (
-        Company(tmp_path, chosen_seed(default=1)) as company,
+        Company(tmp_path, chosen_seed(default=1), kind) as company,
         company.driver(Death("commit", "before", signal=signal.SIGSTOP)) as first,
     ):
         first.freeze()
