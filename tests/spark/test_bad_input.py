@@ -119,6 +119,12 @@ def test_progress_that_is_kept_asynchronously_is_refused(
 def test_a_shortage_of_slots_is_told_before_anything_waits_for_them(spark: SparkSession) -> None:
     with pytest.raises(UsageError, match=r"64 members .* need 65 slots, and local.* has \d+; give"):
         SparkMembers(spark, 64)
+    slots = spark.sparkContext.defaultParallelism
+    with (
+        SparkMembers(spark, 1),
+        pytest.raises(UsageError, match=r"has \d+, of which other members hold 1; give Spark 1 "),
+    ):
+        SparkMembers(spark, slots - 1)
 
 
 def test_a_workspace_that_executors_cannot_reach_is_told(

@@ -153,7 +153,7 @@ def test_what_is_not_of_spark_stays_what_it_is() -> None:
         (NotFoundError("x"), True),
         (SchemaError("x"), True),
         (DataError("x"), True),
-        (FencedError("x"), True),
+        (FencedError("x"), False),
         (ZeroDivisionError("x"), True),
         (KeyError("x"), True),
         (PeerLostError("x"), False),

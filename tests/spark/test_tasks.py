@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
@@ -18,13 +20,26 @@ MOVEMENTS = "number long, account string, cents long"
 
 
 @pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[headrace.Workspace]:
+    """At a path that a URI would write in another way."""
+    with headrace.open(tmp_path / "my work%20") as opened:
+        yield opened
+
+
+@pytest.fixture
 def bank(workspace: headrace.Workspace) -> Bank:
     workspace.collection("movements", MOVEMENTS, key="account", journals=2)
     return Bank(workspace)
 
 
 def moving(bank: Bank, shards: int = 2) -> Task:
-    @derivation(bank.workspace, sources=[bank.debits, bank.credits], to="movements", shards=shards)
+    @derivation(
+        bank.workspace,
+        sources=[bank.debits, bank.credits],
+        to="movements",
+        name="my/movements",
+        shards=shards,
+    )
     def movements(cut: Cut) -> DataFrame:
         return cut.debits.unionByName(cut.credits)
 
@@ -60,7 +75,7 @@ def test_a_task_that_is_reset_reads_everything_again(spark: SparkSession, bank: 
     bank.transfer(3)
     task = moving(bank, shards=1)
     task.run(spark, once=True)
-    logs = bank.workspace.directory / "tasks" / "movements"  # type: ignore[operator]
+    logs = bank.workspace.directory / "tasks" / "my%2Fmovements"  # type: ignore[operator]
     [first] = logs.iterdir()
     task.reset()
     task.run(spark, once=True)
@@ -78,5 +93,17 @@ def test_a_task_without_sparks_logs_publishes_nothing_again(
     task.run(spark, once=True)
     shutil.rmtree(bank.workspace.directory / "tasks")  # type: ignore[operator]
     bank.transfer(3)
+    task.run(spark, once=True)
+    assert published(bank) == bank.movements()
+
+
+def test_a_task_that_is_stopped_before_it_runs_does_not_run(
+    spark: SparkSession, bank: Bank
+) -> None:
+    """Whoever stops several may be faster than one of them starts."""
+    task = moving(bank)
+    task.stop()
+    task.run(spark)
+    bank.transfer(1)
     task.run(spark, once=True)
     assert published(bank) == bank.movements()

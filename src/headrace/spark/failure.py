@@ -14,10 +14,8 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import (
     DataError,
-    FencedError,
     HeadraceError,
     PeerLostError,
-    SchemaError,
     UsageError,
     from_wire,
 )
@@ -40,13 +38,13 @@ def explain(error: BaseException) -> BaseException:
     if not isinstance(error, Py4JError | PySparkException):
         return error
     text = str(error)
-    if isinstance(error, AnalysisException | ParseException):
-        what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
-        return UsageError(f"Spark: {what}", do="correct what the task does")
     if found := _OURS.findall(text):
         kind, line = found[-1]
         what, _, do = line.strip().rpartition("; ")
         return from_wire(kind, what or do, do if what else "")
+    if isinstance(error, AnalysisException | ParseException):
+        what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
+        return UsageError(f"Spark: {what}", do="correct what the task does")
     if _CRASHED in text:
         return PeerLostError("a Python worker of Spark crashed or was killed", do="see Spark's log")
     if found := _PYTHON.findall(text):
@@ -61,11 +59,11 @@ def explain(error: BaseException) -> BaseException:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether to run it again would fail again, or do harm: somebody else runs the task then."""
+    """Whether to run it again would fail again."""
     if error is GONE:
         return True
     if isinstance(error, HeadraceError):
-        return isinstance(error, UsageError | SchemaError | DataError | FencedError)
+        return isinstance(error, UsageError | DataError)
     return not isinstance(error, Py4JError | PySparkException | OSError)
 
 

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -66,7 +66,6 @@ class SparkMembers:
     """`with SparkMembers(spark, 2) as members:` gives their addresses, processes and token."""
 
     def __init__(self, spark: SparkSession, count: int) -> None:
-        check_slots(spark, count)
         token = secrets.token_urlsafe(32)
         self._context = context = spark.sparkContext
         self._group = f"headrace-members-{secrets.token_hex(8)}"
@@ -76,6 +75,7 @@ class SparkMembers:
         self._hosting = _Hosting(count)
         self._failure: BaseException | None = None
         with ExitStack() as stack:
+            stack.enter_context(_taking_slots(spark, count))
             server = Server({_HOST: self._hosting}, self.service)
             stack.callback(server.close)
             directory = context.getConf().get("spark.local.dir") or tempfile.gettempdir()
@@ -221,21 +221,44 @@ def _is_let_go(channel: Channel[Any]) -> bool:
     return True
 
 
-def check_slots(spark: SparkSession, members: int) -> None:
+_taken: dict[str, int] = {}
+"""The slots that members of this process hold, by application: others do not see them in use."""
+_taking = threading.Lock()
+
+
+@contextmanager
+def _taking_slots(spark: SparkSession, members: int) -> Iterator[None]:
     """Members hold a slot each for as long as they live, and the query needs one beside them.
 
     Executors of a cluster may still be starting: they are waited for.
     """
+    application = str(spark.sparkContext.applicationId)
     is_local = str(spark.sparkContext.master).startswith("local")
     deadline = time.monotonic() + (0 if is_local else _EXECUTORS_S)
-    while (slots := _slots(spark)) < members + 1:
+    while not _take(application, members, slots := _slots(spark)):
         if time.monotonic() > deadline:
+            held = _taken.get(application, 0)
+            beside = f", of which other members hold {held}" if held else ""
             raise UsageError(
                 f"{members} members and the query beside them need {members + 1} slots, and"
-                f" {spark.sparkContext.master} has {slots}",
-                do=f"give Spark {members + 1 - slots} more cores, or use fewer shards",
+                f" {spark.sparkContext.master} has {slots}{beside}",
+                do=f"give Spark {held + members + 1 - slots} more cores, or use fewer shards",
             )
         time.sleep(_LOOK_AGAIN_S)
+    try:
+        yield
+    finally:
+        with _taking:
+            _taken[application] -= members
+
+
+def _take(application: str, members: int, slots: int) -> bool:
+    with _taking:
+        held = _taken.get(application, 0)
+        if held + members + 1 > slots:
+            return False
+        _taken[application] = held + members
+        return True
 
 
 def _slots(spark: SparkSession) -> int:

@@ -11,6 +11,7 @@ before it is needed.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -201,7 +202,7 @@ class _Live:
     """What is opened for a query: the workspace, members unless they run elsewhere, the feed."""
 
     def __init__(self, reads: Reads, *, is_bounded: bool) -> None:
-        self.service = ServiceSettings(token=reads.members_token or "inside")
+        self.service = ServiceSettings(token=reads.members_token or secrets.token_urlsafe(32))
         with ExitStack() as stack:
             self.workspace = stack.enter_context(reads.place.open())
             addresses = list(reads.members)

@@ -107,18 +107,29 @@ class Task:
         A run that fails is started again, `restarts` times without anything done in between; not
         one that another process has taken over.
         """
-        self._stopping.clear()
-        # Spark knows data sources by the session of the thread, and this may be any.
-        activate(spark)
-        put_about(self.workspace.objects, self.about())
-        budget = Restarts(restarts)
+        try:
+            # Spark knows data sources by the session of the thread, and this may be any.
+            activate(spark)
+            put_about(self.workspace.objects, self.about())
+            self._run(spark, once, Restarts(restarts), watch or _ignore)
+        finally:
+            self._stopping.clear()
+
+    def _run(
+        self,
+        spark: SparkSession,
+        once: bool,
+        budget: Restarts,
+        watch: Callable[[Progress], None],
+    ) -> None:
         turn = Turn(self.workspace.objects, self.name)
-        rows = 0
+        rows = applied = 0
         while not self._stopping.is_set():
-            run = _Run(self, spark, turn, budget, watch or _ignore, rows)
+            run = _Run(self, spark, turn, budget, watch, rows, applied)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
+                # Whoever is fenced after this was not replaced: the owner of the journals was.
                 turn.check()
                 failure = GONE if is_gone(spark) else run.why(error)
                 delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
@@ -129,7 +140,8 @@ class Task:
                     *(self.name, failure, delay_s, budget.count, budget.most),
                 )
                 what = failure.what if isinstance(failure, HeadraceError) else str(failure)
-                rows = run.report(failure=what).rows
+                stood = run.report(failure=what)
+                rows, applied = stood.rows, stood.checkpoint
                 self._stopping.wait(delay_s)
             else:
                 return
@@ -137,7 +149,7 @@ class Task:
     def about(self) -> About:
         return About(
             task=self.name,
-            file=str(Path(self.function.__code__.co_filename).absolute()),
+            file=_file_of(self.function),
             sources=tuple(each.name or each.collection for each in self.bindings),
             sink=str(self.sink),
             is_exactly_once=self.sink.is_exactly_once,
@@ -145,7 +157,10 @@ class Task:
         )
 
     def stop(self) -> None:
-        """Let `run`, in another thread, return after the checkpoint that it is at."""
+        """Let `run`, in another thread, return, or the next one if none runs.
+
+        What it is at is given up, and done by the next run.
+        """
         self._stopping.set()
 
     def reset(self) -> None:
@@ -171,6 +186,7 @@ class _Run:
         restarts: Restarts,
         watch: Callable[[Progress], None],
         rows: int,
+        applied: int,
     ) -> None:
         self._task = task
         self._spark = spark
@@ -180,7 +196,7 @@ class _Run:
         self._history = History(task.workspace.objects, task.name)
         self._location = checkpoint_location(task.workspace, task.name, self._history.generation)
         self._query: StreamingQuery | None = None
-        self._applied = 0
+        self._applied = applied
         self._checkpoints: dict[int, int] = {}
         """By the number that Spark has for them."""
         self._batches_seen = -1
@@ -198,7 +214,7 @@ class _Run:
         self._turn.check()
         with ExitStack() as stack:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
-            self._applied = target.last() or 0
+            self._applied = max(self._applied, target.last() or 0)
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
             self._processes = members.processes
             self.report()
@@ -291,6 +307,11 @@ class _Run:
         )
 
 
+def _file_of(function: Function) -> str:
+    code = getattr(function, "__code__", None)
+    return str(Path(code.co_filename).absolute()) if code else ""
+
+
 def _ignore(progress: Progress) -> None:
     """Nobody watches."""
 
@@ -307,7 +328,8 @@ def checkpoint_location(workspace: Workspace, task: str, generation: str) -> str
         if other != mine:
             # Nobody can go on with another generation.
             shutil.rmtree(other, ignore_errors=True)
-    return mine.as_uri()
+    # Spark takes what is after the scheme as it stands.
+    return f"file://{mine}"
 
 
 def behind_bytes(progress: StreamingQueryProgress) -> int:

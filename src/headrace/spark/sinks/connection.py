@@ -19,6 +19,8 @@ CHARACTERS = (1, 12)
 
 _ALIVE_S = 5
 _ROWS_MAX = 10
+_STATEMENT_S = 600
+"""So long it may wait for a lock, which a process may hold that is stopped."""
 
 
 class Column(NamedTuple):
@@ -36,6 +38,7 @@ class Connection:
         self.place = place
         self._gateway = spark.sparkContext._gateway
         jvm: Any = spark._jvm
+        self._executor = jvm.java.util.concurrent.ForkJoinPool.commonPool()
         jdbc = jvm.org.apache.spark.sql
         given = jvm.java.util.HashMap()
         for name, value in options.items():
@@ -93,13 +96,21 @@ class Connection:
             with self._refusals("commit"):
                 self._jdbc.commit()
         except BaseException:
-            # If the connection is lost the database rolls back by itself.
-            with suppress(StorageError), self._refusals("roll back"):
-                self._jdbc.rollback()
+            self._roll_back()
             raise
-        finally:
-            with suppress(StorageError), self._refusals("end a transaction"):
+        with suppress(StorageError), self._refusals("end a transaction"):
+            self._jdbc.setAutoCommit(True)
+
+    def _roll_back(self) -> None:
+        """Auto-commit would commit what could not be rolled back, and so might closing."""
+        try:
+            with self._refusals("roll back"):
+                self._jdbc.rollback()
                 self._jdbc.setAutoCommit(True)
+        except (StorageError, UsageError):
+            # The database rolls back what it is cut off from.
+            with suppress(StorageError, UsageError), self._refusals("disconnect"):
+                self._jdbc.abort(self._executor)
 
     def columns(self, table: str) -> list[Column]:
         with self._prepared(f"SELECT * FROM {table} WHERE 1 = 0", ()) as statement:
@@ -129,6 +140,7 @@ class Connection:
         with self._refusals(f"do {sql}"):
             statement = self._jdbc.prepareStatement(sql)
             try:
+                statement.setQueryTimeout(_STATEMENT_S)
                 for n, value in enumerate(values, 1):
                     if isinstance(value, str):
                         statement.setString(n, value)

@@ -254,9 +254,9 @@ class JdbcTarget:
         if twice:
             shown = ", ".join(map(str, twice[0]))
             raise self._wrong_rows(staged.checkpoint, f"more than one row with key {shown}")
-        same = " AND ".join(f"{here[n]} = {there[n]}" for n in staged.key)
+        same = " AND ".join(f"s.{here[n]} = {self._table}.{there[n]}" for n in staged.key)
         self._connection.update(
-            f"DELETE FROM {self._table} WHERE EXISTS (SELECT 1 FROM {staged.table} WHERE {same})"
+            f"DELETE FROM {self._table} WHERE EXISTS (SELECT 1 FROM {staged.table} s WHERE {same})"
         )
         inserted = self._connection.update(
             f"INSERT INTO {self._table} ({', '.join(there)})"
