@@ -34,7 +34,9 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         with ExitStack() as stack:
-            master = stack.enter_context(_Daemon(folder, {}, "master.Master", "--port", "0"))
+            master = stack.enter_context(
+                _Daemon(folder, "127.0.0.1", {}, "master.Master", "--port", "0")
+            )
             self.master = master.until(_MASTER)[1]
             self.workers = [stack.enter_context(self._worker(number)) for number in range(WORKERS)]
             for worker in self.workers:
@@ -48,7 +50,9 @@ class Cluster:
             "PYTHONPATH": os.pathsep.join((str(_HERE / "elsewhere"), str(_HERE.parent.parent))),
             "TEST_MACHINE": f"machine-{number}",
         }
-        return _Daemon(self._folder, variables, "worker.Worker", *size, *work, self.master)
+        # Spark speculates on other hosts only.
+        host = f"127.0.0.{number + 1}"
+        return _Daemon(self._folder, host, variables, "worker.Worker", *size, *work, self.master)
 
     def directory(self, worker: int) -> Path:
         """Below which the processes of its executors run."""
@@ -72,20 +76,20 @@ class Cluster:
 
 class _Daemon:
     def __init__(
-        self, folder: Path, variables: Mapping[str, str], name: str, *arguments: str
+        self, folder: Path, host: str, variables: Mapping[str, str], name: str, *arguments: str
     ) -> None:
         home = Path(pyspark.__file__).parent
         local = folder / "local"
         local.mkdir(parents=True, exist_ok=True)
         always = {
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(local),
             "SPARK_NO_DAEMONIZE": "1",
         }
         self._process = subprocess.Popen(
             [
                 *(home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}"),
-                *("--host", "127.0.0.1", "--webui-port", "0", *arguments),
+                *("--host", host, "--webui-port", "0", *arguments),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

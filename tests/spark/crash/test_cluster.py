@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.crash import chosen_seed, eventually
+import headrace
+from headrace.testing.crash import Child, chosen_seed, eventually
 from headrace.version import VERSION
 from tests.spark.cluster import WORKERS, Cluster
 from tests.spark.crash.company import WAIT_S, Company
 from tests.spark.crash.processes import directory, process_at
+from tests.spark.crash.speculating import ROWS
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "cluster") as started:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
 
@@ -54,3 +56,15 @@ def test_a_task_on_a_cluster_goes_on_without_its_executors(
         company.finish(run)
         packages = run.child.run("driver.packages()", WAIT_S)
     assert all(f"headrace-{VERSION}.zip" in each for each in packages), packages
+
+
+# proves G14
+@pytest.mark.deep
+def test_a_speculative_attempt_adds_nothing(tmp_path: Path, cluster: Cluster) -> None:
+    code = "from tests.spark.crash.speculating import publish_speculatively"
+    with headrace.open(tmp_path / "workspace") as workspace, Child(code) as driver:
+        workspace.collection("numbers", "number long", journals=2)
+        given = {"folder": tmp_path, "master": cluster.master}
+        driver.run("publish_speculatively(folder, master)", WAIT_S, **given)
+        assert (tmp_path / "task-0-1").exists(), "Spark has speculated"
+        assert sorted(workspace.table("numbers")["number"].to_pylist()) == list(range(ROWS))
