@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError, SchemaError, UsageError
 from headrace.shuffle import reset_task
 from headrace.spark.failure import explain
 from headrace.spark.members import SparkMembers
@@ -117,9 +118,11 @@ def test_progress_that_is_kept_asynchronously_is_refused(
 
 
 def test_a_shortage_of_slots_is_told_before_anything_waits_for_them(spark: SparkSession) -> None:
-    with pytest.raises(UsageError, match=r"64 members .* need 65 slots, and local.* has \d+; give"):
-        SparkMembers(spark, 64)
     slots = spark.sparkContext.defaultParallelism
+    with pytest.raises(
+        UsageError, match=r"members .* slots, and local.* has \d+; give Spark 1 mor"
+    ):
+        SparkMembers(spark, slots)
     with (
         SparkMembers(spark, 1),
         pytest.raises(UsageError, match=r"has \d+, of which other members hold 1; give Spark 1 "),
@@ -139,3 +142,61 @@ def test_a_workspace_that_executors_cannot_reach_is_told(
         other = spark.read.format("headrace").options(**options).load(str(owner.address))
     with refused("cannot reach the workspace|cannot be reached"):
         other.count()
+
+
+def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object], str]]:
+    def made(**options: Any) -> Callable[[], object]:
+        given = {"workspace": workspace, "sources": ["a"], "sink": headrace.parquet("x")}
+        return lambda: headrace.materialization(**{**given, **options})(lambda cut: cut.a)
+
+    return [
+        (made(sources="a"), "sources are a list; write"),
+        (made(sources=[3]), "a source of type int; name a collection"),
+        (made(sink="movements"), r"a sink of type str; use hr\.parquet"),
+        (made(shards="2"), "shards='2'; use a whole number"),
+        (made(documents_max=0), "documents_max=0; use a whole number"),
+        (made(workspace="./bank"), r"of './bank'; give it what hr\.open returned"),
+        (made(name="a b"), "cannot name a task; use"),
+        (lambda: headrace.derivation(workspace, sources=["a"], to=3), "to 3; name a collection"),  # type: ignore[arg-type]
+        (lambda: headrace.foreach_batch("x"), "'x' is no function; give"),  # type: ignore[arg-type]
+    ]
+
+
+def test_a_task_that_cannot_be_run_is_refused_when_it_is_made(
+    workspace: headrace.Workspace,
+) -> None:
+    workspace.collection("a", "n long")
+    for make, expected in wrong_tasks(workspace):
+        with pytest.raises(UsageError, match=expected):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ([], "the task has no bindings; name at least one collection"),
+        (["a", "a"], "two bindings are named 'a'; give each its own name"),
+        (["b"], "there is no collection 'b'; create it"),
+    ],
+)
+def test_sources_that_cannot_be_read_are_refused_before_members_start(
+    spark: SparkSession, workspace: headrace.Workspace, sources: list[str], expected: str
+) -> None:
+    workspace.collection("a", "n long")
+    sink = headrace.parquet("x")
+    task = headrace.materialization(workspace, sources=sources, sink=sink, name="t")
+    with pytest.raises(UsageError, match=expected):
+        task(lambda cut: cut.a).run(spark)
+
+
+def test_rows_that_do_not_fit_the_collection_are_refused_before_any_work(
+    spark: SparkSession, workspace: headrace.Workspace
+) -> None:
+    workspace.collection("a", "n long")
+    workspace.collection("keyed", "k string, n long", key="k")
+    workspace.append("a", [{"n": 1}])
+    task = headrace.derivation(workspace, sources=["a"], to="keyed", name="t", shards=1)(
+        lambda cut: cut.a
+    )
+    with pytest.raises(SchemaError, match="collection 'keyed' needs column 'k', which the rows do"):
+        task.run(spark, once=True)

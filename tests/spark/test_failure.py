@@ -125,6 +125,14 @@ def stream(text: str) -> BaseException:
         (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
         (
             AnalysisException(
+                "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n"
+                "headrace.errors.NotFoundError: there is no collection 'x'; create it\n SQLSTATE: 1"
+            ),
+            NotFoundError,
+            "there is no collection 'x'; create it",
+        ),
+        (
+            AnalysisException(
                 "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703;\n'Project"
             ),
             UsageError,

@@ -27,19 +27,16 @@ import pyarrow as pa
 
 from headrace.errors import (
     DataError,
-    DocumentError,
     HeadraceError,
     PeerLostError,
     PublishError,
-    SchemaError,
     TransportError,
     UsageError,
     WorkspaceError,
 )
-from headrace.journal.collection import Collection
-from headrace.journal.outgoing import to_batch
 from headrace.journal.publisher import Publisher
-from headrace.settings import JournalSettings, ServiceSettings
+from headrace.settings import ServiceSettings
+from headrace.spark.fitting import check_fits
 from headrace.spark.place import Place
 from headrace.transport import Channel, Client, Message, Server
 
@@ -205,7 +202,7 @@ class _Write:
         self.lock = threading.Lock()
         with ExitStack() as stack:
             self._workspace = stack.enter_context(asked.place.open())
-            _check_fits(self._workspace.collection(asked.collection), asked.schema)
+            check_fits(self._workspace.collection(asked.collection), _schema(asked.schema))
             publisher = self._workspace.publisher(asked.publisher)
             stack.callback(publisher.close)
             self._publisher = asked.publisher
@@ -324,22 +321,8 @@ def _rolled_back() -> PublishError:
     )
 
 
-def _check_fits(collection: Collection, schema: bytes) -> None:
-    """Before any work is done: columns go by their names."""
-    rows = pa.ipc.read_schema(pa.py_buffer(schema))
-    where = f"collection {collection.name!r}"
-    for field in collection.schema:
-        needed = not field.nullable or field.name in collection.key
-        if needed and field.name not in rows.names:
-            raise SchemaError(
-                f"{where} needs column {field.name!r}, which the rows do not have",
-                do=f"they have {', '.join(rows.names)}",
-            )
-    nothing = pa.RecordBatch.from_pylist([], schema=rows)
-    try:
-        to_batch(collection, nothing, JournalSettings().document_bytes_max)
-    except DocumentError as error:
-        raise SchemaError(f"{where}: {error.what}", do=error.do) from error
+def _schema(encoded: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(encoded))
 
 
 def _last(publisher: Publisher) -> Batch | None:

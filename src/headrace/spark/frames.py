@@ -50,12 +50,18 @@ def read(
 def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[str, str]:
     """The options of the format that say what is read."""
     place = Place.of(workspace)
-    bindings = msgspec.json.encode([binding_of(each) for each in sources]).decode()
+    bindings = msgspec.json.encode(bindings_of(sources)).decode()
     return {"workspace": place.path, "token": place.token, "bindings": bindings}
 
 
-def binding_of(source: SourceLike) -> Binding:
-    """A source as a user names it."""
+def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
+    """Sources as a user names them."""
+    if isinstance(sources, str | Collection | Binding):
+        raise UsageError("sources are a list", do="write [source], also if it is one")
+    return [_binding(each) for each in sources]
+
+
+def _binding(source: SourceLike) -> Binding:
     if isinstance(source, Binding):
         return source
     if isinstance(source, Collection):

@@ -30,12 +30,13 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding, History
+from headrace.shuffle.binding import resolve
 from headrace.shuffle.history import reset_task
 from headrace.shuffle.stored import check_task_name
 from headrace.spark.about import About, put_about
 from headrace.spark.cut import Cut
 from headrace.spark.failure import GONE, explain, is_final, is_gone
-from headrace.spark.frames import SourceLike, binding_of, source_options
+from headrace.spark.frames import SourceLike, bindings_of, source_options
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
 from headrace.spark.restarts import Restarts
@@ -83,8 +84,18 @@ class Task:
         shards: int = 2,
         documents_max: int | None = None,
     ) -> None:
-        if shards < 1:
-            raise UsageError(f"task {name!r} with {shards} shards", do="use 1 or more")
+        _check_whole(name, "shards", shards)
+        if documents_max is not None:
+            _check_whole(name, "documents_max", documents_max)
+        if isinstance(workspace, str | Path):
+            raise UsageError(f"task {name!r} of {workspace!r}", do="give it what hr.open returned")
+        if not callable(function):
+            raise UsageError(f"task {name!r} is {function!r}", do="give it a function")
+        if not hasattr(sink, "is_exactly_once"):
+            raise UsageError(
+                f"task {name!r} has a sink of type {type(sink).__name__}",
+                do="use hr.parquet(…), hr.jdbc(…), hr.foreach_batch(…) or hr.writer(…)",
+            )
         self.workspace = workspace
         self.name = check_task_name(name)
         self.bindings = tuple(bindings)
@@ -107,6 +118,7 @@ class Task:
         A run that fails is started again, `restarts` times without anything done in between; not
         one that another process has taken over.
         """
+        resolve(self.bindings, {each.name: each for each in self.workspace.collections()}, {})
         try:
             # Spark knows data sources by the session of the thread, and this may be any.
             activate(spark)
@@ -307,6 +319,11 @@ class _Run:
         )
 
 
+def _check_whole(task: str, name: str, value: object) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise UsageError(f"task {task!r} with {name}={value!r}", do="use a whole number from 1 on")
+
+
 def _file_of(function: Function) -> str:
     code = getattr(function, "__code__", None)
     return str(Path(code.co_filename).absolute()) if code else ""
@@ -356,9 +373,9 @@ def materialization(
     def make(function: Function) -> Task:
         return Task(
             workspace,
-            name or function.__name__,
+            name or getattr(function, "__name__", ""),
             function,
-            [binding_of(each) for each in sources],
+            bindings_of(sources),
             sink,
             shards=shards,
             documents_max=documents_max,
@@ -377,6 +394,10 @@ def derivation(
     documents_max: int | None = None,
 ) -> Callable[[Function], Task]:
     """Make a task of a function: the DataFrame that it makes of a cut is published to `to`."""
+    if not isinstance(to, str | Collection):
+        raise UsageError(
+            f"a derivation to {to!r}", do="name a collection, or give what ws.collection returned"
+        )
     sink = CollectionSink(to if isinstance(to, str) else to.name)
     return materialization(
         workspace,

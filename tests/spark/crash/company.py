@@ -24,7 +24,7 @@ from tests.spark.crash.outputs import Kind, Seen, output
 from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
 
 Victim = Literal["driver", "jvm", "member", "source"]
-WAIT_S = 180.0
+WAIT_S = 240.0
 _PAUSE_S = 0.05
 _LOOK_S = 0.2
 _SOURCE = "python_streaming_source_runner"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import DataError
 from headrace.journal.workspace import Workspace
+from headrace.spark.fitting import check_fits
 from headrace.spark.publishing import publish
 from headrace.spark.sinks.contract import CheckpointId, is_due
 
@@ -52,6 +54,8 @@ class CollectionTarget:
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         if not is_due(checkpoint, self._opened, self._last, f"collection {self._collection!r}"):
             return
+        collection = self._workspace.collection(self._collection)
+        check_fits(collection, to_arrow_schema(rows.schema, timezone="UTC"))
         stored = msgspec.json.encode(_Stored(checkpoint.generation, checkpoint.number))
         transaction = self._publisher.begin()
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.errors import UsageError
 from headrace.journal.workspace import Workspace
 from headrace.spark.sinks.contract import CheckpointId
 
@@ -31,6 +32,8 @@ def foreach_batch(function: Function, *, exactly_once: bool = False) -> ForeachB
 
         hr.foreach_batch(to_delta, exactly_once=True)
     """
+    if not callable(function):
+        raise UsageError(f"{function!r} is no function", do="give one of (rows, checkpoint)")
     return ForeachBatch(function, exactly_once)
 
 

@@ -66,14 +66,15 @@ def jdbc(
     """
     if isinstance(key, str) or not key:
         raise UsageError(f"{key!r} is no key of table {table}", do="give a list of column names")
-    if not url.startswith("jdbc:"):
+    if not isinstance(url, str) or not url.startswith("jdbc:"):
         raise UsageError(
-            f"{_shown(url)!r} is no URL for JDBC", do="write it like jdbc:postgresql://host/name"
+            f"{_shown(str(url))!r} is no URL for JDBC",
+            do="write it like jdbc:postgresql://host/name",
         )
     if not _TABLE.fullmatch(table):
         raise UsageError(f"{table!r} cannot name a table", do="write table or schema.table")
     given = {"user": user, "password": password, "driver": driver}
-    options = {**properties, **{name: value for name, value in given.items() if value}}
+    options = {name: str(value) for name, value in {**properties, **given}.items() if value}
     return JdbcTable({**options, "url": url, "dbtable": table}, tuple(key))
 
 
