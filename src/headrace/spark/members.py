@@ -28,7 +28,9 @@ from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
 from headrace.spark.failure import explain
+from headrace.spark.versions import check_version
 from headrace.transport import Channel, Client, Server
+from headrace.version import VERSION
 
 _HOST = "spark-members"
 _START_S = 120.0
@@ -60,6 +62,7 @@ class _Given(NamedTuple):
     is_local: bool
     directory: str
     """For the Queues, if Spark says none on the machine itself."""
+    version: str = VERSION
 
 
 class SparkMembers:
@@ -190,6 +193,7 @@ class _Hosting:
 
 def host(given: _Given) -> Iterator[str]:
     """One member, in a task; returns when the driver lets it go."""
+    check_version(given.version)
     task = BarrierTaskContext.get()
     shard = task.partitionId()
     address = task.getTaskInfos()[shard].address
