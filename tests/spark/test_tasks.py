@@ -14,6 +14,7 @@ import headrace
 from headrace.errors import UsageError
 from headrace.spark.cut import Cut
 from headrace.spark.tasks import Progress, Task, derivation
+from headrace.testing.crash import Child
 from tests.spark.bank import Bank
 
 MOVEMENTS = "number long, account string, cents long"
@@ -107,3 +108,29 @@ def test_a_task_that_is_stopped_before_it_runs_does_not_run(
     bank.transfer(1)
     task.run(spark, once=True)
     assert published(bank) == bank.movements()
+
+
+def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It is not mistaken for one that was replaced. # proves G14"""
+    root = tmp_path / "owned"
+    with Child("import headrace\nworkspace = headrace.open(root)", root=root) as owner:
+        owner.run("None")
+        with headrace.open(root) as workspace:
+            workspace.collection("movements", MOVEMENTS, key="account", journals=2)
+            bank = Bank(workspace)
+            bank.transfer(5)
+            task = moving(bank, shards=1)
+            move = task.function
+
+            def move_without_an_owner(cut: Cut) -> DataFrame:
+                if owner.is_alive:
+                    owner.kill()
+                return move(cut)
+
+            task.function = move_without_an_owner
+            seen: list[Progress] = []
+            task.run(spark, once=True, watch=seen.append)
+            assert published(bank) == bank.movements()
+            assert seen[-1].restarts >= 1
