@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import (
     DataError,
     HeadraceError,
-    NotFoundError,
+    PeerLostError,
     ProtocolError,
     TransportError,
 )
@@ -101,8 +101,8 @@ def test_a_queue_serves_each_slice_once(task: Task) -> None:
 @pytest.mark.parametrize(
     ("request_of", "error", "text"),
     [
-        (lambda s: messages.ReadCheckpoint("other", 1, b""), NotFoundError, "has no Queue here"),
-        (lambda s: messages.Release("other", 1), NotFoundError, "has no Queue here"),
+        (lambda s: messages.ReadCheckpoint("other", 1, b""), PeerLostError, "has no Queue here"),
+        (lambda s: messages.Release("other", 1), PeerLostError, "has no Queue here"),
         (lambda s: messages.ReadCheckpoint(s, 1, b"?"), DataError, "a checkpoint is damaged"),
         (lambda s: Nonsense(), TransportError, "malformed request"),
     ],

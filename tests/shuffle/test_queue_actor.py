@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import NotFoundError, PeerLostError, ProtocolError
+from headrace.errors import PeerLostError, ProtocolError
 from headrace.frontier import place
 from headrace.log import Directory, Log
 from headrace.log.group import tell
@@ -235,7 +235,7 @@ def test_a_session_that_ended_gets_no_queue_from_a_slice_that_comes_late(tmp_pat
     asked = messages.OpenQueue(SESSION, 0, 0, 2, (), ShuffleSettings())
     try:
         queues.end(SESSION)
-        with pytest.raises(NotFoundError, match="that Session has ended; open another"):
+        with pytest.raises(PeerLostError, match="that Session has ended; open another"):
             queues.open(asked)
         assert list(tmp_path.iterdir()) == []
     finally:

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self
@@ -47,6 +47,7 @@ class Company:
         self._torn: list[Seen] = []
         self._applied = 0
         self._lives = 0
+        self._newest: Run | None = None
         with ExitStack() as stack:
             self.workspace = stack.enter_context(headrace.open(folder / "workspace"))
             self.bank = Bank(self.workspace)
@@ -89,7 +90,8 @@ class Company:
             shards=shards or self._chance.randrange(1, 3),
         )
         child.start(f"driver.run(once={once})")
-        return Run(child, life, self._chance)
+        self._newest = Run(child, life, self._chance)
+        return self._newest
 
     def die(self, death: Death) -> None:
         """A driver that ends at a step of the commit protocol, or whose source does."""
@@ -112,12 +114,14 @@ class Company:
                 self.goes_on(2)
 
     def goes_on(self, times: int, timeout_s: float = WAIT_S) -> None:
-        """Waits for so many batches."""
+        """Waits for so many batches of the newest driver, which must not end."""
         for _ in range(times):
             more = partial(self._has_more_than, self._applied)
             eventually(more, timeout_s, "another batch")
 
     def _has_more_than(self, movements: int) -> bool:
+        assert self._newest
+        self._newest.check()
         return self._applied > movements
 
     def finish(self, run: Run | None = None) -> None:
@@ -157,6 +161,12 @@ class Run:
     def reads(self) -> list[Read]:
         """On a cluster: of Queues, by its executors."""
         return read_notes(self._life / READS)
+
+    def check(self) -> None:
+        """Raises what has ended it."""
+        with suppress(TimeoutError):
+            self.child.answer(0)
+            raise ChildProcessError("the driver has ended")
 
     def found(self, name: str) -> int:
         """The process of the driver's that has this in its command line."""

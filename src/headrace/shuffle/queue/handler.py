@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import NotFoundError, ProtocolError
+from headrace.errors import PeerLostError, ProtocolError
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
@@ -30,7 +30,7 @@ class Queues:
     def open(self, opening: messages.OpenQueue) -> QueueActor:
         with self._lock:
             if opening.session in self._ended:
-                raise NotFoundError("that Session has ended", do="open another")
+                raise PeerLostError("that Session has ended", do="open another")
             if (found := self._queues.get(opening.session)) is None:
                 root = self._root / opening.session
                 found = QueueActor(opening.session, root, opening, self._settings)
@@ -45,7 +45,7 @@ class Queues:
     def of(self, session: str) -> QueueActor:
         with self._lock:
             if (found := self._queues.get(session)) is None:
-                raise NotFoundError("that Session has no Queue here", do="open the Session again")
+                raise PeerLostError("that Session has no Queue here", do="open the Session again")
             return found
 
     def end(self, session: str) -> None:
