@@ -18,6 +18,9 @@ from tests.spark.crash.company import WAIT_S, Company
 from tests.spark.crash.processes import directory, process_at
 from tests.spark.crash.speculating import ROWS
 
+pytestmark = pytest.mark.timeout(900)
+"""Each of them starts several applications of Spark."""
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:

@@ -13,6 +13,9 @@ from tests.spark.crash.company import Company, Victim
 from tests.spark.crash.deadly import SIDES, STEPS, Death
 from tests.spark.crash.outputs import Kind
 
+pytestmark = pytest.mark.timeout(900)
+"""Each of them starts several applications of Spark."""
+
 GOES_ON_WITHOUT: list[Victim] = ["member", "source"]
 
 
@@ -27,6 +30,7 @@ def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) ->
 
 
 # proves G14
+@pytest.mark.deep
 def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
     with Company(tmp_path, chosen_seed(default=1), "parquet") as company:
         company.die(Death("commit", "before"))
