@@ -45,7 +45,7 @@ from headrace.spark.columns import check_columns
 from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream, parse_writes
 from headrace.spark.parts import Part
 from headrace.spark.rows import Rows, row_schema
-from headrace.spark.writer import StreamWriter, Writer, plan
+from headrace.spark.writing import StreamWriter, Writer, plan
 
 
 class HeadraceSource(DataSource):
