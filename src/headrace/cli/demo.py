@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import tempfile
@@ -73,7 +72,6 @@ def demo(
     zero. One member is killed on the way. In the end the files are compared with what was
     committed.
     """
-    logging.getLogger("headrace").setLevel(logging.ERROR)
     with (
         # Who gives up waiting for its end leaves Spark writing there.
         tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as scratch,

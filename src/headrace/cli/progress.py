@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("task", "checkpoint", "rows", "rows/s", "behind", "shards", "restarts")
 
 Form = Literal["text", "json", "nothing"]
+
+_LOG = logging.getLogger("headrace")
 
 
 class Display:
@@ -110,6 +113,9 @@ class Display:
         return Group(table, self._spinner)
 
     def __enter__(self) -> Self:
+        # It says what the library would log.
+        self._logged = _LOG.level
+        _LOG.setLevel(logging.ERROR)
         if self._live:
             self._live.start()
         return self
@@ -122,6 +128,7 @@ class Display:
     ) -> None:
         if self._live:
             self._live.stop()
+        _LOG.setLevel(self._logged)
 
 
 def _cells(progress: Progress) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,8 +98,6 @@ def run_tasks(
 ) -> None:
     from headrace.spark.definitions import blamed
 
-    # The display says what the library would log.
-    logging.getLogger("headrace").setLevel(logging.ERROR)
     for each in tasks:
         each.shards = shards or each.shards
     directory = tasks[0].workspace.directory
