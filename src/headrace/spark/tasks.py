@@ -135,9 +135,9 @@ class Task:
         watch: Callable[[Progress], None],
     ) -> None:
         turn = Turn(self.workspace.objects, self.name)
-        rows = applied = 0
+        rows = reached = 0
         while not self._stopping.is_set():
-            run = _Run(self, spark, turn, budget, watch, rows, applied)
+            run = _Run(self, spark, turn, budget, watch, rows, reached)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
@@ -152,8 +152,7 @@ class Task:
                     *(self.name, failure, delay_s, budget.count, budget.most),
                 )
                 what = failure.what if isinstance(failure, HeadraceError) else str(failure)
-                stood = run.report(failure=what)
-                rows, applied = stood.rows, stood.checkpoint
+                rows, reached = run.report(failure=what).rows, run.reached
                 self._stopping.wait(delay_s)
             else:
                 return
@@ -198,7 +197,7 @@ class _Run:
         restarts: Restarts,
         watch: Callable[[Progress], None],
         rows: int,
-        applied: int,
+        reached: int,
     ) -> None:
         self._task = task
         self._spark = spark
@@ -208,7 +207,9 @@ class _Run:
         self._history = History(task.workspace.objects, task.name)
         self._location = checkpoint_location(task.workspace, task.name, self._history.generation)
         self._query: StreamingQuery | None = None
-        self._applied = applied
+        self.reached = reached
+        """The highest checkpoint that was given to the sink: to do it again is no progress."""
+        self._applied = 0
         self._checkpoints: dict[int, int] = {}
         """By the number that Spark has for them."""
         self._batches_seen = -1
@@ -226,7 +227,8 @@ class _Run:
         self._turn.check()
         with ExitStack() as stack:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
-            self._applied = max(self._applied, target.last() or 0)
+            self._applied = target.last() or 0
+            self.reached = max(self.reached, self._applied)
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
             self._processes = members.processes
             self.report()
@@ -292,7 +294,8 @@ class _Run:
                     )
                 target.write(output, checkpoint)
         self._checkpoints[batch] = checkpoint.number
-        self.progressed = True
+        self.progressed |= checkpoint.number > self.reached
+        self.reached = max(self.reached, checkpoint.number)
 
     def report(self, failure: str = "") -> Progress:
         progress = self._progress(failure)
