@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
-from headrace.errors import UsageError
+from headrace.errors import PeerLostError, UsageError
 from headrace.spark.cut import Cut
+from headrace.spark.sinks.contract import CheckpointId
 from headrace.spark.tasks import Progress, Task, derivation
 from headrace.testing.crash import Child
 from tests.spark.bank import Bank
@@ -134,3 +135,46 @@ def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
             task.run(spark, once=True, watch=seen.append)
             assert published(bank) == bank.movements()
             assert seen[-1].restarts >= 1
+
+
+class Unfinished:
+    """A sink after which Spark cannot write its commit log, so that every batch is run again."""
+
+    is_exactly_once = False
+
+    def __init__(self, tasks: Path) -> None:
+        self._tasks = tasks
+        self.written = 0
+
+    def open(self, *_: object) -> Unfinished:
+        for commits in self._tasks.glob("*/*/commits"):
+            commits.unlink()
+            commits.with_name("aside").rename(commits)
+        return self
+
+    def last(self) -> None:
+        """It does not know."""
+
+    def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
+        self.written += 1
+        if self.written > 3:
+            raise UsageError("a replay counts as progress", do="let restarts end")
+        for commits in self._tasks.glob("*/*/commits"):
+            commits.rename(commits.with_name("aside"))
+            commits.write_text("")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_batch_that_is_run_again_and_again_uses_up_the_restarts(
+    spark: SparkSession, bank: Bank
+) -> None:
+    bank.transfer(1)
+    sink = Unfinished(bank.workspace.directory / "tasks")  # type: ignore[operator]
+    task = headrace.materialization(bank.workspace, sources=[bank.debits], sink=sink, name="t")(
+        lambda cut: cut.debits
+    )
+    with pytest.raises(PeerLostError, match="Spark"):
+        task.run(spark, once=True, restarts=2)
+    assert sink.written == 3

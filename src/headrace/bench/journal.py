@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -38,16 +39,20 @@ def documents(count: int, note_bytes: int, seed: int = 0) -> pa.RecordBatch:
 
 
 def publish(
-    workspace: headrace.Workspace, name: str, batch: pa.RecordBatch, transactions: int
+    workspace: headrace.Workspace,
+    name: str,
+    batches: Sequence[pa.RecordBatch],
+    transactions: int,
+    journals: int = 1,
 ) -> float:
-    """Seconds for that many transactions of one batch each, all synced at the end."""
-    collection = workspace.collection(name, SCHEMA, key="account")
+    """Seconds for that many transactions, each of the next batch, all synced at the end."""
+    collection = workspace.collection(name, SCHEMA, key="account", journals=journals)
     publisher = workspace.publisher(f"bench {name}")
     in_flight: deque[headrace.PendingCommit] = deque()
     begin = time.perf_counter()
-    for _ in range(transactions):
+    for number in range(transactions):
         transaction = publisher.begin()
-        transaction.append(collection, batch)
+        transaction.append(collection, batches[number % len(batches)])
         in_flight.append(transaction.commit_nowait())
         if len(in_flight) > _IN_FLIGHT:
             in_flight.popleft().result()
@@ -83,13 +88,17 @@ def bench_journal(directory: Path, mib: int = 256) -> dict[str, float]:
             yardstick = directory / f"yardstick-{round}"
             disk = note("disk", sequential_write_rate(yardstick, total_bytes, 64 * KIB))
             whole = f"bench/whole-{round}"
-            seconds = publish(workspace, whole, transaction, total_bytes // (frame_bytes * _FRAMES))
+            seconds = publish(
+                workspace, whole, [transaction], total_bytes // (frame_bytes * _FRAMES)
+            )
             note("ratio", note("publish", total_bytes / seconds) / disk)
-            seconds = publish(workspace, f"bench/small-{round}", frame, total_bytes // frame_bytes)
+            seconds = publish(
+                workspace, f"bench/small-{round}", [frame], total_bytes // frame_bytes
+            )
             note("small_ratio", total_bytes / seconds / disk)
             count = mib * 10
             name = f"bench/documents-{round}"
-            note("documents", count * 1000 / publish(workspace, name, thousand, count))
+            note("documents", count * 1000 / publish(workspace, name, [thousand], count))
             begin = time.perf_counter()
             read = sum(batch.num_rows for batch in workspace.read(name))
             note("read", read / (time.perf_counter() - begin))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import headrace
-from headrace.bench.journal import SCHEMA, documents
+from headrace.bench.journal import documents, publish
 from headrace.bench.processes import child, owner
 from headrace.settings import ServiceSettings
 from headrace.shuffle.local import LocalMembers
@@ -30,7 +30,8 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
         headrace.open(place) as workspace,
         LocalMembers(_MEMBERS, directory, processes=True) as members,
     ):
-        _publish(workspace, documents_ahead)
+        transactions = max(1, documents_ahead // _TRANSACTION)
+        publish(workspace, "bench", [documents(_TRANSACTION, 68)], transactions, _JOURNALS)
         settings = (str(place), *members.addresses)
         with child("-m", "headrace.bench.recovery", *settings) as session:
             assert session.stdin
@@ -63,20 +64,6 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
         "documents_ahead": documents_ahead,
         "queued_mib": ahead / (1 << 20),
     }
-
-
-def _publish(workspace: headrace.Workspace, count: int) -> None:
-    batch = documents(_TRANSACTION, 68)
-    collection = workspace.collection("bench", SCHEMA, key="account", journals=_JOURNALS)
-    publisher = workspace.publisher()
-    pending = []
-    for _ in range(max(1, count // _TRANSACTION)):
-        transaction = publisher.begin()
-        transaction.append(collection, batch)
-        pending.append(transaction.commit_nowait())
-    for each in pending:
-        each.result()
-    publisher.close()
 
 
 def _hold(place: str, addresses: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,12 +11,10 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import pyarrow as pa
-
 import headrace
 from headrace.bench.bytewax_peer import bytewax_docs_per_s
 from headrace.bench.disk import sequential_write_rate
-from headrace.bench.journal import SCHEMA, documents
+from headrace.bench.journal import documents, publish
 from headrace.bench.processes import cpu_s, owner, peak_mib
 from headrace.settings import KIB, MIB
 from headrace.shuffle.local import LocalMembers
@@ -26,7 +23,6 @@ _ROUNDS = 3
 _MANY_MEMBERS = 8
 _JOURNALS = 8
 _TRANSACTION = 1000 * _JOURNALS
-_IN_FLIGHT = 256
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,10 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
     kib_count = max(1, mib * KIB // _TRANSACTION)
     singles = mib * 200
     with _owned(directory) as bench:
-        bench.publish("docs", [batch], transactions)
-        bench.publish("kib", [documents(_TRANSACTION, 992)], kib_count)
-        bench.publish("txn", [batch.slice(at, 1) for at in range(_TRANSACTION)], singles)
+        publish(bench.workspace, "docs", [batch], transactions, _JOURNALS)
+        publish(bench.workspace, "kib", [documents(_TRANSACTION, 992)], kib_count, _JOURNALS)
+        one_by_one = [batch.slice(at, 1) for at in range(_TRANSACTION)]
+        publish(bench.workspace, "txn", one_by_one, singles, _JOURNALS)
         rounds: list[tuple[float, _Run]] = []
         for round in range(_ROUNDS):
             yardstick = directory / f"yardstick-{round}"
@@ -88,21 +85,6 @@ class _Bench:
     directory: Path
     workspace: headrace.Workspace
     owner: int
-
-    def publish(self, name: str, batches: list[pa.RecordBatch], transactions: int) -> None:
-        """So many transactions, each of the next batch."""
-        collection = self.workspace.collection(name, SCHEMA, key="account", journals=_JOURNALS)
-        publisher = self.workspace.publisher()
-        in_flight: deque[headrace.PendingCommit] = deque()
-        for number in range(transactions):
-            transaction = publisher.begin()
-            transaction.append(collection, batches[number % len(batches)])
-            in_flight.append(transaction.commit_nowait())
-            if len(in_flight) > _IN_FLIGHT:
-                in_flight.popleft().result()
-        for pending in in_flight:
-            pending.result()
-        publisher.close()
 
     def run(self, name: str, expected: int, *, members: int = 2, sync: bool = True) -> _Run:
         """Reads all of a collection through member processes; every member has its reader."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace
-from headrace.bench.journal import SCHEMA, documents
+from headrace.bench.journal import SCHEMA, documents, publish
 from headrace.bench.processes import owner
 from headrace.settings import MIB
 from headrace.spark.measuring import PARTITIONS, batch_s, drain, register_yardsticks, trigger_ms
@@ -23,7 +22,6 @@ _ROUNDS = 3
 _JOURNALS = 8
 _BATCH = 8192
 _SMALL = 1000
-_IN_FLIGHT = 64
 
 
 def bench_spark(
@@ -53,7 +51,7 @@ def bench_spark(
     try:
         register_yardsticks(spark)
         with owner(place), headrace.open(place) as workspace:
-            _publish(workspace, "docs", batch, transactions, _JOURNALS)
+            publish(workspace, "docs", [batch], transactions, _JOURNALS)
             bench = _Bench(directory, spark, place)
             with SparkMembers(spark, PARTITIONS) as members:
                 bench.use(members)
@@ -147,23 +145,6 @@ def _overhead(
     endless = bench.bare("bare_batches", [file] * PARTITIONS, 1, is_endless=True)
     trivial = trigger_ms(endless, bench.location(), lambda: None, triggers)
     return {"overhead_ms": ours - trivial, "trigger_ms": ours, "trivial_trigger_ms": trivial}
-
-
-def _publish(
-    workspace: headrace.Workspace, name: str, batch: pa.RecordBatch, count: int, journals: int
-) -> None:
-    collection = workspace.collection(name, SCHEMA, key="account", journals=journals)
-    publisher = workspace.publisher()
-    in_flight: deque[headrace.PendingCommit] = deque()
-    for _ in range(count):
-        transaction = publisher.begin()
-        transaction.append(collection, batch)
-        in_flight.append(transaction.commit_nowait())
-        if len(in_flight) > _IN_FLIGHT:
-            in_flight.popleft().result()
-    for pending in in_flight:
-        pending.result()
-    publisher.close()
 
 
 def _write_arrow(file: Path, batch: pa.RecordBatch, count: int) -> None:

@@ -227,8 +227,8 @@ class _Run:
         self._turn.check()
         with ExitStack() as stack:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
-            self._applied = target.last() or 0
-            self.reached = max(self.reached, self._applied)
+            self.reached = max(self.reached, target.last() or 0)
+            self._applied = self.reached
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
             self._processes = members.processes
             self.report()
