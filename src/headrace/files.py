@@ -128,12 +128,20 @@ def whereabouts(path: Path) -> Whereabouts:
 
 
 def is_here(there: Whereabouts) -> bool:
-    """Whether this process sees, and may read, the same directory at the same path."""
+    """Whether it is certain that this process sees the same directory at the same path."""
+    return bool(there.kernel) and is_seen(there)
+
+
+def is_seen(there: Whereabouts) -> bool:
+    """Whether this process sees, and may read, the same directory at the same path.
+
+    Kernels that do not tell which they are count as the same.
+    """
     try:
         found = whereabouts(Path(there.path))
     except OSError:
         return False
-    return bool(there.kernel) and found == there and os.access(there.path, os.R_OK | os.X_OK)
+    return found == there and os.access(there.path, os.R_OK | os.X_OK)
 
 
 @cache

@@ -19,13 +19,17 @@ SPARK_S = 240.0
 """Spark takes its time to start, and much more where others work."""
 
 
+ENVIRONMENT = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""A JVM gives up on the best machine code, and starts sooner."""
+
+
 def headrace(
     *arguments: str, input: bytes = b"", cwd: Path | None = None, timeout_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs it to its end. A JVM that it starts gives up on the best machine code."""
+    """Runs it to its end."""
     return subprocess.run(
         [HEADRACE, *arguments],
-        env=os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        env=ENVIRONMENT,
         input=input,
         cwd=cwd,
         capture_output=True,
@@ -37,17 +41,21 @@ def headrace(
 class Running:
     """One that runs until it is told otherwise, and at the latest until the end of the block."""
 
-    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._patience_s = patience_s
         self.process = subprocess.Popen(
             [HEADRACE, *arguments],
+            env=ENVIRONMENT,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             # Whoever runs the tests in the background may have it ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        self._out = _Lines(self.process.stdout)
-        self._aside = _Lines(self.process.stderr)
+        self._out = _Lines(self.process.stdout, patience_s)
+        self._aside = _Lines(self.process.stderr, patience_s)
 
     def line(self) -> str:
         """The next line that it prints."""
@@ -68,7 +76,7 @@ class Running:
 
     def wait(self) -> tuple[int, str, str]:
         """Waits for its end, as `end` does."""
-        return self.process.wait(PATIENCE_S), self._out.rest(), self._aside.rest()
+        return self.process.wait(self._patience_s), self._out.rest(), self._aside.rest()
 
     def __enter__(self) -> Self:
         return self
@@ -85,8 +93,9 @@ class Running:
 class _Lines:
     """What a stream brings, taken as it comes."""
 
-    def __init__(self, stream: IO[bytes] | None) -> None:
+    def __init__(self, stream: IO[bytes] | None, patience_s: float) -> None:
         assert stream
+        self._patience_s = patience_s
         self._stream = stream
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._reader = threading.Thread(target=self._read)
@@ -97,7 +106,7 @@ class _Lines:
             self._lines.put(line.decode())
 
     def next(self) -> str:
-        return self._lines.get(timeout=PATIENCE_S)
+        return self._lines.get(timeout=self._patience_s)
 
     def rest(self) -> str:
         self._reader.join()

@@ -43,7 +43,8 @@ class Ran(NamedTuple):
         return self.directory / "tasks.py"
 
 
-def run_once(directory: Path) -> Ran:
+def transfer(directory: Path) -> None:
+    """Some transfers, in a workspace that is made if there is none, beside the file with tasks."""
     with hr.open(directory / "bank") as ws:
         for name in ("debits", "credits", "moves"):
             ws.collection(name, "account string, cents long", key="account", journals=2)
@@ -52,5 +53,9 @@ def run_once(directory: Path) -> Ran:
                 tx.append("debits", [{"account": "ann", "cents": -number}])
                 tx.append("credits", [{"account": "bob", "cents": number}])
     (directory / "tasks.py").write_text(TASKS)
+
+
+def run_once(directory: Path) -> Ran:
+    transfer(directory)
     done = headrace("run", "tasks.py", "--once", cwd=directory, timeout_s=SPARK_S)
     return Ran(directory, done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import headrace as hr
 from tests.cli.conftest import Ok, Run
-from tests.cli.ran import TRANSFERS, Ran
+from tests.cli.processes import SPARK_S, Running, headrace
+from tests.cli.ran import TRANSFERS, Ran, transfer
 
 TASK = """
 import headrace as hr
@@ -49,6 +52,34 @@ def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(ran:
     assert sorted(kept["cents"].to_pylist()) == sorted(
         sign * number for number in range(TRANSFERS) for sign in (-1, 1)
     )
+
+
+def test_tasks_beside_each_other_run_until_they_are_interrupted_and_go_on(here: Path) -> None:
+    """Each is fed by the other meanwhile; and one is run again by its name."""
+    transfer(here)
+    arguments = ("run", "tasks.py", "-t", "moves", "-t", "kept", "--shards", "1", "--json")
+    with Running(*arguments, patience_s=SPARK_S) as running:
+        rows = dict.fromkeys(("moves", "kept"), 0)
+        while min(rows.values()) < 2 * TRANSFERS:
+            said = msgspec.json.decode(running.line())
+            assert (said["state"], said["shards"], said["restarts"]) == ("running", 1, 0)
+            rows[said["task"]] = said["rows"]
+        code, out, aside = running.end(signal.SIGINT)
+    assert code == 0, aside
+    ended = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert {(each["task"], each["state"]) for each in ended} == {
+        ("moves", "stopped"),
+        ("kept", "stopped"),
+    }
+    assert "Traceback" not in aside
+    transfer(here)
+    by_name = ("task", "run", "moves", "--once", "--restarts", "0", "-w", "bank")
+    again = headrace(*by_name, cwd=here, timeout_s=SPARK_S)
+    assert again.returncode == 0, again.stderr
+    assert f"{2 * TRANSFERS} rows" in again.stdout.decode().splitlines()[-1]
+    with hr.open("bank") as ws:
+        assert ws.table("moves").num_rows == 4 * TRANSFERS
+    assert hr.parquet("kept").table().num_rows == 2 * TRANSFERS
 
 
 def test_a_file_that_is_not_there(run: Run) -> None:

@@ -11,6 +11,7 @@ from headrace.errors import (
     AccessError,
     PeerLostError,
 )
+from headrace.journal.reach import Reach
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member, messages
 from headrace.transport import Client
@@ -63,3 +64,19 @@ def test_members_that_speak_tls_speak_nothing_else(tmp_path: Path, task: Task) -
 # proves G28
 def test_a_member_listens_on_loopback(task: Task) -> None:
     assert all(address.startswith("grpc://127.0.0.1:") for address in task.addresses)
+
+
+# proves G28
+def test_a_member_that_does_not_see_the_directory_reads_through_the_owner(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task.append(0, 10)
+    reach = task.workspace.reach()
+    assert reach.directory
+    there = reach.directory._replace(kernel="of another machine")
+    monkeypatch.setattr(task.workspace, "reach", lambda: Reach(there, reach.address, reach.token))
+    task.open("a")
+    assert sum(len(shown.documents) for shown in task.take(10)) == 10
+    monkeypatch.setattr(task.workspace, "reach", lambda: Reach(there, reach.address, "wrong"))
+    with pytest.raises(AccessError, match=r"member 0: journals at .* refused access"):
+        task.open("a")

@@ -14,6 +14,7 @@ from headrace.shuffle.feed import Feed
 from headrace.shuffle.history import reset_task
 from headrace.shuffle.local import LocalMembers
 from headrace.storage import Objects, open_objects
+from headrace.testing.crash import eventually
 
 WAIT_S = 60.0
 
@@ -37,7 +38,7 @@ class Engine:
             transaction.append("a", [{"n": n} for n in numbers])
         return numbers
 
-    def begin(self, members: int = 2) -> Feed:
+    def begin(self, members: int = 2, settings: hr.ShuffleSettings | None = None) -> Feed:
         local = LocalMembers(members, self._folder)
         self._running.append(local)
 
@@ -48,6 +49,7 @@ class Engine:
                 local.addresses,
                 last_commit=last,
                 read_through=through,
+                settings=settings,
                 service=local.service,
             )
 
@@ -174,3 +176,17 @@ def test_a_task_that_was_reset_ends_the_lives_before(engine: Engine) -> None:
     with pytest.raises(UsageError, match="it was reset"):
         feed.after(1, WAIT_S)
     feed.close()
+
+
+def test_what_is_not_read_yet_is_told_in_bytes(engine: Engine) -> None:
+    """Queues that are full keep members from reading on; when they are read, nothing is left."""
+    feed = engine.begin(settings=hr.ShuffleSettings(queue_soft_bytes=16 << 10, credit_bytes=1))
+    assert feed.behind() == 0
+    expected = [n for _ in range(40) for n in engine.publish(1000)]
+    first = feed.after(0, WAIT_S)
+    eventually(lambda: feed.behind() > 10_000, WAIT_S, "members are behind")
+    seen = engine.read(feed, first)
+    last, rest = take(engine, feed, first, len(expected) - len(seen))
+    assert sorted(seen + rest) == expected
+    feed.after(last, 0)
+    assert feed.behind() == 0

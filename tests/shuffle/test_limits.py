@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -189,6 +190,26 @@ def test_a_consumer_that_asks_on_and_releases_nothing_is_waited_for(
             shuffle.release(each)
         seen += consume(shuffle, count - len(seen))
         assert sorted(seen) == list(range(count))
+
+
+# proves G12
+def test_with_a_limit_no_checkpoint_of_a_backlog_has_more(
+    workspace: hr.Workspace, members: list[str]
+) -> None:
+    """However much is read before somebody asks; but for transactions that wait for their rest."""
+    count, most = 20_000, 500
+    publish(workspace, count)
+    settings = hr.ShuffleSettings(report_documents=most // MEMBERS)
+    seen: list[list[int]] = []
+    with hr.Shuffle(workspace, BINDINGS, members, settings=settings) as shuffle:
+        eventually(lambda: shuffle.status().settled, WAIT_S, "all is read")
+        while found := shuffle.next_checkpoint(0, documents_max=most):
+            seen.append(numbers(shuffle, found))
+            shuffle.release(found)
+    assert sorted(chain.from_iterable(seen)) == list(range(count))
+    sizes = sorted(map(len, seen))
+    assert sizes[-1] <= 2 * most
+    assert sizes[len(sizes) // 2] <= most
 
 
 # proves G12

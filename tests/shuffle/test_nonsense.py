@@ -40,8 +40,7 @@ def opening(task: Task, member: int = 0, session: str = "s") -> messages.OpenSli
         member,
         (MemberAt(task.addresses[0], Range()),),
         (source(0, "a", key=("n",), schema=task.workspace.collection("a").schema),),
-        task.workspace.place,
-        "",
+        task.workspace.reach(),
         ShuffleSettings(),
     )
 

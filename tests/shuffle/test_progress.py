@@ -79,3 +79,14 @@ def test_a_wide_transaction_is_reported_in_full_and_its_table_walked_once() -> N
         # The last leaves nothing to wait for, so there is nothing to say of the transaction.
         assert [row[3] for row in report.delta.commits.tolist()] == [at] * (done < JOURNALS)
     assert table.walks == 1
+
+
+# proves G12
+def test_a_report_has_no_more_documents_than_the_limit() -> None:
+    """But for those of one frame, which is never divided."""
+    slice = ScriptedSlice(limits=Limits(report_documents=3))
+    slice.start(frames(" ".join(f"O{10 + at}" for at in range(20))))
+    counts = [report.delta.documents for report in only(slice.run(), Report)]
+    assert sum(counts) == 20
+    assert max(counts) == 3
+    assert len(counts) == 7

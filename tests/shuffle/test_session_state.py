@@ -21,6 +21,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session import state as session_state
 from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle import run
@@ -664,12 +665,12 @@ def test_producers_of_places_with_great_tags_stand_where_they_stood() -> None:
 # -- limits, sparseness ------------------------------------------------------------------------
 
 
-def test_a_limit_takes_whole_reports_and_no_more_than_needed() -> None:
+def test_a_limit_takes_whole_reports_and_at_least_one() -> None:
     state = session()
     created(state, info(A, 10), info(B, 10), info(C, 10))
     for at, journal in enumerate((A, B, C)):
         report(state, journal, at, through=10, producers=[(1 + at, 50)], documents=10)
-    first = state.next_checkpoint(11)
+    first = state.next_checkpoint(29)
     assert first is not None
     assert first.frontier.producers["producer"].tolist() == [1, 2]
     second = state.next_checkpoint(1)
@@ -704,8 +705,9 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
 
 
 # proves G12
-def test_transactions_are_not_piled_up_while_nobody_asks() -> None:
+def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of them is in the Queues, which would hold reads back: a window leaves it out."""
+    monkeypatch.setattr(session_state, "_KEPT_ROWS_MAX", 2560)
     late = (1 << 59, 1 << 60)
     story = Story("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
     for clock in range(10, 12010, 10):
@@ -737,7 +739,9 @@ def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
     assert kept == {}
 
 
-def test_reports_are_not_piled_up_while_nobody_asks() -> None:
+def test_reports_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a row of a journal and one of a producer, and counts as ten."""
+    monkeypatch.setattr(session_state, "_KEPT_ROWS_MAX", 2560)
     state = session()
     created(state, info(A, 100_000))
     for number in range(1, 2001):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from headrace.errors import ProtocolError
+from headrace.journal.reach import Reach
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.messages import MemberAt
@@ -31,7 +32,7 @@ def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
     addresses = task.addresses[0], other
     members = tuple(MemberAt(*each) for each in zip(addresses, split_evenly(2), strict=True))
     opening = messages.OpenSlice(
-        "s", 0, members, (read,), task.workspace.place, "", ShuffleSettings()
+        "s", 0, members, (read,), task.workspace.reach(), ShuffleSettings()
     )
     with Client(task.addresses[0], swift()) as client:
         session = client.converse(messages.SLICE, msgspec.msgpack.Decoder(messages.FromSlice))
@@ -90,7 +91,7 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
 
     monkeypatch.setattr(handler, "Client", Leaving)
     with odd_member(queue=open_well) as odd, opened(task, odd.address) as session:
-        session.send(messages.OpenSlice("s", 0, (), (), "", "", ShuffleSettings()))
+        session.send(messages.OpenSlice("s", 0, (), (), Reach(None, "", ""), ShuffleSettings()))
         with pytest.raises(ProtocolError, match="a Slice was told OpenSlice after its opening"):
             session.receive(2 * SOON_S)
         has_heard.set()

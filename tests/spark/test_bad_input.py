@@ -14,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace.errors import HeadraceError, SchemaError, UsageError
+from headrace.files import whereabouts
+from headrace.journal.reach import Reach
 from headrace.shuffle import reset_task
 from headrace.spark.failure import explain
 from headrace.spark.members import SparkMembers
+from headrace.spark.publishing import publish
 from tests.spark.bank import Bank
 
 
@@ -140,8 +143,33 @@ def test_a_workspace_that_executors_cannot_reach_is_told(
         rows = spark.read.format("headrace").options(**options).load(str(owner.address))
         assert rows.count() == 1
         other = spark.read.format("headrace").options(**options).load(str(owner.address))
-    with refused("cannot reach the workspace|cannot be reached"):
+    with refused("cannot be reached"):
         other.count()
+
+
+def test_executors_of_another_machine_than_the_workspace_say_how_to_reach_it(
+    spark: SparkSession, workspace: headrace.Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They call its owner, who listens where no other machine can call."""
+    workspace.collection("numbers", "number long")
+    there = whereabouts(Path(workspace.place))._replace(kernel="of another machine")
+    reach = Reach(there, "grpc://127.0.0.1:1", "")
+    monkeypatch.setattr(workspace, "reach", lambda: reach)
+    told = "another machine .* cannot be reached: .*; serve it with `headrace serve --host`"
+    transaction = workspace.publisher().begin()
+    with refused(told):
+        publish(spark.range(1).toDF("number"), workspace, "numbers", transaction)
+
+
+def test_a_stream_under_the_name_of_a_task_is_refused(
+    spark: SparkSession, workspace: headrace.Workspace, tmp_path: Path
+) -> None:
+    bank = Bank(workspace)
+    sink = headrace.foreach_batch(lambda rows, checkpoint: None)
+    task = headrace.materialization(workspace, sources=[bank.debits], sink=sink, name="bank")
+    task(lambda cut: cut.debits).run(spark, once=True)
+    with refused("'bank' is the name of a task, which has checkpoints of its own; name"):
+        run_once(bank.stream(spark, "bank"), tmp_path / "spark")
 
 
 def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object], str]]:
@@ -159,6 +187,13 @@ def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object
         (made(name="a b"), "cannot name a task; use"),
         (lambda: headrace.derivation(workspace, sources=["a"], to=3), "to 3; name a collection"),  # type: ignore[arg-type]
         (lambda: headrace.foreach_batch("x"), "'x' is no function; give"),  # type: ignore[arg-type]
+        (lambda: headrace.writer(""), "'' is no format; name one"),
+        (lambda: headrace.parquet(None), "None is no place for Parquet files; use"),  # type: ignore[arg-type]
+        (lambda: headrace.parquet("x", file_bytes=0), "files of 0 bytes; use a whole number"),
+        (
+            lambda: headrace.jdbc("jdbc:x:y", "t", key=[1]),  # type: ignore[list-item]
+            r"\[1\] is no key of table t; give a list",
+        ),
     ]
 
 

@@ -184,4 +184,4 @@ def test_a_name_with_another_payload_is_refused(
 
 def test_a_task_without_rows_takes_no_part(numbers: headrace.Workspace) -> None:
     nothing = pa.record_batch({"number": pa.array([], pa.int64())})
-    assert take_part(Place.of(numbers), "not asked", "numbers", iter([nothing])) == ""
+    assert take_part(numbers.reach(), "not asked", "numbers", iter([nothing])) == ""

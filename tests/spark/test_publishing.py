@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import FencedError
-from headrace.spark.place import Place
+from headrace.journal.reach import Reach
+from headrace.spark import publishing
 from headrace.spark.publishing import publish, take_part
 
 WAIT_S = 60
@@ -25,17 +26,17 @@ WAIT_S = 60
 class Slow:
     """An attempt that has appended a row and goes on when it is let."""
 
-    def __init__(self, place: Place, invitation: str) -> None:
+    def __init__(self, reach: Reach, invitation: str) -> None:
         self._going = threading.Event()
         self._appended = threading.Event()
         self._outcome: str | Exception = ""
-        self._thread = threading.Thread(target=self._run, args=(place, invitation))
+        self._thread = threading.Thread(target=self._run, args=(reach, invitation))
         self._thread.start()
         assert self._appended.wait(WAIT_S)
 
-    def _run(self, place: Place, invitation: str) -> None:
+    def _run(self, reach: Reach, invitation: str) -> None:
         try:
-            self._outcome = take_part(place, invitation, "numbers", self._rows())
+            self._outcome = take_part(reach, invitation, "numbers", self._rows())
         except Exception as error:  # noqa: BLE001  what it is compared with
             self._outcome = error
 
@@ -58,11 +59,14 @@ def test_an_attempt_that_lost_adds_nothing(
 ) -> None:
     """Whether it goes on after the commit, or was ready for it before."""
     workspace.collection("numbers", "number long", journals=2)
-    place = Place.of(workspace)
-    with place.open() as elsewhere, mock.patch.object(Place, "shared", return_value=elsewhere):
+    reach = workspace.reach()
+    with (
+        headrace.open(reach.address, token=reach.token) as elsewhere,
+        mock.patch.object(publishing, "shared", return_value=elsewhere),
+    ):
         publisher = workspace.publisher("task/numbers")
         transaction = publisher.begin()
-        slow = Slow(place, transaction.invite())
+        slow = Slow(reach, transaction.invite())
         prepared = slow.go_on() if is_prepared else None
         publish(spark.range(4).toDF("number"), workspace, "numbers", transaction)
         transaction.commit()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.errors import PeerLostError, UsageError
 from headrace.spark.cut import Cut
-from headrace.spark.sinks.contract import CheckpointId
+from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.tasks import Progress, Task, derivation
 from headrace.testing.crash import Child
 from tests.spark.bank import Bank
@@ -168,13 +168,50 @@ class Unfinished:
 
 
 def test_a_batch_that_is_run_again_and_again_uses_up_the_restarts(
-    spark: SparkSession, bank: Bank
+    spark: SparkSession, bank: Bank, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Each restart is told, and sees the same checkpoint."""
     bank.transfer(1)
     sink = Unfinished(bank.workspace.directory / "tasks")  # type: ignore[operator]
-    task = headrace.materialization(bank.workspace, sources=[bank.debits], sink=sink, name="t")(
-        lambda cut: cut.debits
-    )
+    checkpoints: list[CheckpointId] = []
+
+    @headrace.materialization(bank.workspace, sources=[bank.debits], sink=sink, name="t")
+    def task(cut: Cut) -> DataFrame:
+        checkpoints.append(cut.checkpoint)
+        return cut.debits
+
     with pytest.raises(PeerLostError, match="Spark"):
         task.run(spark, once=True, restarts=2)
     assert sink.written == 3
+    assert len(checkpoints) == 3
+    assert len(set(checkpoints)) == 1
+    told = [each.getMessage() for each in caplog.records if each.name == "headrace"]
+    assert [line.rpartition(" s (")[2] for line in told] == ["1 of 2)", "2 of 2)"]
+    assert all(line.startswith("task t: Spark: ") for line in told)
+
+
+def test_a_task_reads_what_its_bindings_say_and_uses_it_as_often_as_it_likes(
+    spark: SparkSession, bank: Bank, tmp_path: Path
+) -> None:
+    """Through sinks of Spark's own, and of the user's."""
+    bank.transfer(8)
+    debits = headrace.Binding(collection="bank/debits", name="paid", key=("number",))
+    counted: list[tuple[int, int, int]] = []
+
+    def count(rows: DataFrame, checkpoint: CheckpointId) -> None:
+        counted.append((checkpoint.number, rows.count(), rows.distinct().count()))
+
+    def twice(cut: Cut) -> DataFrame:
+        assert cut.paid.count() == cut.paid.distinct().count()
+        return cut.paid.unionByName(cut.paid)
+
+    sinks: dict[str, Sink] = {
+        "counted": headrace.foreach_batch(count),
+        "written": headrace.writer("parquet", str(tmp_path / "written")),
+    }
+    for name, sink in sinks.items():
+        task = headrace.materialization(bank.workspace, sources=[debits], sink=sink, name=name)
+        task(twice).run(spark, once=True)
+    assert [each for each in counted if each[1]] == [(counted[-1][0], 16, 8)]
+    written = spark.read.parquet(str(tmp_path / "written"))
+    assert (written.count(), written.distinct().count()) == (16, 8)

@@ -26,13 +26,14 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
-from headrace.files import refusals
+from headrace.files import refusals, whereabouts
 from headrace.journal.contract import Journals
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.keeper import Keeper
 from headrace.journal.local.owner import Owner
 from headrace.journal.messages import JOURNALS, journals_of
 from headrace.journal.places import check_place, is_address
+from headrace.journal.reach import Reach, callable_by_others
 from headrace.journal.remote import RemoteJournals
 from headrace.journal.service import JournalService
 from headrace.journal.site import OwnerAddress, Site
@@ -101,6 +102,14 @@ class Connection:
     def ownership(self) -> Ownership | None:
         """What this process runs if it is the owner."""
         return self._ownership
+
+    def reach(self) -> Reach:
+        if self._site is None:
+            return Reach(None, self._address, self._settings.service.token)
+        # Which finds or becomes the owner, if it is gone.
+        self.journals()
+        owner = self._site.owner() or OwnerAddress("", "", 0)
+        return Reach(whereabouts(self._site.root), callable_by_others(owner.address), owner.token)
 
     def journals(self) -> Journals:
         if os.getpid() != self._process:

@@ -19,6 +19,7 @@ from headrace.journal.desk import Desk
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.publisher import Participant, Publisher
+from headrace.journal.reach import Reach
 from headrace.journal.reading import META_FIELDS, documents
 from headrace.journal.sequencer import Flags
 from headrace.settings import Settings
@@ -35,7 +36,6 @@ class Workspace:
     ) -> None:
         self.place = str(place)
         settings = settings or Settings()
-        self._token = settings.service.token
         self._connection = Connection(place, settings, create=create)
         self._desk = Desk(self.place, self._connection, settings.journal)
 
@@ -207,10 +207,9 @@ class Workspace:
         """Where it is, unless it is known by the address of its owner."""
         return self._connection.directory
 
-    @property
-    def token(self) -> str:
-        """What its owner asks of callers who know it by address."""
-        return self._token
+    def reach(self) -> Reach:
+        """For other processes, on this machine or another, to open it."""
+        return self._connection.reach()
 
     @property
     def address(self) -> str | None:

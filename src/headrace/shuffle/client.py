@@ -68,14 +68,14 @@ class Shuffle:
         self._sources = resolve(bindings, collections, known)
         self.session = secrets.token_hex(16)
         at = tuple(MemberAt(*each) for each in zip(members, tiles, strict=True))
+        reach = workspace.reach()
         openings = [
             messages.OpenSlice(
                 self.session,
                 member,
                 at,
                 self._sources.all,
-                str(workspace.directory or workspace.place),
-                workspace.token,
+                reach,
                 settings,
             )
             for member in range(len(members))
@@ -108,7 +108,8 @@ class Shuffle:
     ) -> NextCheckpoint | None:
         """The next one; None if nothing became visible in time, or a cut is at its end.
 
-        `documents_max` is soft: at least one report of a Slice is taken, and no more than needed.
+        `documents_max` is soft: it has whole reports of Slices, and at least one, so give them a
+        limit too, with `ShuffleSettings.report_documents`.
         """
         if not self._asking.acquire(blocking=False):
             raise UsageError("a checkpoint is asked for already", do="let one thread ask")

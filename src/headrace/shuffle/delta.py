@@ -72,6 +72,11 @@ class Delta:
     documents: int = 0
     """How many became committed, whether or not their transactions are complete."""
 
+    @property
+    def rows(self) -> int:
+        tables = self.journals, self.producers, self.commits, self.parts
+        return sum(map(len, tables))
+
     def places(self) -> set[int]:
         """Those it has any progress of."""
         return {*self.journals["place"].tolist(), *self.commits["place"].tolist()}

@@ -16,6 +16,7 @@ import msgspec
 from headrace.files import Whereabouts
 from headrace.frontier import BindingTag
 from headrace.ids import Offset
+from headrace.journal.reach import Reach
 from headrace.log import Extent
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source
@@ -42,9 +43,8 @@ class OpenSlice(msgspec.Struct, frozen=True, array_like=True, tag="open-slice"):
     member: int
     members: tuple[MemberAt, ...]
     sources: tuple[Source, ...]
-    workspace: str
+    workspace: Reach
     """What the member opens to read journals."""
-    token: str
     settings: ShuffleSettings
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import UsageError
 from headrace.journal.contract import JournalInfo
 from headrace.journal.names import parse_journal_name
+from headrace.journal.reach import Reach
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import describe_task
 from headrace.shuffle.binding import Source, Sources
@@ -32,6 +33,7 @@ from headrace.shuffle.scanning import (
 from headrace.spark.labels import FilterTaker, label_selectors
 from headrace.spark.options import Reads
 from headrace.spark.parts import Part
+from headrace.spark.place import shared
 from headrace.spark.rows import Rows
 
 
@@ -83,9 +85,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with self._reads.place.open() as workspace:
             plan = self._plan(workspace)
+            reach = msgspec.msgpack.encode(workspace.reach())
         sources = msgspec.msgpack.encode(plan.sources.all)
         return [
-            Part(sources, msgspec.msgpack.encode(scans))
+            Part(reach, sources, msgspec.msgpack.encode(scans))
             for scans in balanced(self._narrowed(plan), self._reads.partitions)
         ]
 
@@ -112,11 +115,11 @@ class BatchReader(DataSourceReader):
         # Where there is nothing to read Spark makes a partition of its own.
         if not isinstance(partition, Part):
             return
-        of_all, of_these = partition.open()
+        reach, of_all, of_these = partition.open()
         sources = Sources(msgspec.msgpack.decode(of_all, type=tuple[Source, ...]))
         scans = msgspec.msgpack.decode(of_these, type=list[Scan])
         rows = Rows(sources.all, to_arrow_schema(self._schema, timezone="UTC"))
-        workspace = self._reads.place.shared()
+        workspace = shared(msgspec.msgpack.decode(reach, type=Reach))
         if self._reads.meta:
             journals = {number: scan.journal.name for number, scan in enumerate(scans)}
             yield from rows.all_with_meta(read_blocks(workspace, sources, scans), journals)

@@ -35,6 +35,7 @@ from headrace.errors import (
     WorkspaceError,
 )
 from headrace.journal.publisher import Publisher
+from headrace.journal.reach import Reach
 from headrace.settings import ServiceSettings
 from headrace.spark.fitting import check_fits
 from headrace.spark.place import Place
@@ -75,6 +76,7 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
     invitation: str
+    workspace: Reach
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -96,6 +98,8 @@ class Coordinated(msgspec.Struct, frozen=True):
     address: str
     token: str
     invitation: str
+    workspace: Reach
+    """Whose transaction it is, for the tasks that join it."""
 
     def commit(self, parts: list[str], batch: Batch | None = None) -> None:
         """Make the parts visible at once; a batch that was committed before is not again."""
@@ -158,7 +162,7 @@ class Started:
     def begin(self, asked: Begin) -> Coordinated:
         begun = _ask(self._address, self._token, asked)
         assert isinstance(begun, Begun)
-        return Coordinated(self._address, self._token, begun.invitation)
+        return Coordinated(self._address, self._token, begun.invitation, begun.workspace)
 
     def close(self) -> None:
         """Start no more: it ends with the last write that it has."""
@@ -209,6 +213,7 @@ class _Write:
             self._last = _last(publisher)
             self._transaction = publisher.begin()
             self.invitation = self._transaction.invite()
+            self.reach = self._workspace.reach()
             self._open = stack.pop_all()
 
     def commit(self, parts: list[str], batch: Batch | None) -> None:
@@ -265,7 +270,7 @@ class _Writes:
         with self._lock:
             self._writes[write.invitation] = write
         try:
-            channel.send(Begun(write.invitation))
+            channel.send(Begun(write.invitation, write.reach))
             # Until the caller has it.
             channel.receive()
         except HeadraceError:

@@ -12,6 +12,7 @@ from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.binding import Binding
 from headrace.spark.place import Place
+from headrace.spark.sessions import activate
 
 SourceLike = Collection | Binding | str
 
@@ -27,6 +28,7 @@ def stream(
     meta: bool = False,
 ) -> DataFrame:
     """A streaming DataFrame whose micro-batches are the checkpoints of a task."""
+    activate(spark)
     options = source_options(workspace, sources) | {"task": task, "shards": str(shards)}
     if documents_max is not None:
         options["maxDocumentsPerTrigger"] = str(documents_max)

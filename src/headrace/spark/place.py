@@ -1,4 +1,4 @@
-"""Which workspace, in a form that travels to any process."""
+"""Which workspace: as the driver was told, and as its executors open it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 import msgspec
 
-from headrace.errors import UsageError, WorkspaceError
+from headrace.journal.reach import Reach
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, Settings
 
-_opened: dict[Place, Workspace] = {}
+_opened: dict[Reach, Workspace] = {}
 """Of this process: Spark uses a worker for one task after the other."""
 
 
@@ -23,7 +23,10 @@ class Place(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, workspace: Workspace) -> Self:
-        return cls.at(str(workspace.directory or workspace.place), workspace.token)
+        """For processes of this machine."""
+        if workspace.directory:
+            return cls(str(workspace.directory))
+        return cls(workspace.place, workspace.reach().token)
 
     @classmethod
     def at(cls, path: str, token: str = "") -> Self:
@@ -33,14 +36,9 @@ class Place(msgspec.Struct, frozen=True):
         service = ServiceSettings(token=self.token)
         return Workspace(self.path, Settings(service=service), create=False)
 
-    def shared(self) -> Workspace:
-        """Opened once in this process, and never closed: it ends with the worker."""
-        if self not in _opened:
-            try:
-                _opened[self] = self.open()
-            except WorkspaceError as error:
-                raise UsageError(
-                    f"an executor cannot reach the workspace: {error.what}",
-                    do="serve it with `headrace serve --host`, and give Spark that address",
-                ) from error
-        return _opened[self]
+
+def shared(reach: Reach) -> Workspace:
+    """Opened once in this process, and never closed: it ends with the worker."""
+    if reach not in _opened:
+        _opened[reach] = reach.open(Workspace, ServiceSettings())
+    return _opened[reach]

@@ -15,32 +15,33 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.journal.publisher import Transaction
+from headrace.journal.reach import Reach
 from headrace.journal.workspace import Workspace
-from headrace.spark.place import Place
+from headrace.spark.place import shared
 
 
 def publish(rows: DataFrame, workspace: Workspace, collection: str, tx: Transaction) -> None:
     """Let the rows be part of a transaction, for the caller to commit."""
-    task = partial(_task, Place.of(workspace), tx.invite(), collection)
+    task = partial(_task, workspace.reach(), tx.invite(), collection)
     for prepared in rows.mapInArrow(task, "prepared string").collect():
         tx.include(prepared[0])
 
 
 def _task(
-    place: Place, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
+    reach: Reach, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    if prepared := take_part(place, invitation, collection, batches):
+    if prepared := take_part(reach, invitation, collection, batches):
         yield pa.record_batch({"prepared": [prepared]})
 
 
 def take_part(
-    place: Place, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
+    reach: Reach, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
 ) -> str:
     """What a task does: its part, prepared; nothing if it has no rows."""
     with_rows = (batch for batch in batches if batch.num_rows)
     if (first := next(with_rows, None)) is None:
         return ""
-    workspace = place.shared()
+    workspace = shared(reach)
     target = workspace.collection(collection)
     with workspace.join(invitation) as participant:
         participant.append(target, first)

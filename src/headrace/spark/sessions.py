@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -36,6 +37,15 @@ SETTINGS = {
 }
 """What a session of your own should have too: docs/spark.md says what each is for."""
 
+STREAM_ENVIRONMENT = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What Spark puts into the environment of every stream of a Python data source."""
+
+_filling = threading.Lock()
 _END_S = 30.0
 _RAISED = "DataFrameQueryContextLogger"
 _IN_FILE = {"spark.ui.showConsoleProgress": "false"}
@@ -107,9 +117,23 @@ def end(spark: SparkSession) -> None:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make it the session of this thread."""
+    """Make it the session of this thread, to start streams in."""
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    _fill_environment(spark)
+
+
+def _fill_environment(spark: SparkSession) -> None:
+    """All streams of a data source share one map of variables, and each puts its own when it
+    starts, with no lock: two that start at once can break it for good. Keys that are there already
+    break nothing.
+    """
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    # If the source cannot be found, whoever starts a stream is told so.
+    with _filling, suppress(Py4JError, PySparkException):
+        shared = manager.lookupDataSource("headrace").dataSourceCls().envVars()
+        for name, value in STREAM_ENVIRONMENT.items():
+            shared.putIfAbsent(name, value)
 
 
 def ship(spark: SparkSession) -> None:

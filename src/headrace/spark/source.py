@@ -35,11 +35,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
-from headrace.settings import ServiceSettings
+from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.share import Share
+from headrace.spark.about import get_about
 from headrace.spark.batch import BatchReader, Pinned
 from headrace.spark.columns import check_columns
 from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream, parse_writes
@@ -74,7 +75,7 @@ class HeadraceSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(parse_batch(self.options), schema, self._pinned)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(parse_stream(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
@@ -206,6 +207,11 @@ class _Live:
         with ExitStack() as stack:
             self.workspace = stack.enter_context(reads.place.open())
             addresses = list(reads.members)
+            if not addresses and get_about(self.workspace.objects, reads.task):
+                raise UsageError(
+                    f"{reads.task!r} is the name of a task, which has checkpoints of its own",
+                    do="name the stream otherwise; what the task was shown is for spark.read",
+                )
             if not addresses:
                 root = (self.workspace.directory or Path(".")) / "members"
                 for _ in range(reads.shards):
@@ -213,6 +219,10 @@ class _Live:
                     addresses.append(member.address)
             workspace = self.workspace
             cut = workspace.journals() if is_bounded else None
+            settings = ShuffleSettings()
+            if reads.documents_max:
+                most = max(1, reads.documents_max // reads.shards)
+                settings = ShuffleSettings(report_documents=most)
 
             def open(last: Checkpoint, through: Checkpoint | None) -> Shuffle:
                 return Shuffle(
@@ -222,6 +232,7 @@ class _Live:
                     last_commit=last,
                     read_through=through,
                     cut=cut,
+                    settings=settings,
                     service=self.service,
                 )
 

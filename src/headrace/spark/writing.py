@@ -51,9 +51,9 @@ class Planned:
 
     def take_part(self, batches: Iterator[pa.RecordBatch], query: str = "") -> Part:
         check_version(self.version)
-        place, collection = self.writes.place, self.writes.collection
-        prepared = take_part(place, self.write.invitation, collection, batches)
-        return Part(prepared, self.write, query)
+        write = self.write
+        prepared = take_part(write.workspace, write.invitation, self.writes.collection, batches)
+        return Part(prepared, write, query)
 
 
 def plan(writes: Writes, schema: StructType) -> Planned:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 from unittest import mock
 
-from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from headrace.journal.publisher import Transaction
@@ -23,7 +22,7 @@ from headrace.spark.options import parse_stream
 from headrace.spark.sinks import collection
 from headrace.spark.sinks.jdbc import JdbcTarget
 from headrace.spark.sinks.parquet import ParquetTarget
-from headrace.spark.source import HeadraceSource
+from headrace.spark.source import HeadraceSource, StreamReader
 from headrace.spark.tasks import Task
 from tests.spark.crash.noting import NotingReader
 from tests.spark.crash.outputs import Kind
@@ -131,7 +130,7 @@ def given() -> tuple[Death | None, Killing]:
 class DeadlySource(HeadraceSource):
     """Known as `headrace`, where this one is registered."""
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         death, killing = given()
         if death and death.step in _IN_SOURCE:
             name = _IN_SOURCE[death.step]

@@ -41,8 +41,11 @@ from headrace.shuffle.session.groups import Ack, Groups
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.reports import Reports
 
-_REPORTS_MAX = 256
-"""More are not kept apart while nobody asks for a checkpoint: limits are soft."""
+_KEPT_ROWS_MAX = 1 << 18
+"""Reports with more together are not kept apart while nobody asks for a checkpoint."""
+_REPORT_ROWS = 8
+"""What a report takes beside its rows, in rows."""
+_UNSETTLED_MAX = 256
 
 Key = tuple[int, int]
 """A place and a producer."""
@@ -89,6 +92,8 @@ class SessionState:
         self._finished: set[int] = set()
         """Members that have read all of the cut."""
         self._deltas: deque[Delta] = deque()
+        self._kept_rows = 0
+        """Of those."""
         self._unsettled = 0
         """How many reports were folded unasked since transactions were last looked at."""
         self._folded = 0
@@ -144,10 +149,11 @@ class SessionState:
         if flaw := self._reports.flaw(delta):
             raise unreadable(member, flaw)
         self._deltas.append(delta)
-        if len(self._deltas) > _REPORTS_MAX:
-            self._fold(self._deltas.popleft())
+        self._kept_rows += _REPORT_ROWS + delta.rows
+        while self._kept_rows > _KEPT_ROWS_MAX:
+            self._fold_next()
             self._unsettled += 1
-            if self._unsettled > _REPORTS_MAX:
+            if self._unsettled > _UNSETTLED_MAX:
                 # Else what is complete would pile up while nobody asks.
                 self._unsettled = 0
                 self._groups.settle(self._find)
@@ -174,20 +180,24 @@ class SessionState:
     def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next one, as a delta, if there is any progress; else None.
 
-        `documents_max` is soft: whole reports are taken until it is reached.
+        `documents_max` is soft: it has whole reports, and at least one of them.
         """
         if self._read_through is not None:
             return self._replay(self._read_through)
         limit = math.inf if documents_max is None else max(1, documents_max)
         while True:
-            while self._deltas and self._folded < limit:
-                self._fold(self._deltas.popleft())
+            while self._deltas and self._folded + self._deltas[0].documents <= limit:
+                self._fold_next()
+            if self._deltas and not self._has_moved:
+                self._fold_next()
             if not self._has_moved:
                 return None
             if (delta := self._publish()) is not None or not self._deltas:
                 return delta
 
-    def _fold(self, delta: Delta) -> None:
+    def _fold_next(self) -> None:
+        delta = self._deltas.popleft()
+        self._kept_rows -= _REPORT_ROWS + delta.rows
         delta = self._still_read(delta)
         self._has_moved = True
         self._folded += delta.documents
@@ -296,7 +306,7 @@ class SessionState:
     def _replay(self, wanted: Checkpoint) -> Checkpoint | None:
         """Exactly `read_through`, once everything in it is read again."""
         while self._deltas:
-            self._fold(self._deltas.popleft())
+            self._fold_next()
         rows = wanted.frontier.producers.tolist()
         for at, producer, commit, _ in rows:
             if self.reading.is_listed and self.reading.reader(at) is None:

@@ -74,6 +74,7 @@ class SliceActor:
             fetch_bytes=settings.fetch_bytes,
             ahead_bytes=settings.ahead_bytes,
             cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
+            report_documents=settings.report_documents,
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)

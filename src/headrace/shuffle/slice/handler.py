@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.errors import HeadraceError, ProtocolError
 from headrace.journal.connection import Connection
-from headrace.settings import ServiceSettings, Settings
+from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.opening import close_all, open_all, open_one
@@ -60,8 +60,7 @@ class SliceService:
     def _open(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
     ) -> SliceActor:
-        service = msgspec.structs.replace(self._settings, token=opening.token)
-        connection = Connection(opening.workspace, Settings(service=service), create=False)
+        connection = opening.workspace.open(Connection, self._settings)
         stack.callback(connection.close)
         queues = self._reach(opening, session, stack)
         actor = SliceActor(

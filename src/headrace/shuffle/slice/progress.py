@@ -51,7 +51,8 @@ class Progress:
         self._since: dict[tuple[int, int], int] = {}
         self._parts: dict[_Group, list[Part]] = {}
         self._commits: dict[_Group, list[Ended]] = {}
-        self._documents = 0
+        self.documents = 0
+        """That are committed."""
 
     def started(self, place: int, journal: JournalId) -> None:
         self._places[journal, place & TAG_MAX] = place
@@ -91,7 +92,7 @@ class Progress:
     ) -> None:
         """`frame` is the ACK, or the documents that committed themselves."""
         self.worth_a_flush = True
-        self._documents += documents
+        self.documents += documents
         self._since.setdefault((ended.place, ended.producer), begin)
         hinted = self._hinting.of_transaction(frame.hints)
         if not hinted.rows and len(self._hinting.in_cohort(frame.journal, source.cohort)) > 1:
@@ -123,7 +124,7 @@ class Progress:
             np.array(list(self._producer_rows()), PROGRESS_ROW),
             np.array(commits, COMMIT_ROW),
             np.array(parts, PART_ROW),
-            self._documents,
+            self.documents,
         )
         self._hinting.reported()
         self._clear()

@@ -56,6 +56,8 @@ class Limits(NamedTuple):
     block_documents: int = 16_384
     cycle_documents: int = 65_536
     cycle_bytes: int = 4 << 20
+    report_documents: int = 1 << 62
+    """Of a lane: as many that are committed wait for their report before more is taken."""
     patience: int = TICKS_PER_SECOND << COUNTER_BITS
     """In clock units."""
 
@@ -227,7 +229,8 @@ class SliceState:
         for lane in self._lanes:
             first, edge = lane.first(now), lane.edge()
             if first <= edge and first < INFINITE:
-                return lane if self._has_credit(lane.number) else None
+                may_take = self._has_credit(lane.number) and self._has_room(lane.number)
+                return lane if may_take else None
             if edge < INFINITE:
                 return None
         return None
@@ -246,6 +249,10 @@ class SliceState:
 
     def _has_credit(self, lane: int) -> bool:
         return all(size < self._limits.credit_bytes for size in self._outstanding[lane])
+
+    def _has_room(self, lane: int) -> bool:
+        """In its next report."""
+        return self._progress[lane].documents < self._limits.report_documents
 
     def _cycle(self, now: Clock) -> list[Effect] | None:
         """What taking some frames comes to; None if there are none to take."""

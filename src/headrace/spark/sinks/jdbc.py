@@ -64,14 +64,14 @@ def jdbc(
     `driver` is the name of a class, whose jar Spark knows by `spark.jars`; `properties` are for the
     connection, or options of Spark's `jdbc` format, such as `batchsize`.
     """
-    if isinstance(key, str) or not key:
+    if isinstance(key, str) or not key or not all(isinstance(each, str) for each in key):
         raise UsageError(f"{key!r} is no key of table {table}", do="give a list of column names")
     if not isinstance(url, str) or not url.startswith("jdbc:"):
         raise UsageError(
             f"{_shown(str(url))!r} is no URL for JDBC",
             do="write it like jdbc:postgresql://host/name",
         )
-    if not _TABLE.fullmatch(table):
+    if not isinstance(table, str) or not _TABLE.fullmatch(table):
         raise UsageError(f"{table!r} cannot name a table", do="write table or schema.table")
     given = {"user": user, "password": password, "driver": driver}
     options = {name: str(value) for name, value in {**properties, **given}.items() if value}

@@ -68,6 +68,10 @@ def parquet(
     Spark's tasks write by themselves, so on a cluster a directory must be one that all machines
     share.
     """
+    if not isinstance(place, str | PathLike):
+        raise UsageError(f"{place!r} is no place for Parquet files", do="use a path or s3://bucket")
+    if not isinstance(file_bytes, int) or file_bytes < 1:
+        raise UsageError(f"files of {file_bytes!r} bytes", do="use a whole number from 1 on")
     place = fspath(place)
     scheme, separator, rest = place.partition("://")
     if scheme == "file" and rest.startswith("/"):

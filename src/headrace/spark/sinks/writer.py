@@ -22,6 +22,8 @@ def writer(format: str, path: str | None = None, mode: Mode = "append", **option
     A batch that was interrupted is written again, whole, and beside what the first attempt wrote.
     With `overwrite` there is always the newest batch alone.
     """
+    if not isinstance(format, str) or not format:
+        raise UsageError(f"{format!r} is no format", do="name one that Spark has, like 'json'")
     if mode not in get_args(Mode):
         raise UsageError(
             f"mode {mode!r} is not for batch after batch", do="use 'append' or 'overwrite'"

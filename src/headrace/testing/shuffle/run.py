@@ -78,6 +78,7 @@ class Run:
             ahead_bytes=self.rng.choice([1, 100, 1 << 20]),
             block_documents=self.rng.choice([1, 3, 100]),
             cycle_documents=self.rng.choice([1, 4, 100]),
+            report_documents=self.rng.choice([2, 1 << 62, 1 << 62]),
             patience=self.rng.choice([0, 50]),
         )
         self.session = SessionState(

@@ -1,0 +1,53 @@
+"""How any process gets at a workspace: by its directory where it sees that, else through its owner.
+
+It is good for as long as the owner stays the same; who sees the directory finds the next one.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import PeerLostError, WorkspaceError
+from headrace.files import Whereabouts, is_seen
+from headrace.settings import ServiceSettings, Settings
+
+T = TypeVar("T")
+
+_ANY_HOST = re.compile(r"(?<=://)(0\.0\.0\.0|\[::0?\])(?=:)")
+_REMEDY = "serve it with `headrace serve --host`, at an address that other machines can call"
+
+
+class Reach(msgspec.Struct, frozen=True, array_like=True):
+    directory: Whereabouts | None
+    """None if the workspace is known by its address only."""
+    address: str
+    """Of the owner."""
+    token: str
+
+    def open(self, how: Callable[..., T], service: ServiceSettings) -> T:
+        """`how` is `Workspace` or `Connection`; `service` is that of this process."""
+        is_here = self.directory is not None and is_seen(self.directory)
+        place = self.directory.path if self.directory and is_here else self.address
+        settings = Settings(service=msgspec.structs.replace(service, token=self.token))
+        try:
+            if not place:
+                raise PeerLostError("its owner is gone")
+            return how(place, settings, create=False)
+        except (PeerLostError, WorkspaceError) as error:
+            if is_here or self.directory is None:
+                raise
+            raise type(error)(
+                f"{self.directory.path} is on another machine than this process, and cannot be"
+                f" reached: {error.what}",
+                do=_REMEDY,
+            ) from error
+
+
+def callable_by_others(address: str) -> str:
+    """An owner that listens on every address of its machine is called by the machine's name."""
+    return _ANY_HOST.sub(socket.gethostname(), address)
