@@ -19,8 +19,11 @@ SPARK_S = 240.0
 """Spark takes its time to start, and much more where others work."""
 
 
-ENVIRONMENT = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""A JVM gives up on the best machine code, and starts sooner."""
+ENVIRONMENT = os.environ | {
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+    "PYTHONFAULTHANDLER": "1",
+}
+"""A JVM gives up on the best machine code, and starts sooner; a process that hangs can be asked."""
 
 
 def headrace(
@@ -76,7 +79,13 @@ class Running:
 
     def wait(self) -> tuple[int, str, str]:
         """Waits for its end, as `end` does."""
-        return self.process.wait(self._patience_s), self._out.rest(), self._aside.rest()
+        try:
+            code = self.process.wait(self._patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait(PATIENCE_S)
+            raise AssertionError(f"it hangs:\n{self._aside.rest()}") from None
+        return code, self._out.rest(), self._aside.rest()
 
     def __enter__(self) -> Self:
         return self
