@@ -19,11 +19,12 @@ SPARK_S = 240.0
 """Spark takes its time to start, and much more where others work."""
 
 
-ENVIRONMENT = os.environ | {
+ALSO = {
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
     "PYTHONFAULTHANDLER": "1",
 }
-"""A JVM gives up on the best machine code, and starts sooner; a process that hangs can be asked."""
+"""In the environment: a JVM gives up on the best machine code, and starts sooner; a process that
+hangs can be asked where."""
 
 
 def headrace(
@@ -32,7 +33,7 @@ def headrace(
     """Runs it to its end."""
     return subprocess.run(
         [HEADRACE, *arguments],
-        env=ENVIRONMENT,
+        env=os.environ | ALSO,
         input=input,
         cwd=cwd,
         capture_output=True,
@@ -50,7 +51,7 @@ class Running:
         self._patience_s = patience_s
         self.process = subprocess.Popen(
             [HEADRACE, *arguments],
-            env=ENVIRONMENT,
+            env=os.environ | ALSO,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
