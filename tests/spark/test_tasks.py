@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.errors import PeerLostError, UsageError
 from headrace.spark.cut import Cut
+from headrace.spark.runs import Progress
 from headrace.spark.sinks.contract import CheckpointId, Sink
-from headrace.spark.tasks import Progress, Task, derivation
+from headrace.spark.tasks import Task, derivation
 from headrace.testing.crash import Child
 from tests.spark.bank import Bank
 

@@ -8,13 +8,14 @@
 
 from headrace.spark.cut import Cut
 from headrace.spark.frames import read, stream
+from headrace.spark.runs import Progress
 from headrace.spark.sessions import session, ship
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
 from headrace.spark.sinks.foreach_batch import foreach_batch
 from headrace.spark.sinks.jdbc import jdbc
 from headrace.spark.sinks.parquet import parquet
 from headrace.spark.sinks.writer import writer
-from headrace.spark.tasks import Progress, Task, derivation, materialization
+from headrace.spark.tasks import Task, derivation, materialization
 
 __all__ = [
     "CheckpointId",

@@ -9,7 +9,6 @@ commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,11 +17,12 @@ from headrace.journal.publisher import Transaction
 from headrace.journal.reach import Reach
 from headrace.journal.workspace import Workspace
 from headrace.spark.place import shared
+from headrace.spark.versions import for_executors
 
 
 def publish(rows: DataFrame, workspace: Workspace, collection: str, tx: Transaction) -> None:
     """Let the rows be part of a transaction, for the caller to commit."""
-    task = partial(_task, workspace.reach(), tx.invite(), collection)
+    task = for_executors(_task, workspace.reach(), tx.invite(), collection)
     for prepared in rows.mapInArrow(task, "prepared string").collect():
         tx.include(prepared[0])
 

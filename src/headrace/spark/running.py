@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from headrace.spark.tasks import Progress, Task
+from headrace.spark.runs import Progress
+from headrace.spark.tasks import Task
 
 
 def run_beside(

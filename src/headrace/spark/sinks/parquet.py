@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple, Unpack
@@ -44,6 +43,7 @@ from headrace.journal.workspace import Workspace
 from headrace.settings import MIB
 from headrace.spark.sinks.contract import CheckpointId, is_due
 from headrace.spark.sinks.manifests import Manifest, Manifests, Written, data_key, found, owned
+from headrace.spark.versions import for_executors
 from headrace.storage import Objects, S3Options, open_objects
 
 _FILE_BYTES = 128 * MIB
@@ -126,7 +126,8 @@ class ParquetFiles:
         # Spark alone has no way to S3.
         keys = [each.key for each in files]
         numbers = spark.range(0, len(keys), 1, min(len(keys), 4 * _parallelism(spark)))
-        return numbers.mapInArrow(partial(_read_numbered, self._objects(), keys, columns), schema)
+        read = for_executors(_read_numbered, self._objects(), keys, columns)
+        return numbers.mapInArrow(read, schema)
 
     def _committed(self) -> tuple[list[Written], pa.Schema]:
         if "://" not in self._place and not Path(self._place).is_dir():
@@ -185,7 +186,7 @@ class ParquetTarget:
         columns = _columns(rows)
         self._manifests.merged(checkpoint.number, columns)
         prefix = self._manifests.data_prefix(checkpoint.number)
-        write = partial(_write, self._objects, prefix, columns, self._file_bytes)
+        write = for_executors(_write, self._objects, prefix, columns, self._file_bytes)
         written = [Written(*each) for each in rows.mapInArrow(write, _STAGED).collect()]
         for each in written:
             seen = self._objects.head(each.key)
