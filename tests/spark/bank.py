@@ -5,7 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.errors import PeerLostError, PublishError
 
+_ATTEMPTS = 10
 ACCOUNTS = ("ann", "bob", "cay", "dan")
 
 
@@ -16,14 +18,30 @@ class Bank:
         self.debits = workspace.collection("bank/debits", schema, key="account", journals=2)
         self.credits = workspace.collection("bank/credits", schema, key="account", journals=2)
         self.transfers = 0
+        self._publisher: headrace.Publisher | None = None
 
     def transfer(self, count: int) -> None:
         for number in range(self.transfers, self.transfers + count):
-            payer, payee = _parties(number)
-            with self.workspace.publisher() as tx:
+            self._transfer(number)
+        self.transfers += count
+
+    def _transfer(self, number: int) -> None:
+        """Once, also if the owner of the journals dies meanwhile: its publisher knows."""
+        payer, payee = _parties(number)
+        for _ in range(_ATTEMPTS):
+            try:
+                if self._publisher is None:
+                    self._publisher = self.workspace.publisher("bank")
+                    if self._publisher.payload == str(number).encode():
+                        return
+                tx = self._publisher.begin()
                 tx.append(self.debits, [{"number": number, "account": payer, "cents": -number - 1}])
                 tx.append(self.credits, [{"number": number, "account": payee, "cents": number + 1}])
-        self.transfers += count
+                tx.commit(str(number).encode())
+                return
+            except (PeerLostError, PublishError):
+                self._publisher = None
+        raise TimeoutError(f"transfer {number} was not published in {_ATTEMPTS} attempts")
 
     def movements(self) -> list[tuple[int, int]]:
         """(number, cents) of every document that is committed."""

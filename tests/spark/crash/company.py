@@ -24,10 +24,12 @@ from tests.spark.crash.outputs import Kind, Seen, output
 from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
 
 Victim = Literal["driver", "jvm", "member", "source"]
+"""Of a run; beside them there is the owner of the journals."""
 WAIT_S = 240.0
 _PAUSE_S = 0.05
 _LOOK_S = 0.2
 _SOURCE = "python_streaming_source_runner"
+OWNER = "import headrace; workspace = headrace.open(root)"
 DRIVER = """
 from tests.spark.crash.driver import Driver
 driver = Driver(folder, life, death, kind=kind, master=master, shards=shards)
@@ -49,6 +51,8 @@ class Company:
         self._lives = 0
         self._newest: Run | None = None
         with ExitStack() as stack:
+            self._owner = stack.enter_context(Child(OWNER, root=folder / "workspace"))
+            self._owner.run("None")
             self.workspace = stack.enter_context(headrace.open(folder / "workspace"))
             self.bank = Bank(self.workspace)
             self.workspace.collection(
@@ -69,7 +73,10 @@ class Company:
     def _look(self) -> None:
         """Whoever reads what the task applies sees whole batches, which sum to zero."""
         while not self._stopping.wait(_LOOK_S):
-            seen = self._output.look()
+            try:
+                seen = self._output.look()
+            except PeerLostError:
+                continue  # the owner of the journals was killed
             self._applied = seen.movements
             if seen.cents:
                 self._torn.append(seen)
@@ -101,16 +108,21 @@ class Company:
             else:
                 self.goes_on(2)
 
-    def kill(self, *victims: Victim) -> None:
+    def kill(self, *victims: Victim | Literal["owner"]) -> None:
         """Processes of a query that has been running for a while, one after the other.
 
-        After a member or a source, the driver must go on by itself.
+        After a member, a source or the first owner of the journals, the driver must go on by
+        itself.
         """
         with self.driver() as run:
             for victim in victims:
                 self.goes_on(self._chance.randrange(1, 4))
-                run.kill(victim)
-            if victims[-1] in ("member", "source"):
+                if victim == "owner":
+                    assert self._owner.is_alive
+                    self._owner.kill()
+                else:
+                    run.kill(victim)
+            if victims[-1] in ("member", "source", "owner"):
                 self.goes_on(2)
 
     def goes_on(self, times: int, timeout_s: float = WAIT_S) -> None:

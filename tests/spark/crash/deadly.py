@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 from unittest import mock
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from headrace.journal.publisher import Transaction
 from headrace.shuffle import History
+from headrace.spark import source
 from headrace.spark.options import parse_stream
 from headrace.spark.sinks import collection
 from headrace.spark.sinks.jdbc import JdbcTarget
@@ -33,6 +35,7 @@ DEATH, IDS, NOTES = "TEST_DEATH", "TEST_IDS", "TEST_NOTES"
 Step = Literal[
     "store",  # the checkpoint, put if absent
     "release",  # what is before a checkpoint
+    "clear",  # of what is released: a full checkpoint is stored, and what it replaces is deleted
     "function",  # the batch begins: it is in Spark's offset log
     "stage",  # the rows are written, and nobody sees them
     "commit",  # of the sink
@@ -43,7 +46,13 @@ SIDES: tuple[Side, ...] = get_args(Side)
 Target = Literal["self", "all"]
 """The process at that step, or the driver and its JVM with it."""
 
-_IN_SOURCE: dict[Step, str] = {"store": "append", "release": "release"}
+_IN_SOURCE: dict[Step, str] = {
+    "store": "append",
+    "release": "release",
+    "clear": "_delete_outdated",
+}
+_FULL_EVERY = 2
+"""Checkpoints, so that those before are deleted all the time."""
 _IN_SINK: dict[tuple[Kind, Step], tuple[Any, str]] = {
     ("collection", "stage"): (collection, "publish"),
     ("collection", "commit"): (Transaction, "commit"),
@@ -131,6 +140,7 @@ class DeadlySource(HeadraceSource):
     """Known as `headrace`, where this one is registered."""
 
     def streamReader(self, schema: StructType) -> StreamReader:
+        mock.patch.object(source, "History", partial(History, full_every=_FULL_EVERY)).start()
         death, killing = given()
         if death and death.step in _IN_SOURCE:
             name = _IN_SOURCE[death.step]

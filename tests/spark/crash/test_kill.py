@@ -25,7 +25,7 @@ def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) ->
         company.die(Death("store", "after"))
         company.die(Death("commit", "before"))
         company.die(Death("commit", "after", times=2))
-        company.kill("source", "member", "jvm")
+        company.kill("source", "member", "owner", "jvm")
         company.finish()
 
 
@@ -52,6 +52,7 @@ def test_no_kill_of_many_loses_or_repeats_a_document(tmp_path: Path, kind: Kind)
                 company.die(Death(step, side, times=chance.randrange(1, 4)))
         for side in SIDES:
             company.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
+        company.kill("owner")
         last: tuple[Victim, ...] = get_args(Victim)
         for n in range(13 if kind == "collection" else 5):
             company.kill(*chance.choices(GOES_ON_WITHOUT, k=3), last[n % len(last)])
