@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -164,7 +165,9 @@ def test_a_checkpoint_that_was_read_in_part_is_handed_out_once(here: Path) -> No
         troubled = Troubled({(1, 1), (2, 2)}, processes=True)
         # Two in a row would be the end: what is handed out in between counts.
         patience = Patience(failures_max=2, wait_s=0.01)
-        batches = Sessions(ws, BINDINGS, troubled.members, troubled.read, patience).batches()
+        batches = Sessions(
+            ws, BINDINGS, troubled.members, troubled.read, threading.Event(), patience
+        ).batches()
         found: Counter[int] = Counter()
         for _ in range(2):
             bank.transfer(500)
@@ -180,7 +183,9 @@ def test_a_session_that_stood_for_long_counts_as_a_success(here: Path) -> None:
         bank.transfer(100)
         troubled = Troubled({(1, 0), (2, 0)})
         patience = Patience(failures_max=2, wait_s=0.01, steady_s=0.0)
-        batches = Sessions(ws, BINDINGS, troubled.members, troubled.read, patience).batches()
+        batches = Sessions(
+            ws, BINDINGS, troubled.members, troubled.read, threading.Event(), patience
+        ).batches()
         assert handed_out(batches, bank.committed.total()) == bank.committed
         batches.close()
     assert troubled.openings == 3
@@ -199,7 +204,9 @@ def test_failures_in_a_row_end_it_with_the_last_cause(
         )
         troubled = Troubled({(1, 1)}, *refusals)
         patience = Patience(failures_max=5, wait_s=0.01)
-        sessions = Sessions(ws, BINDINGS, troubled.members, troubled.read, patience)
+        sessions = Sessions(
+            ws, BINDINGS, troubled.members, troubled.read, threading.Event(), patience
+        )
         with pytest.raises(PeerLostError) as given_up:
             next(sessions.batches())
     assert str(given_up.value) == "given up after 5 failures in a row: gone; look"
@@ -225,7 +232,9 @@ def test_what_a_retry_cannot_help_ends_it_at_once(here: Path, error: HeadraceErr
     with hr.open("ws") as ws:
         Bank(ws).transfer(100)
         troubled = Troubled({(1, 1)}, error)
-        sessions = Sessions(ws, BINDINGS, troubled.members, troubled.read, Patience(wait_s=0.01))
+        sessions = Sessions(
+            ws, BINDINGS, troubled.members, troubled.read, threading.Event(), Patience(wait_s=0.01)
+        )
         with pytest.raises(type(error)) as ended:
             next(sessions.batches())
     assert ended.value is error
@@ -243,7 +252,9 @@ def test_a_signal_ends_the_wait(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
             Bank(ws).transfer(100)
             troubled = Troubled({(1, 1)})
             patience = Patience(wait_s=3600, wait_s_max=3600)
-            sessions = Sessions(ws, BINDINGS, troubled.members, troubled.read, patience)
+            sessions = Sessions(
+                ws, BINDINGS, troubled.members, troubled.read, threading.Event(), patience
+            )
             with pytest.raises(KeyboardInterrupt):
                 next(sessions.batches())
     finally:

@@ -13,9 +13,10 @@ import typer
 
 import headrace as hr
 from headrace.cli.bank import Audit, Bank, Flow, compare
-from headrace.cli.engine import aside, spark_for
+from headrace.cli.engine import spark_for
 from headrace.cli.output import JsonOption, as_example, print_fields, print_json
 from headrace.cli.progress import Display
+from headrace.cli.stopping import aside
 
 if TYPE_CHECKING:
     from headrace.spark import Progress

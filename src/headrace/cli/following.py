@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -15,21 +16,27 @@ from headrace.journal.committed import committed
 from headrace.journal.contract import Changes, Frame, JournalInfo
 from headrace.journal.reading import documents
 
-_WAIT_S = 3600.0
+_LOOK_S = 0.5
 _PRODUCER_MASK = (1 << PRODUCER_BITS) - 1
 
 
 class Follower:
     """The committed documents up to now, and then those of every transaction that commits.
 
-    It never ends by itself. When the owner of the workspace is gone it goes on with the next one,
-    where it was.
+    It ends when it is told to stop. When the owner of the workspace is gone it goes on with the
+    next one, where it was.
     """
 
     def __init__(
-        self, ws: hr.Workspace, name: str, selector: hr.Selector, start: Mapping[str, int]
+        self,
+        ws: hr.Workspace,
+        name: str,
+        selector: hr.Selector,
+        start: Mapping[str, int],
+        stopping: threading.Event,
     ) -> None:
         self._ws = ws
+        self._stopping = stopping
         self._selector = selector
         self._start = start
         self._collection = ws.collection(name)
@@ -45,12 +52,12 @@ class Follower:
             yield documents(self._collection, journal.name, frame, meta=meta)
 
     def _frames(self) -> Iterator[Frame]:
-        """Every frame of every journal, each once, for as long as it is asked for."""
-        while True:
+        """Every frame of every journal, each once."""
+        while not self._stopping.is_set():
             watch = self._ws.watch(self._selector)
             try:
-                while True:
-                    for journal in self._take(watch.next(_WAIT_S)):
+                while not self._stopping.is_set():
+                    for journal in self._take(watch.next(_LOOK_S)):
                         yield from self._read(journal)
             except PeerLostError:
                 continue

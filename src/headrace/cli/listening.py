@@ -14,6 +14,7 @@ import typer
 import headrace as hr
 from headrace.cli.access import pem_option
 from headrace.cli.output import print_fields, print_json, print_line
+from headrace.cli.stopping import wait
 from headrace.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -69,4 +70,4 @@ def wait_for_callers(
     else:
         print_fields({**(about or {}), "address": address, **shown})
         print_line(f"{doing} until Ctrl-C")
-    threading.Event().wait()
+    wait(threading.Event())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import Annotated
 
 import typer
@@ -21,7 +23,7 @@ from headrace.cli.sharded import (
     Through,
     sharded_batches,
 )
-from headrace.cli.stopping import until_stopped
+from headrace.cli.stopping import aside, until_stopped
 from headrace.cli.values import rows
 from headrace.errors import NotFoundError, UsageError
 
@@ -69,26 +71,32 @@ def read(
     """
     form = _form(collections, format, json=json, follow=follow)
     selectors = _selectors(ws, collections, where)
+    stopping = threading.Event() if follow else None
     with until_stopped() if follow else nullcontext():
         if len(collections) > 1 or shards or member:
             if from_offset:
                 raise UsageError("a shuffle begins at the beginning", do="leave out --from-offset")
             service = hr.ServiceSettings(token=member_token, tls_root=tls_root)
             through = Through(shards, member or (), service)
-            batches = sharded_batches(ws, selectors, through, follow=follow, meta=meta)
+            batches = sharded_batches(ws, selectors, through, follow=stopping, meta=meta)
         else:
             [(name, selector)] = selectors.items()
             start = _offsets(ws, name, from_offset or ())
             batches = (
-                Follower(ws, name, selector, start).batches(meta=meta)
-                if follow
+                Follower(ws, name, selector, start, stopping).batches(meta=meta)
+                if stopping
                 else ws.read(name, selector=selector, start=start, meta=meta)
             )
         if form is Format.table:
             write_table(batches, limit)
+            return
+        write = write_json if json else write_ndjson
+        shown = map(rows, limited(batches, limit))
+        if stopping:
+            going_on = takewhile(lambda _: not stopping.is_set(), shown)
+            aside(lambda: write(going_on), stopping.set)
         else:
-            write = write_json if json else write_ndjson
-            write(map(rows, limited(batches, limit)))
+            write(shown)
 
 
 def _form(collections: list[str], given: Format | None, *, json: bool, follow: bool) -> Format:

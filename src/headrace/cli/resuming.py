@@ -32,6 +32,7 @@ _LASTING = (AccessError, VersionError)
 _PASSING_WHILE_OPENING = (NotFoundError, ProtocolError)
 """When a member is lost meanwhile, another may be the first to tell that there is no Session."""
 
+_LOOK_S = 0.5
 _DOCUMENTS_MAX = 1 << 16
 """About how many a checkpoint shows: none is printed before all of them are read."""
 
@@ -69,12 +70,14 @@ class Sessions:
         bindings: Sequence[hr.Binding],
         open_members: OpenMembers,
         read: ReadCheckpoint,
+        stopping: threading.Event,
         patience: Patience | None = None,
     ) -> None:
         self._ws = ws
         self._bindings = bindings
         self._open_members = open_members
         self._read = read
+        self._stopping = stopping
         self._patience = patience or Patience()
         self._handed_out = hr.Checkpoint()
         self._failures = 0
@@ -82,8 +85,8 @@ class Sessions:
         self._opened_s: float | None = None
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Without end."""
-        while True:
+        """Until it is told to stop."""
+        while not self._stopping.is_set():
             try:
                 yield from self._session()
             except HeadraceError as error:
@@ -105,8 +108,8 @@ class Sessions:
         ):
             self._opened_before = True
             self._opened_s = time.monotonic()
-            while True:
-                if checkpoint := shuffle.next_checkpoint(documents_max=_DOCUMENTS_MAX):
+            while not self._stopping.is_set():
+                if checkpoint := shuffle.next_checkpoint(_LOOK_S, documents_max=_DOCUMENTS_MAX):
                     yield from self._whole(shuffle, checkpoint)
                     shuffle.release(checkpoint)
 
@@ -136,5 +139,4 @@ class Sessions:
             raise type(error)(what, do=error.do) from error
         wait_s = self._patience.after(self._failures)
         print_note(f"{error.what}; reading on in {wait_s:g} s from where it was")
-        # Only a signal ends this wait early.
-        threading.Event().wait(wait_s)
+        self._stopping.wait(wait_s)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.engine import aside, spark_for
+from headrace.cli.engine import spark_for
 from headrace.cli.output import JsonOption, as_example
 from headrace.cli.progress import Display
-from headrace.cli.stopping import until_stopped
+from headrace.cli.stopping import aside, until_stopped
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:

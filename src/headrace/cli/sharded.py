@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -80,12 +81,12 @@ def sharded_batches(
     collections: Mapping[str, hr.Selector],
     through: Through,
     *,
-    follow: bool,
+    follow: threading.Event | None,
     meta: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Whole transactions, checkpoint by checkpoint.
 
-    Those committed now; with `follow` also those that commit later, without end.
+    Those committed now; with `follow` also those that commit later, until it is set.
     """
     if through.members and through.shards and through.shards != len(through.members):
         raise UsageError(
@@ -97,7 +98,7 @@ def sharded_batches(
     if follow:
         # As processes: whatever becomes of one, the others and this one can go on.
         open_members = partial(through.opened, processes=True)
-        yield from Sessions(ws, bindings, open_members, read).batches()
+        yield from Sessions(ws, bindings, open_members, read, follow).batches()
         return
     cut = ws.journals()
     with (

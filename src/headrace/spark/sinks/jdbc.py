@@ -133,6 +133,8 @@ class JdbcTarget:
             raise
 
     def last(self) -> int:
+        if not self._connection.is_alive:
+            self._connection = Connection(self._spark, self._place, self._options)
         generation, last = self._stored() or (self._opened.generation, 0)
         if generation != self._opened.generation:
             raise FencedError(
@@ -143,8 +145,6 @@ class JdbcTarget:
         return last
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
-        if not self._connection.is_alive:
-            self._connection = Connection(self._spark, self._place, self._options)
         if is_due(checkpoint, self._opened, self.last(), f"table {self._table}"):
             self.commit(self.stage(rows, checkpoint))
 
