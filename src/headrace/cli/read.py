@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import takewhile
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 import headrace as hr
@@ -89,14 +91,18 @@ def read(
             )
         if form is Format.table:
             write_table(batches, limit)
-            return
-        write = write_json if json else write_ndjson
-        shown = map(rows, limited(batches, limit))
-        if stopping:
-            going_on = takewhile(lambda _: not stopping.is_set(), shown)
-            aside(lambda: write(going_on), stopping.set)
+        elif json:
+            write_json(map(rows, limited(batches, limit)))
         else:
-            write(shown)
+            _write_lines(limited(batches, limit), stopping)
+
+
+def _write_lines(batches: Iterator[pa.RecordBatch], stopping: threading.Event | None) -> None:
+    if stopping is None:
+        write_ndjson(map(rows, batches))
+        return
+    going_on = takewhile(lambda _: not stopping.is_set(), batches)
+    aside(lambda: write_ndjson(map(rows, going_on)), stopping.set)
 
 
 def _form(collections: list[str], given: Format | None, *, json: bool, follow: bool) -> Format:
