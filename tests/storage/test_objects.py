@@ -41,7 +41,7 @@ def test_what_was_put_if_absent_is_got(objects: Objects, data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [bytearray(b"abc"), memoryview(b"abc"), pa.py_buffer(b"abc"), bytearray(), pa.py_buffer(b"")],
-    ids=repr,
+    ids=lambda data: f"{type(data).__name__}-{len(data)}",
 )
 def test_anything_with_bytes_can_be_put(objects: Objects, data: bytes) -> None:
     objects.put("a", data)
