@@ -55,9 +55,9 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Asked for at once of one journal."""
     ahead_bytes: int = 32 * MIB
     """Of one lane: fetched by a Slice and not yet taken."""
-    report_documents: int = 1 << 62
-    """With so many committed a Slice reports, before it takes more: a checkpoint is made of whole
-    reports, so this is for those who limit their checkpoints."""
+    report_documents: int | None = None
+    """For those who limit their checkpoints, which have whole reports: with so many committed a
+    Slice reports before it takes more, and it waits while many reports do."""
     open_s: float = 60.0
     """Members that live but have not all opened after this long end the Session: their Queues
     have half of it."""

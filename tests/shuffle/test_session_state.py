@@ -21,7 +21,6 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
-from headrace.shuffle.session import state as session_state
 from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle import run
@@ -432,11 +431,15 @@ def shown(state: SessionState) -> dict[tuple[int, int], int]:
 
 
 def session(
-    last_commit: Checkpoint | None = None, read_through: Checkpoint | None = None, members: int = 1
+    last_commit: Checkpoint | None = None,
+    read_through: Checkpoint | None = None,
+    members: int = 1,
+    **kept: int,
 ) -> SessionState:
     sources = Sources([source(n, name) for n, name in enumerate("abc")])
     base = last_commit or Checkpoint()
-    return SessionState(sources, split_evenly(members), base, read_through, FOREVER)
+    tiles = split_evenly(members)
+    return SessionState(sources, tiles, base, read_through, FOREVER, **kept)  # type: ignore[arg-type]
 
 
 def created(state: SessionState, *infos: JournalInfo) -> Assignments:
@@ -707,7 +710,7 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
 # proves G12
 def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of them is in the Queues, which would hold reads back: a window leaves it out."""
-    monkeypatch.setattr(session_state, "_KEPT_ROWS_MAX", 2560)
+    monkeypatch.setattr(run, "KEPT_ROWS_MAX", 2560)
     late = (1 << 59, 1 << 60)
     story = Story("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
     for clock in range(10, 12010, 10):
@@ -739,10 +742,27 @@ def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
     assert kept == {}
 
 
-def test_reports_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+# proves G12
+def test_with_limits_slices_wait_while_many_reports_do() -> None:
+    """And every checkpoint has what it may, however many there are."""
+    state = session(is_limited=True, kept_rows_max=100)
+    created(state, info(A, 100_000))
+    told = []
+    for number in range(1, 13):
+        report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
+        told.append(state.is_full)
+    assert told == [False] * 10 + [True] * 2
+    found = []
+    while (delta := state.next_checkpoint(20)) is not None:
+        found.append((delta.frontier.producers["last_commit"].tolist(), state.is_full))
+    held = [True, True, True, False, False, False]
+    assert found == [([2 * (at + 1)], held[at]) for at in range(6)]
+
+
+# proves G12
+def test_reports_are_not_piled_up_while_nobody_asks() -> None:
     """Each has a row of a journal and one of a producer, and counts as ten."""
-    monkeypatch.setattr(session_state, "_KEPT_ROWS_MAX", 2560)
-    state = session()
+    state = session(kept_rows_max=2560)
     created(state, info(A, 100_000))
     for number in range(1, 2001):
         report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)

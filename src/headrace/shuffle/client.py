@@ -91,7 +91,13 @@ class Shuffle:
             self._consumers = [Consumer(each, self.session, self._sources) for each in clients]
             horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
             state = SessionState(
-                self._sources, tiles, base, read_through, horizon, is_cut=self._is_cut
+                self._sources,
+                tiles,
+                base,
+                read_through,
+                horizon,
+                is_cut=self._is_cut,
+                is_limited=settings.report_documents is not None,
             )
             watch = workspace.watch() if cut is None else CutWatch(cut)
             self._actor = SessionActor(state, slices, watch)

@@ -2,7 +2,7 @@
 
 | from → to       | messages                                                                  |
 |-----------------|---------------------------------------------------------------------------|
-| Session → Slice | OpenSlice, Tags, StartRead, StopRead, Heads, Starving, AskStatus           |
+| Session → Slice | OpenSlice, Tags, StartRead, StopRead, Heads, Starving, Hold, AskStatus     |
 | Slice → Session | Opened, ProgressDelta, Finished, SliceStatus                               |
 | Slice → Queue   | OpenQueue, Append, Acks, Stopped, Bounds, Flush, Starving                  |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
@@ -80,6 +80,12 @@ class Starving(msgspec.Struct, frozen=True, array_like=True, tag="starving"):
     starving: bool
     made: int
     """How many checkpoints there were."""
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
+    """Whether a Slice takes no more for now: many reports wait for somebody who asks."""
+
+    held: bool
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag="ask-status"):
@@ -230,7 +236,7 @@ class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
     extents: list[Extent]
 
 
-ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | AskStatus
+ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | Hold | AskStatus
 FromSlice = Opened | ProgressDelta | Finished | SliceStatus
 ToQueue = OpenQueue | Append | Acks | Stopped | Bounds | Flush | Starving
 FromQueue = QueueOpened | Grant | Flushed

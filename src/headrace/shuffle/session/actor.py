@@ -59,6 +59,7 @@ class SessionActor:
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
+        self._is_held = False
         self._closing = False
         self._error: HeadraceError | None = None
         self._ended = threading.Event()
@@ -215,6 +216,13 @@ class SessionActor:
                 channel.send(messages.Heads(heads))
 
     def _serve(self) -> None:
+        self._answer()
+        if self._is_held != self._state.is_full:
+            self._is_held = self._state.is_full
+            for channel in self._slices:
+                channel.send(messages.Hold(self._is_held))
+
+    def _answer(self) -> None:
         if self._poll is None:
             # Whoever does not ask has enough: reads stop at the soft limit.
             self._starve(False)

@@ -41,8 +41,7 @@ from headrace.shuffle.session.groups import Ack, Groups
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.reports import Reports
 
-_KEPT_ROWS_MAX = 1 << 18
-"""Reports with more together are not kept apart while nobody asks for a checkpoint."""
+KEPT_ROWS_MAX = 1 << 18
 _REPORT_ROWS = 8
 """What a report takes beside its rows, in rows."""
 _UNSETTLED_MAX = 256
@@ -61,11 +60,20 @@ class SessionState:
         horizon: int,
         *,
         is_cut: bool = False,
+        is_limited: bool = False,
+        kept_rows_max: int = KEPT_ROWS_MAX,
     ) -> None:
         """`horizon`, in clock units, is how long a hint is waited for.
 
-        Of a cut all journals are there at first, and never change.
+        Of a cut all journals are there at first, and never change. While nobody asks for a
+        checkpoint, at most about `kept_rows_max` are kept of what Slices report: if checkpoints
+        are limited, Slices are to wait then (see `is_full`); else reports are folded into one.
         """
+        self._replayed = 0
+        """How many rows of `read_through` are read again."""
+        self._is_limited = is_limited
+        self._kept_rows_max = kept_rows_max
+        self._is_full = False
         self._sources = sources
         self._members = len(ranges)
         self._read_through = read_through
@@ -150,13 +158,20 @@ class SessionState:
             raise unreadable(member, flaw)
         self._deltas.append(delta)
         self._kept_rows += _REPORT_ROWS + delta.rows
-        while self._kept_rows > _KEPT_ROWS_MAX:
+        if self._is_limited and self._kept_rows > self._kept_rows_max:
+            self._is_full = True
+        while not self._is_limited and self._kept_rows > self._kept_rows_max:
             self._fold_next()
             self._unsettled += 1
             if self._unsettled > _UNSETTLED_MAX:
                 # Else what is complete would pile up while nobody asks.
                 self._unsettled = 0
                 self._groups.settle(self._find)
+
+    @property
+    def is_full(self) -> bool:
+        """Slices should take no more until somebody asks for checkpoints."""
+        return self._is_full
 
     def _still_read(self, delta: Delta) -> Delta:
         stopped = [at for at in delta.places() if self.reading.is_deleted(at)]
@@ -198,6 +213,8 @@ class SessionState:
     def _fold_next(self) -> None:
         delta = self._deltas.popleft()
         self._kept_rows -= _REPORT_ROWS + delta.rows
+        if self._kept_rows <= self._kept_rows_max // 2:
+            self._is_full = False
         delta = self._still_read(delta)
         self._has_moved = True
         self._folded += delta.documents
@@ -304,26 +321,19 @@ class SessionState:
     # -- replaying -------------------------------------------------------------------------
 
     def _replay(self, wanted: Checkpoint) -> Checkpoint | None:
-        """Exactly `read_through`, once everything in it is read again."""
-        while self._deltas:
-            self._fold_next()
+        """Exactly `read_through`, once everything in it is read again.
+
+        What is reported beyond it is for the checkpoints that follow.
+        """
         rows = wanted.frontier.producers.tolist()
-        for at, producer, commit, _ in rows:
-            if self.reading.is_listed and self.reading.reader(at) is None:
-                raise NotFoundError(
-                    f"{self.reading.journal_name(at)} is not read any more, and the checkpoint that"
-                    " is to be replayed has documents of it",
-                    do="reset the task, and accept that the last batch is not repeated exactly",
-                )
-            if self._raw.get((at, producer), (0, 0))[0] < commit:
-                if self._is_read_to_its_end:
-                    raise UsageError(
-                        f"the cut ends before the checkpoint that is to be replayed, in"
-                        f" {self.reading.journal_name(at)}",
-                        do="take the cut after that checkpoint",
-                    )
+        while not self._is_replayed(rows):
+            if not self._deltas:
                 return None
+            self._fold_next()
+        for at, *_ in rows:
+            self._check_is_read(at)
         self._read_through = None
+        self._folded = 0
         for at, producer, commit, span in rows:
             before, _ = self._published.get((at, producer), (ZERO, 0))
             self._published[at, producer] = max(before, commit), span
@@ -331,6 +341,29 @@ class SessionState:
         self._published_through |= dict(wanted.frontier.journals.tolist())
         self.reading.handed_out(wanted)
         return wanted
+
+    def _is_replayed(self, rows: list[tuple[int, int, int, int]]) -> bool:
+        """Whether so much is read again; rows that are need not be looked at twice."""
+        for at, producer, commit, _ in rows[self._replayed :]:
+            self._check_is_read(at)
+            if self._raw.get((at, producer), (0, 0))[0] < commit:
+                if self._is_read_to_its_end and not self._deltas:
+                    raise UsageError(
+                        f"the cut ends before the checkpoint that is to be replayed, in"
+                        f" {self.reading.journal_name(at)}",
+                        do="take the cut after that checkpoint",
+                    )
+                return False
+            self._replayed += 1
+        return True
+
+    def _check_is_read(self, at: int) -> None:
+        if self.reading.is_listed and self.reading.reader(at) is None:
+            raise NotFoundError(
+                f"{self.reading.journal_name(at)} is not read any more, and the checkpoint that"
+                " is to be replayed has documents of it",
+                do="reset the task, and accept that the last batch is not repeated exactly",
+            )
 
     # -- status ----------------------------------------------------------------------------
 

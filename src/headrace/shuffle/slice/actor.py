@@ -74,7 +74,7 @@ class SliceActor:
             fetch_bytes=settings.fetch_bytes,
             ahead_bytes=settings.ahead_bytes,
             cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
-            report_documents=settings.report_documents,
+            report_documents=max(1, settings.report_documents or Limits().report_documents),
             patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
         )
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
@@ -188,6 +188,8 @@ class SliceActor:
                     self._state.head(place, head)
             case messages.Starving():
                 self._tell_queues(order)
+            case messages.Hold(held):
+                self._state.hold(held)
             case messages.AskStatus(number):
                 self._session.send(self._status(number))
             case _:

@@ -148,6 +148,7 @@ class SliceState:
         self._hinting = Hinting(sources)
         self._progress = [Progress(self._hinting) for _ in range(sources.lanes)]
         self._flushing = Flushing(len(ranges))
+        self._is_held = False
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -179,6 +180,10 @@ class SliceState:
     def flushed(self, member: int, number: int) -> list[Effect]:
         delta = self._flushing.answered(member, number)
         return [Report(delta), *self._flush()] if delta else []
+
+    def hold(self, held: bool) -> None:
+        """Whether to take no more for now: enough of it waits at the Session."""
+        self._is_held = held
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
         """Hinted journals of which it must be `learned` what reads them, before `fetched`."""
@@ -229,8 +234,7 @@ class SliceState:
         for lane in self._lanes:
             first, edge = lane.first(now), lane.edge()
             if first <= edge and first < INFINITE:
-                may_take = self._has_credit(lane.number) and self._has_room(lane.number)
-                return lane if may_take else None
+                return lane if self._may_take(lane.number) else None
             if edge < INFINITE:
                 return None
         return None
@@ -250,9 +254,9 @@ class SliceState:
     def _has_credit(self, lane: int) -> bool:
         return all(size < self._limits.credit_bytes for size in self._outstanding[lane])
 
-    def _has_room(self, lane: int) -> bool:
-        """In its next report."""
-        return self._progress[lane].documents < self._limits.report_documents
+    def _may_take(self, lane: int) -> bool:
+        has_room = self._progress[lane].documents < self._limits.report_documents
+        return has_room and not self._is_held and self._has_credit(lane)
 
     def _cycle(self, now: Clock) -> list[Effect] | None:
         """What taking some frames comes to; None if there are none to take."""

@@ -16,6 +16,7 @@ from headrace.journal.contract import Frame
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import BlockHead, block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue import state as queue
 from headrace.shuffle.queue.state import QueueState, Retract, Stop
 from headrace.shuffle.reader import (
@@ -28,7 +29,7 @@ from headrace.shuffle.reader import (
     StopEntry,
 )
 from headrace.shuffle.routing import Range, Router
-from headrace.shuffle.session.state import SessionState
+from headrace.shuffle.session.state import KEPT_ROWS_MAX, SessionState
 from headrace.shuffle.slice import state as slices
 from headrace.shuffle.slice.state import Limits, SliceState
 from headrace.testing.shuffle.world import World
@@ -64,7 +65,9 @@ class Run:
         read_through: Checkpoint | None,
         *,
         is_cut: bool = False,
+        kept_rows_max: int | None = None,
     ) -> None:
+        """With `kept_rows_max` Slices wait while so many rows of reports do."""
         self.world = world
         self.sources = sources
         self.rng = rng
@@ -82,8 +85,16 @@ class Run:
             patience=self.rng.choice([0, 50]),
         )
         self.session = SessionState(
-            sources, ranges, last_commit, read_through, HORIZON, is_cut=is_cut
+            sources,
+            ranges,
+            last_commit,
+            read_through,
+            HORIZON,
+            is_cut=is_cut,
+            is_limited=kept_rows_max is not None,
+            kept_rows_max=kept_rows_max or KEPT_ROWS_MAX,
         )
+        self.is_held = False
         self.members = [
             Member(
                 SliceState(sources, ranges, _decode, limits, lambda *_: _MUCH),
@@ -168,8 +179,23 @@ class Run:
                         "report",
                         member,
                         -1,
-                        lambda d=delta: self.session.progress(member, d),  # type: ignore[misc]
+                        lambda d=delta: self.reported(member, d),  # type: ignore[misc]
                     )
+
+    def reported(self, member: int, delta: Delta) -> None:
+        self.session.progress(member, delta)
+        self.hold()
+
+    def hold(self) -> None:
+        """Tell Slices, if they are to take more, or no more; after whatever changes that."""
+        if self.is_held != self.session.is_full:
+            self.is_held = self.session.is_full
+            for member in range(len(self.members)):
+                self.send("session", -1, member, lambda m=member, h=self.is_held: self.held(m, h))  # type: ignore[misc]
+
+    def held(self, member: int, held: bool) -> None:
+        self.members[member].slice.hold(held)
+        self.advance(member)
 
     def enqueue(
         self, sender: int, receiver: int, event: Callable[[QueueState], list[queue.Effect]]

@@ -80,7 +80,8 @@ class Simulator:
         ranges = QUADRANTS if count == 3 and self.rng.random() < 0.5 else split_evenly(count)
         self.say(f"open with {count} members")
         about = self.world, self.sources, self.rng, self.say, ranges
-        return Run(*about, self.last_commit, self.prepared, is_cut=is_cut)
+        kept = self.rng.choice([None, None, 10, 60])
+        return Run(*about, self.last_commit, self.prepared, is_cut=is_cut, kept_rows_max=kept)
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -130,6 +131,7 @@ class Simulator:
             return
         limit = self.rng.choice([None, None, 1, 5])
         delta = self.run.session.next_checkpoint(limit)
+        self.run.hold()
         if delta is None:
             return
         self.say(f"  checkpoint {delta.frontier}")
