@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import signal
+import struct
+import subprocess
+import termios
 
 import pytest
 
 import headrace as hr
+from headrace.testing.crash import eventually
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import Running, headrace
+from tests.cli.processes import HEADRACE, PATIENCE_S, Running, headrace
 
+_PIPE_BYTES = 1 << 16
 FOLLOW = ("read", "bank/credits", "--follow")
 
 
@@ -24,6 +30,23 @@ def test_following_prints_what_is_there_and_then_what_commits_until_ctrl_c(bank:
                 tx.append("bank/credits", [{"account": name}])
             assert account(following.line()) == name
         assert following.end(signal.SIGINT) == (0, "", "")
+
+
+def test_who_is_stopped_while_nobody_reads_its_pipe_ends_all_the_same(bank: None) -> None:
+    with hr.open("headrace-data") as ws:
+        ws.append("bank/credits", [{"account": "x" * 1000}] * 5000)
+        with subprocess.Popen([HEADRACE, *FOLLOW], stdout=subprocess.PIPE) as following:
+            assert following.stdout
+            read = following.stdout
+
+            def is_full() -> bool:
+                waiting = struct.unpack("i", fcntl.ioctl(read, termios.FIONREAD, b"\0" * 4))[0]
+                return bool(waiting > _PIPE_BYTES // 2)
+
+            eventually(is_full, PATIENCE_S, "a pipe that is full")
+            following.send_signal(signal.SIGTERM)
+            code = following.wait(PATIENCE_S)
+    assert code == 0
 
 
 def test_a_transaction_is_printed_once_it_commits_and_never_if_rolled_back(bank: None) -> None:

@@ -62,15 +62,12 @@ def test_tasks_beside_each_other_run_until_they_are_interrupted_and_go_on(here: 
         rows = dict.fromkeys(("moves", "kept"), 0)
         while min(rows.values()) < 2 * TRANSFERS:
             said = msgspec.json.decode(running.line())
-            assert (said["state"], said["shards"], said["restarts"]) == ("running", 1, 0)
+            assert (said["state"], said["shards"]) == ("running", 1)
             rows[said["task"]] = said["rows"]
         code, out, aside = running.end(signal.SIGINT)
     assert code == 0, aside
     ended = [msgspec.json.decode(line) for line in out.splitlines()]
-    assert {(each["task"], each["state"]) for each in ended} == {
-        ("moves", "stopped"),
-        ("kept", "stopped"),
-    }
+    assert {each["task"] for each in ended if each["state"] == "stopped"} == {"moves", "kept"}
     assert "Traceback" not in aside
     transfer(here)
     by_name = ("task", "run", "moves", "--once", "--restarts", "0", "-w", "bank")

@@ -170,6 +170,11 @@ def test_a_stream_under_the_name_of_a_task_is_refused(
     task(lambda cut: cut.debits).run(spark, once=True)
     with refused("'bank' is the name of a task, which has checkpoints of its own; name"):
         run_once(bank.stream(spark, "bank"), tmp_path / "spark")
+    bank.transfer(1)
+    run_once(bank.stream(spark, "other"), tmp_path / "other")
+    task = headrace.materialization(workspace, sources=[bank.debits], sink=sink, name="other")
+    with pytest.raises(UsageError, match="'other' is the name of a stream, which has checkpoints"):
+        task(lambda cut: cut.debits).run(spark, once=True)
 
 
 def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object], str]]:

@@ -29,6 +29,9 @@ from headrace.cli.stopping import aside, until_stopped
 from headrace.cli.values import rows
 from headrace.errors import NotFoundError, UsageError
 
+_GRACE_S = 3.0
+"""For documents that are being printed, if nobody takes them."""
+
 
 def register(app: typer.Typer) -> None:
     example = "headrace read bank/debits --where region=eu --follow"
@@ -102,7 +105,7 @@ def _write_lines(batches: Iterator[pa.RecordBatch], stopping: threading.Event | 
         write_ndjson(map(rows, batches))
         return
     going_on = takewhile(lambda _: not stopping.is_set(), batches)
-    aside(lambda: write_ndjson(map(rows, going_on)), stopping.set)
+    aside(lambda: write_ndjson(map(rows, going_on)), stopping.set, grace_s=_GRACE_S)
 
 
 def _form(collections: list[str], given: Format | None, *, json: bool, follow: bool) -> Format:

@@ -103,6 +103,7 @@ class Sessions:
                 self._bindings,
                 addresses,
                 last_commit=self._handed_out,
+                settings=hr.ShuffleSettings(report_documents=_DOCUMENTS_MAX),
                 service=service,
             ) as shuffle,
         ):

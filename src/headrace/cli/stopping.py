@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -31,12 +34,13 @@ def wait(event: threading.Event) -> None:
         pass
 
 
-def aside(work: Callable[[], None], stop: Callable[[], None]) -> None:
+def aside(work: Callable[[], None], stop: Callable[[], None], *, grace_s: float = math.inf) -> None:
     """Work in a thread of its own, and wait for it.
 
     Ctrl-C in the middle of a lock would leave it taken, and inside of a call to Spark would break
     the connection. So it meets the thread that waits: the work is told to stop until it has ended,
-    and how it ends then is no matter. A second one gives it up.
+    and how it ends then is no matter. A second one gives it up; so does the end of the grace, and
+    the process with it, because what hangs, perhaps in a full pipe, would hang its end, too.
     """
     failures: list[BaseException] = []
     ended = threading.Event()
@@ -52,10 +56,13 @@ def aside(work: Callable[[], None], stop: Callable[[], None]) -> None:
     try:
         wait(ended)
     except KeyboardInterrupt:
+        deadline = time.monotonic() + grace_s
         stop()
         # It may not have begun what is to be stopped.
         while not ended.wait(_AGAIN_S):
             stop()
+            if time.monotonic() > deadline:
+                os._exit(0)
         raise
     if failures:
         raise failures[0]

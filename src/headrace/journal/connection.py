@@ -78,8 +78,12 @@ class Ownership:
 class Connection:
     """Hands out the `Journals` to use now; any thread may call."""
 
-    def __init__(self, place: str | Path, settings: Settings, *, create: bool) -> None:
+    def __init__(
+        self, place: str | Path, settings: Settings, *, create: bool, identity: str = ""
+    ) -> None:
+        """`identity` is that of the workspace, if only this one will do."""
         self._settings = settings
+        self._identity = identity
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._closed = False
@@ -105,11 +109,12 @@ class Connection:
 
     def reach(self) -> Reach:
         if self._site is None:
-            return Reach(None, self._address, self._settings.service.token)
-        # Which finds or becomes the owner, if it is gone.
-        self.journals()
+            return Reach(None, self._address, self._settings.service.token, self._identity)
+        # Finds the owner, or becomes it.
+        self.call(lambda journals: journals.journal_names([]))
         owner = self._site.owner() or OwnerAddress("", "", 0)
-        return Reach(whereabouts(self._site.root), callable_by_others(owner.address), owner.token)
+        address = callable_by_others(owner.address)
+        return Reach(whereabouts(self._site.root), address, owner.token, self._site.id)
 
     def journals(self) -> Journals:
         if os.getpid() != self._process:
@@ -161,7 +166,8 @@ class Connection:
 
     def _attach(self) -> Journals:
         if self._site is None:
-            return RemoteJournals(self._address, self._settings.service)
+            kind = journals_of(self._identity) if self._identity else JOURNALS
+            return RemoteJournals(self._address, self._settings.service, kind)
         deadline = time.monotonic() + self._settings.service.silence_s
         unreachable: HeadraceError | None = None
         while True:

@@ -5,6 +5,7 @@ It is good for as long as the owner stays the same; who sees the directory finds
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -28,16 +29,18 @@ class Reach(msgspec.Struct, frozen=True, array_like=True):
     address: str
     """Of the owner."""
     token: str
+    identity: str = ""
+    """Random, of the workspace: nobody else may answer for it."""
 
     def open(self, how: Callable[..., T], service: ServiceSettings) -> T:
         """`how` is `Workspace` or `Connection`; `service` is that of this process."""
-        is_here = self.directory is not None and is_seen(self.directory)
+        is_here = self.directory is not None and _may_open(self.directory)
         place = self.directory.path if self.directory and is_here else self.address
         settings = Settings(service=msgspec.structs.replace(service, token=self.token))
         try:
             if not place:
                 raise PeerLostError("its owner is gone")
-            return how(place, settings, create=False)
+            return how(place, settings, create=False, identity=self.identity)
         except (PeerLostError, WorkspaceError) as error:
             if is_here or self.directory is None:
                 raise
@@ -46,6 +49,11 @@ class Reach(msgspec.Struct, frozen=True, array_like=True):
                 f" reached: {error.what}",
                 do=_REMEDY,
             ) from error
+
+
+def _may_open(there: Whereabouts) -> bool:
+    """Who sees the directory of another user goes through that user's process."""
+    return is_seen(there) and os.access(there.path, os.R_OK | os.W_OK | os.X_OK)
 
 
 def callable_by_others(address: str) -> str:

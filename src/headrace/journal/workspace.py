@@ -32,11 +32,16 @@ class Workspace:
     """Open one with `headrace.open`. Any thread may use it."""
 
     def __init__(
-        self, place: str | Path, settings: Settings | None = None, *, create: bool = True
+        self,
+        place: str | Path,
+        settings: Settings | None = None,
+        *,
+        create: bool = True,
+        identity: str = "",
     ) -> None:
         self.place = str(place)
         settings = settings or Settings()
-        self._connection = Connection(place, settings, create=create)
+        self._connection = Connection(place, settings, create=create, identity=identity)
         self._desk = Desk(self.place, self._connection, settings.journal)
 
     # -- collections and journals ----------------------------------------------------------

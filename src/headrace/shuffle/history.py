@@ -20,6 +20,7 @@ the deltas from after it. So it is believed only if its floor is there after it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -313,6 +314,13 @@ def reset_task(objects: Objects, task: str, start: Checkpoint | None = None) -> 
     """Forget the checkpoints of a task, and begin at `start`; its new generation."""
     generation = put_next_generation(objects, check_task_name(task), start or Checkpoint())
     return History(objects, task, generation=generation).generation
+
+
+def has_checkpoints(objects: Objects, task: str) -> bool:
+    """Whether anything was stored of it since it was made, or reset."""
+    with suppress(UsageError):
+        return describe_task(objects, task).last > 0
+    return False
 
 
 def list_tasks(objects: Objects) -> list[TaskInfo]:

@@ -11,7 +11,7 @@ from headrace.journal.reach import Reach
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, Settings
 
-_opened: dict[Reach, Workspace] = {}
+_opened: dict[str, tuple[Reach, Workspace]] = {}
 """Of this process: Spark uses a worker for one task after the other."""
 
 
@@ -39,6 +39,12 @@ class Place(msgspec.Struct, frozen=True):
 
 def shared(reach: Reach) -> Workspace:
     """Opened once in this process, and never closed: it ends with the worker."""
-    if reach not in _opened:
-        _opened[reach] = reach.open(Workspace, ServiceSettings())
-    return _opened[reach]
+    key = reach.identity or reach.address
+    before, opened = _opened.get(key, (reach, None))
+    if opened is None or (opened.directory is None and before != reach):
+        # Who knows only the address does not find the next owner.
+        if opened:
+            opened.close()
+        opened = reach.open(Workspace, ServiceSettings())
+        _opened[key] = reach, opened
+    return opened

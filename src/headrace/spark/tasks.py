@@ -25,9 +25,9 @@ from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding
 from headrace.shuffle.binding import resolve
-from headrace.shuffle.history import reset_task
+from headrace.shuffle.history import has_checkpoints, reset_task
 from headrace.shuffle.stored import check_task_name
-from headrace.spark.about import About, put_about
+from headrace.spark.about import About, get_about, put_about
 from headrace.spark.cut import Cut
 from headrace.spark.failure import GONE, is_final, is_gone
 from headrace.spark.frames import SourceLike, bindings_of
@@ -95,10 +95,19 @@ class Task:
         try:
             # Spark knows data sources by the session of the thread, and this may be any.
             activate(spark)
+            self._check_name_is_free()
             put_about(self.workspace.objects, self.about())
             self._run(spark, once, Restarts(restarts), watch or _ignore)
         finally:
             self._stopping.clear()
+
+    def _check_name_is_free(self) -> None:
+        objects = self.workspace.objects
+        if get_about(objects, self.name) is None and has_checkpoints(objects, self.name):
+            raise UsageError(
+                f"{self.name!r} is the name of a stream, which has checkpoints of its own",
+                do="name the task otherwise, or reset it first",
+            )
 
     def _run(
         self,

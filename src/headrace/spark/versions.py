@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from pyspark import cloudpickle
+
 from headrace.errors import UsageError
 from headrace.version import VERSION
 
@@ -13,13 +15,18 @@ T = TypeVar("T")
 
 
 def for_executors(function: Callable[..., T], *arguments: Any) -> Callable[..., T]:
-    """The function, with its first arguments, for Spark to send: it runs in this version only."""
-    return partial(_run, VERSION, function, *arguments)
+    """The function, with its first arguments, for Spark to send: it runs in this version only.
+
+    As bytes: an executor of another version must be told so before it decodes anything.
+    """
+    encoded = cloudpickle.dumps((function, arguments))  # type: ignore[no-untyped-call]
+    return partial(_run, VERSION, encoded)
 
 
-def _run(driver: str, function: Callable[..., T], *arguments: Any) -> T:
+def _run(driver: str, encoded: bytes, *more: Any) -> Any:
     check_version(driver)
-    return function(*arguments)
+    function, arguments = cloudpickle.loads(encoded)
+    return function(*arguments, *more)
 
 
 def check_version(driver: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import headrace as hr
-from headrace.errors import PeerLostError
+from headrace.errors import NotFoundError, PeerLostError
 from headrace.files import Whereabouts, whereabouts
 from headrace.journal.reach import Reach, callable_by_others
 from headrace.journal.workspace import Workspace
@@ -25,7 +26,7 @@ def directory(tmp_path: Path) -> Path:
 def on_another_machine(reach: Reach) -> Reach:
     assert reach.directory
     there = reach.directory._replace(kernel="of another machine")
-    return Reach(there, reach.address, reach.token)
+    return msgspec.structs.replace(reach, directory=there)
 
 
 def test_who_sees_the_directory_opens_it(directory: Path) -> None:
@@ -60,6 +61,17 @@ def test_after_its_owner_is_gone_it_is_reached_at_the_next_one(directory: Path) 
         after = worker.reach()
         assert after.address == worker.address
         assert after.directory == before.directory == whereabouts(directory)
+
+
+def test_another_workspace_at_the_same_address_is_not_taken_for_it(tmp_path: Path) -> None:
+    with hr.open(tmp_path / "one", token="known") as one:
+        reach = on_another_machine(one.reach())
+        port = int(reach.address.rpartition(":")[2])
+    service = ServiceSettings(port=port, token="known")
+    with hr.open(tmp_path / "other", settings=hr.Settings(service=service)) as other:
+        assert other.address == reach.address
+        with pytest.raises(NotFoundError, match="no service"):
+            reach.open(Workspace, SERVICE)
 
 
 def test_what_cannot_be_reached_is_said_with_the_remedy(directory: Path) -> None:

@@ -43,13 +43,15 @@ def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_no_kill_of_many_loses_or_repeats_a_document(tmp_path: Path, kind: Kind) -> None:
-    """Of a collection 64, and half as many of the other sinks."""
+    """Of a collection more than 60, and half as many of the other sinks."""
     seed = chosen_seed()
     chance = random.Random(seed)
     with Company(tmp_path, seed, kind) as company:
         for step in STEPS:
             for side in SIDES:
-                company.die(Death(step, side, times=chance.randrange(1, 4)))
+                # The first time that anything is cleared is when a task is opened.
+                least = 2 if step == "clear" else 1
+                company.die(Death(step, side, times=chance.randrange(least, 4)))
         for side in SIDES:
             company.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
         company.kill("owner")
