@@ -19,7 +19,9 @@ import headrace as hr
 from headrace.errors import QueueFullError, StorageError
 from headrace.log import Directory
 from headrace.settings import KIB, MIB
+from headrace.shuffle import client
 from headrace.shuffle.queue import store
+from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.actor import SliceActor
 from headrace.shuffle.slice.state import Fetch
 from headrace.testing.crash import Child, eventually
@@ -210,6 +212,32 @@ def test_with_a_limit_no_checkpoint_of_a_backlog_has_more(
     sizes = sorted(map(len, seen))
     assert sizes[-1] <= 2 * most
     assert sizes[len(sizes) // 2] <= most
+
+
+# proves G12
+def test_with_a_limit_members_wait_while_many_reports_do(
+    workspace: hr.Workspace, members: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, most = 4_000, 100
+    monkeypatch.setattr(client, "SessionState", partial(SessionState, kept_rows_max=300))
+    publish(workspace, count)
+    seen: list[list[int]] = []
+    # A fetch at a time, so that there is something left to be held back.
+    settings = hr.ShuffleSettings(report_documents=most // MEMBERS, fetch_bytes=32 * KIB)
+    with hr.Shuffle(workspace, BINDINGS, members, settings=settings) as shuffle:
+        eventually(lambda: _is_held(shuffle), WAIT_S, "reports that wait")
+        assert not shuffle.status().settled
+        while sum(map(len, seen)) < count:
+            found = shuffle.next_checkpoint(WAIT_S, documents_max=most)
+            assert found
+            seen.append(numbers(shuffle, found))
+            shuffle.release(found)
+    assert sorted(chain.from_iterable(seen)) == list(range(count))
+    assert max(map(len, seen)) <= 3 * most
+
+
+def _is_held(shuffle: hr.Shuffle) -> bool:
+    return shuffle._actor._is_held
 
 
 # proves G12
