@@ -181,8 +181,13 @@ class Run:
             raise ChildProcessError("the driver has ended")
 
     def found(self, name: str) -> int:
-        """The process of the driver's that has this in its command line."""
-        return next(each for each, line in descendants(self.child.pid).items() if name in line)
+        """The process of the driver's that has this in its command line; it may be starting."""
+
+        def look() -> int | None:
+            found = descendants(self.child.pid).items()
+            return next((each for each, line in found if name in line), None)
+
+        return eventually(look, WAIT_S, f"a process {name}")
 
     def kill(self, victim: Victim) -> None:
         if victim == "driver":
@@ -194,13 +199,24 @@ class Run:
         elif victim == "source":
             os.kill(self.found(_SOURCE), signal.SIGKILL)
         else:
-            os.kill(process_at(self._chance.choice(self.members)), signal.SIGKILL)
+            os.kill(self._a_member(), signal.SIGKILL)
 
     def stop_a_member(self) -> list[int]:
         """It, which is to end."""
-        member = process_at(self._chance.choice(self.members))
+        member = self._a_member()
         os.kill(member, signal.SIGSTOP)
         return [member]
+
+    def _a_member(self) -> int:
+        """Of those that run; they may be starting."""
+        chosen = self._chance.random()
+
+        def look() -> int | None:
+            with suppress(ProcessLookupError):
+                return process_at(self.members[int(chosen * len(self.members))])
+            return None
+
+        return eventually(look, WAIT_S, "a member")
 
     def kill_the_daemon(self) -> list[int]:
         """Whose children the members are: they are to end."""
