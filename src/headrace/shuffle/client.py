@@ -70,14 +70,7 @@ class Shuffle:
         at = tuple(MemberAt(*each) for each in zip(members, tiles, strict=True))
         reach = workspace.reach()
         openings = [
-            messages.OpenSlice(
-                self.session,
-                member,
-                at,
-                self._sources.all,
-                reach,
-                settings,
-            )
+            messages.OpenSlice(self.session, member, at, self._sources.all, reach, settings)
             for member in range(len(members))
         ]
         self._members = tuple(members)
