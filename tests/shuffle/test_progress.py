@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.ids import JournalId
 from headrace.journal.records import ACK_ROW
-from headrace.shuffle.slice.state import Limits, Report
+from headrace.shuffle.slice.state import Limits, Report, SendBlock
 from tests.shuffle.made import FRAME_BYTES, frames
 from tests.shuffle.slices import ScriptedSlice, only
 
@@ -90,3 +90,13 @@ def test_a_report_has_no_more_documents_than_the_limit() -> None:
     assert sum(counts) == 20
     assert max(counts) == 3
     assert len(counts) == 7
+
+
+# proves G12
+def test_a_slice_that_is_held_takes_nothing_until_it_is_let_go() -> None:
+    slice = ScriptedSlice()
+    slice.state.hold(True)
+    slice.start(frames("O10 O11 O12"))
+    assert only(slice.run(), SendBlock) == []
+    slice.state.hold(False)
+    assert sum(report.delta.documents for report in only(slice.run(), Report)) == 3

@@ -155,7 +155,7 @@ def test_executors_of_another_machine_than_the_workspace_say_how_to_reach_it(
     there = whereabouts(Path(workspace.place))._replace(kernel="of another machine")
     reach = Reach(there, "grpc://127.0.0.1:1", "")
     monkeypatch.setattr(workspace, "reach", lambda: reach)
-    told = "another machine .* cannot be reached: .*; serve it with `headrace serve --host`"
+    told = "not open to this process, .* reached: .*; serve it with `headrace serve --host`"
     transaction = workspace.publisher().begin()
     with refused(told):
         publish(spark.range(1).toDF("number"), workspace, "numbers", transaction)

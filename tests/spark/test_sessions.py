@@ -64,9 +64,11 @@ def test_a_stream_puts_nothing_into_the_environment_that_was_not_there(
 ) -> None:
     """Spark would do so with no lock, and two streams that start at once could break it."""
     workspace.collection("a", "n long")
-    rows = stream(spark, workspace, ["a"], "t")
     manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
     shared = manager.lookupDataSource("headrace").dataSourceCls().envVars()
+    for name in STREAM_ENVIRONMENT:
+        shared.remove(name)  # as in a session that has had no stream
+    rows = stream(spark, workspace, ["a"], "t")
     assert set(shared) == {"PYTHONPATH", *STREAM_ENVIRONMENT}
     writer = rows.writeStream.foreachBatch(lambda rows, batch: None)
     writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)

@@ -45,8 +45,8 @@ class Reach(msgspec.Struct, frozen=True, array_like=True):
             if is_here or self.directory is None:
                 raise
             raise type(error)(
-                f"{self.directory.path} is on another machine than this process, and cannot be"
-                f" reached: {error.what}",
+                f"{self.directory.path} is not open to this process, and cannot be reached:"
+                f" {error.what}",
                 do=_REMEDY,
             ) from error
 

@@ -77,7 +77,7 @@ def test_another_workspace_at_the_same_address_is_not_taken_for_it(tmp_path: Pat
 def test_what_cannot_be_reached_is_said_with_the_remedy(directory: Path) -> None:
     with hr.open(directory) as owner:
         reach = owner.reach()
-    with pytest.raises(PeerLostError, match=r"another machine .* cannot be reached: .*--host"):
+    with pytest.raises(PeerLostError, match=r"not open to this process, .* reached: .*--host"):
         on_another_machine(reach).open(Workspace, SERVICE)
     nowhere = Reach(Whereabouts(str(directory), "", 0, 0), "", "")
     with pytest.raises(PeerLostError, match="cannot be reached: its owner is gone"):

@@ -344,7 +344,8 @@ class SessionState:
 
     def _is_replayed(self, rows: list[tuple[int, int, int, int]]) -> bool:
         """Whether so much is read again; rows that are need not be looked at twice."""
-        for at, producer, commit, _ in rows[self._replayed :]:
+        while self._replayed < len(rows):
+            at, producer, commit, _ = rows[self._replayed]
             self._check_is_read(at)
             if self._raw.get((at, producer), (0, 0))[0] < commit:
                 if self._is_read_to_its_end and not self._deltas:
