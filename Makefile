@@ -26,7 +26,7 @@ demo: setup ## run the main job end to end on this machine
 	@$(BIN)/headrace demo
 
 test: $(TOOLS) ## run every test but the deep ones
-	@$(BIN)/pytest -m "not deep" -n 2 --dist loadfile
+	@$(BIN)/pytest -m "not deep" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-deep: $(TOOLS) ## run every test, with new examples and kills; SEED=n repeats a run
 	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)

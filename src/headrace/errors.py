@@ -6,6 +6,7 @@
     │   ├── DocumentError         a document that does not fit its collection
     │   ├── NotFoundError         no collection, journal or object of that name
     │   └── ExistsError           the name is taken by something different
+    ├── OutdatedError             what it was opened with has changed; opened again, it goes on
     ├── OffsetError               a position that cannot be read
     │   ├── BehindRetentionError  the documents there were removed
     │   └── AheadOfHeadError      nothing was ever written there
@@ -55,6 +56,9 @@ class NotFoundError(UsageError): ...
 
 
 class ExistsError(UsageError): ...
+
+
+class OutdatedError(HeadraceError): ...
 
 
 class OffsetError(HeadraceError): ...

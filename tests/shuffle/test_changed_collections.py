@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import NotFoundError, SchemaError
+from headrace.errors import OutdatedError
 from tests.shuffle.running import Task
 
 
@@ -25,7 +25,7 @@ def fields(task: Task, count: int) -> list[dict[str, Any]]:
 
 def failure(task: Task) -> Exception:
     """What ends the Session."""
-    with pytest.raises((NotFoundError, SchemaError)) as raised:
+    with pytest.raises(OutdatedError) as raised:
         read_on(task)
     return raised.value
 

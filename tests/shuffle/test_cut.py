@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.errors import NotFoundError, PeerLostError, ProtocolError, TransportError, UsageError
+from headrace.errors import OutdatedError, PeerLostError, ProtocolError, TransportError, UsageError
 from headrace.frontier import JOURNAL_ROW, place
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
@@ -186,7 +186,7 @@ def test_a_journal_that_was_deleted_after_the_cut_is_named(task: Task) -> None:
     cut = task.workspace.journals()
     task.workspace.delete_journals(["a/0001"])
     with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
-        with pytest.raises(NotFoundError) as gone:
+        with pytest.raises(OutdatedError) as gone:
             drained(shuffle)
         assert "journal a/0001 of binding 'a' was deleted after the cut" in gone.value.what
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.clock import Clock
-from headrace.errors import SchemaError
+from headrace.errors import OutdatedError
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal import schema as schemas
 from headrace.journal.contract import Frame
@@ -72,7 +72,7 @@ def test_documents_of_later_versions_have_the_schema_of_the_opening(newest: str)
 def test_documents_that_do_not_fit_the_schema_of_the_opening_are_refused(
     newest: str, row: dict[str, object], how: str
 ) -> None:
-    with pytest.raises(SchemaError, match=f"collection 'c': {how}.*open the Session again"):
+    with pytest.raises(OutdatedError, match=f"collection 'c': {how}.*open the Session again"):
         decoded("n long not null, m long", newest, rows=[row])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.errors import NotFoundError, UsageError
+from headrace.errors import OutdatedError, UsageError
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.history import reset_task
@@ -162,9 +162,25 @@ def test_of_two_processes_the_first_decides_what_a_number_shows(engine: Engine) 
 
 def test_a_checkpoint_that_nobody_stored_cannot_be_planned(engine: Engine) -> None:
     feed = engine.begin()
-    with pytest.raises(NotFoundError, match="task 't' has no checkpoint 1: its last is 0"):
+    with pytest.raises(OutdatedError, match="task 't' has no checkpoint 1: its last is 0"):
         feed.shares(1)
     feed.close()
+
+
+# proves G14
+def test_one_who_is_too_late_for_a_checkpoint_is_told_to_begin_again(engine: Engine) -> None:
+    """Not that it did anything wrong: another process went on meanwhile."""
+    late, ahead = engine.begin(), engine.begin()
+    engine.publish()
+    assert ahead.after(0, WAIT_S) == 1
+    History(engine.objects, "t", full_every=1).release(1)
+    for ask in (lambda: late.shares(1), lambda: late.after(0, WAIT_S)):
+        with pytest.raises(OutdatedError, match=r"after checkpoint 0 cannot: .* was released"):
+            ask()
+    engine.publish()
+    assert late.after(1, WAIT_S) == 2
+    late.close()
+    ahead.close()
 
 
 def test_a_task_that_was_reset_ends_the_lives_before(engine: Engine) -> None:

@@ -13,6 +13,7 @@ from headrace.frontier import TAG_BITS
 from headrace.ids import format_producer
 from headrace.journal.names import Selector
 from headrace.shuffle import Binding, Checkpoint, History, describe_task, scanning
+from headrace.shuffle.history import reset_task
 from headrace.shuffle.scanning import (
     Plan,
     plan_between,
@@ -74,7 +75,7 @@ class Recorded:
             self.task.shuffle.release(found)
             count -= len(documents)
 
-    def between(self, first: int = 0, last: int | None = None) -> Shown:
+    def between(self, first: int | None = None, last: int | None = None) -> Shown:
         plan = plan_between(self.task.workspace, self.bindings, "t", first, last)
         return shown_by(self.task, plan)
 
@@ -247,8 +248,33 @@ def test_checkpoints_that_are_not_there_are_refused(recorded: Recorded) -> None:
     released = History(workspace.objects, "t", full_every=1)
     released.release(last)
     with pytest.raises(NotFoundError, match="checkpoint 0 of task 't' was released"):
-        recorded.between()
+        recorded.between(0)
     assert recorded.between(last) == Counter()
+
+
+def test_if_nothing_else_is_said_all_checkpoints_that_are_kept_are_read(
+    recorded: Recorded,
+) -> None:
+    recorded.task.append(0, 4)
+    recorded.begin()
+    recorded.take(2)
+    kept = len(recorded.shown)
+    History(recorded.task.workspace.objects, "t", full_every=1).release(kept)
+    recorded.task.append(4, 8)
+    recorded.take(4)
+    assert recorded.between() == sum(recorded.shown[kept:], Counter())
+    assert describe_task(recorded.task.workspace.objects, "t").first == kept
+    with pytest.raises(NotFoundError, match=f"checkpoint {kept - 1} of task 't' was released"):
+        recorded.between(last=kept - 1)
+
+
+def test_a_task_that_was_reset_has_no_longer_what_was_planned(recorded: Recorded) -> None:
+    recorded.begin()
+    workspace = recorded.task.workspace
+    of = describe_task(workspace.objects, "t").generation
+    reset_task(workspace.objects, "t")
+    with pytest.raises(UsageError, match=f"task 't' has no generation {of}: it was reset"):
+        plan_between(workspace, recorded.bindings, "t", generation=of)
 
 
 def test_a_task_that_has_shown_nothing_gives_nothing(recorded: Recorded) -> None:

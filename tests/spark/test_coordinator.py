@@ -66,6 +66,21 @@ def test_only_the_parts_of_attempts_that_won_are_committed(
         part(numbers, write, 4)
 
 
+def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
+    started: Started, numbers: headrace.Workspace
+) -> None:
+    """The first that ends does not end the others."""
+    numbers.close()
+    writes = [begin(started, numbers) for _ in range(3)]
+    parts = [part(numbers, write, number) for number, write in enumerate(writes)]
+    writes[0].commit(parts[:1])
+    writes[1].abort()
+    writes[2].commit(parts[2:])
+    with Place.of(numbers).open() as alone:
+        assert alone.address, "nobody has it open any more"
+        assert seen(alone) == [0, 2]
+
+
 def test_an_aborted_write_is_gone(started: Started, numbers: headrace.Workspace) -> None:
     write = begin(started, numbers)
     prepared = part(numbers, write, 1)

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 import headrace
+from headrace.errors import UsageError
 from headrace.journal.reach import Reach
 from headrace.spark import place
-from headrace.spark.place import shared
+from headrace.spark.place import Place, Places, shared
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +29,20 @@ def on_another_machine(workspace: headrace.Workspace) -> Reach:
     assert reach.directory
     there = reach.directory._replace(kernel="of another machine")
     return msgspec.structs.replace(reach, directory=there)
+
+
+def test_it_is_closed_with_the_last_write_to_it(tmp_path: Path) -> None:
+    headrace.open(tmp_path / "workspace").close()
+    there, places = Place.at(str(tmp_path / "workspace")), Places()
+    with places.opened(there) as first:
+        with places.opened(there) as second:
+            assert second is first
+        assert first.collections() == []
+    with pytest.raises(UsageError, match="the workspace is closed"):
+        first.collections()
+    with places.opened(there) as next:
+        assert next is not first
+        assert next.collections() == []
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])

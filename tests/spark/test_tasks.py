@@ -138,6 +138,34 @@ def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
             assert seen[-1].restarts >= 1
 
 
+def test_a_task_goes_on_under_the_schema_that_comes_while_it_runs(
+    spark: SparkSession, workspace: headrace.Workspace
+) -> None:
+    """Its Session cannot show a null where there was none; the next one can. # proves G14"""
+    workspace.collection("a", "n long, m long not null", key="n")
+    workspace.collection("copies", "n long, m long", key="n")
+    workspace.append("a", [{"n": 1, "m": 1}])
+    seen: list[Progress] = []
+
+    @derivation(workspace, sources=["a"], to="copies", shards=1)
+    def copies(cut: Cut) -> DataFrame:
+        return cut.a
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress)
+        if workspace.table("copies").num_rows == 1 == workspace.table("a").num_rows:
+            workspace.collection("a", "n long, m long", key="n")
+            workspace.append("a", [{"n": 2, "m": None}])
+        if workspace.table("copies").num_rows == 2:
+            copies.stop()
+
+    copies.run(spark, watch=watch)
+    found = workspace.table("copies").sort_by("n")
+    assert found.to_pylist() == [{"n": 1, "m": 1}, {"n": 2, "m": None}]
+    assert seen[-1].restarts == 1
+    assert "was NOT NULL when the Session was opened" in max(each.failure for each in seen)
+
+
 class Unfinished:
     """A sink after which Spark cannot write its commit log, so that every batch is run again."""
 

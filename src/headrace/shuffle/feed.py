@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headrace.errors import HeadraceError, NotFoundError
+from headrace.errors import HeadraceError, NotFoundError, OutdatedError
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.client import Shuffle
 from headrace.shuffle.history import History
@@ -75,8 +75,9 @@ class Feed:
         """Of a checkpoint that is stored: one for each member."""
         with self._closed_by_errors():
             if not (self._shuffle and self._found and self._number == number):
-                self.history.delta(number)
                 self.close()
+                with _outdated(number - 1):
+                    self.history.delta(number)
                 shuffle = self._at(number - 1)
                 found = shuffle.next_checkpoint()
                 assert found, "a replay ends with its checkpoint"
@@ -88,15 +89,9 @@ class Feed:
         if self._shuffle is None or self._number != number:
             self.close()
             self._is_next_stored = number < self.history.last()
-            try:
+            with _outdated(number):
                 through = self.history.delta(number + 1) if self._is_next_stored else None
                 last = self.history.load(number)
-            except NotFoundError as error:
-                raise NotFoundError(
-                    f"what is to go on after checkpoint {number} cannot: {error.what}",
-                    do="go on from where it was last (its own checkpoint directory), or reset the"
-                    " task",
-                ) from error
             self._shuffle = self._open(last, through)
             self._number, self._found = number, None
         return self._shuffle
@@ -126,3 +121,15 @@ class Feed:
         shuffle, self._shuffle = self._shuffle, None
         if shuffle:
             shuffle.close()
+
+
+@contextmanager
+def _outdated(number: int) -> Iterator[None]:
+    """Another process may be ahead, and have released what this one wants to go on from."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise OutdatedError(
+            f"what is to go on after checkpoint {number} cannot: {error.what}",
+            do="go on from where it was last (its own checkpoint directory), or reset the task",
+        ) from error

@@ -62,6 +62,11 @@ def put_next_generation(objects: Objects, task: str, start: Checkpoint) -> str:
     return label.generation
 
 
+def check_current(objects: Objects, task: str, generation: str) -> None:
+    if current_generation(objects, task).id != generation:
+        raise was_reset(task, generation)
+
+
 def was_reset(task: str, generation: str) -> UsageError:
     return UsageError(
         f"task {task!r} has no generation {generation}: it was reset, or is another workspace's",

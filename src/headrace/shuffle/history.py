@@ -51,8 +51,10 @@ class TaskInfo(NamedTuple):
 
     task: str
     generation: str
+    first: int
+    """The number of the oldest checkpoint that is kept."""
     last: int
-    """The number of the newest checkpoint."""
+    """And of the newest."""
     objects: int
     bytes: int
 
@@ -336,8 +338,8 @@ def describe_task(objects: Objects, task: str) -> TaskInfo:
         listed, kept = _look_at(objects, task, current.id)
         if newest_generation(listed) == current.number:
             break
-    last = kept.last if kept else 0
-    return TaskInfo(task, current.id, last, len(listed), sum(listed.values()))
+    first, last = (kept.floor, kept.last) if kept else (0, 0)
+    return TaskInfo(task, current.id, first, last, len(listed), sum(listed.values()))
 
 
 def list_checkpoints(objects: Objects, task: str) -> list[StoredCheckpoint]:

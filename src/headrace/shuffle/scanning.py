@@ -70,17 +70,22 @@ def plan_between(
     workspace: Workspace,
     bindings: Sequence[Binding],
     task: str,
-    first: int = 0,
+    first: int | None = None,
     last: int | None = None,
+    *,
+    generation: str = "",
 ) -> Plan:
     """Exactly what the task's checkpoints after `first` have shown, up to and including `last`.
 
-    That is refused where a journal has lost some of it, or may have.
+    Of those that are kept, if nothing else is said, and of the generation that is current. That is
+    refused where a journal has lost some of it, or may have.
     """
     objects = workspace.objects
+    there = describe_task(objects, task)
     # A task that is asked for by its generation is not made by looking at it.
-    history = History(objects, task, generation=describe_task(objects, task).generation)
-    last = history.last() if last is None else last
+    history = History(objects, task, generation=generation or there.generation)
+    last = there.last if last is None else last
+    first = min(there.first, last) if first is None else first
     if first > last:
         raise UsageError(
             f"from checkpoint {first} to {last} of task {task!r}", do="let the first come first"

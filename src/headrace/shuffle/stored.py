@@ -76,9 +76,13 @@ def check_task_name(name: str) -> str:
 
 def task_prefix(task: str) -> str:
     """The directory of everything a task has."""
-    quoted = quote(task, safe="")
-    # No component of a key may begin with a dot.
-    return f"{ROOT}/{'%2E' + quoted[1:] if quoted.startswith('.') else quoted}"
+    return f"{ROOT}/{quoted(task)}"
+
+
+def quoted(task: str) -> str:
+    """The name as one component of a key or a path, none of which may begin with a dot."""
+    name = quote(task, safe="")
+    return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def parse_key(key: str) -> Label | None:

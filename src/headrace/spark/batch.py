@@ -45,20 +45,23 @@ class Pinned(msgspec.Struct, frozen=True):
     """
 
     cut: list[JournalInfo] | None = None
+    generation: str = ""
+    first: int | None = None
     last: int | None = None
-    """If a task is read: up to which checkpoint."""
+    """If a task is read: after which checkpoint of which generation, and up to which."""
 
     @classmethod
     def at(cls, workspace: Workspace, reads: Reads) -> Self:
         """The present moment."""
         if not reads.task:
             return cls(take_cut(workspace, reads.bindings))
-        if reads.last is not None:
-            return cls(last=reads.last)
         # Of a stream the task need not be there yet; and a batch says so when it is planned.
         with suppress(UsageError):
-            return cls(last=describe_task(workspace.objects, reads.task).last)
-        return cls()
+            task = describe_task(workspace.objects, reads.task)
+            last = task.last if reads.last is None else reads.last
+            first = min(task.first, last) if reads.first is None else reads.first
+            return cls(None, task.generation, first, last)
+        return cls(None, "", reads.first, reads.last)
 
     def encode(self) -> bytes:
         """Names of journals are much alike."""
@@ -97,7 +100,10 @@ class BatchReader(DataSourceReader):
         pinned = Pinned.decode(self._pinned) if self._pinned else Pinned.at(workspace, reads)
         if pinned.cut is not None:
             return plan_cut(workspace, reads.bindings, pinned.cut)
-        return plan_between(workspace, reads.bindings, reads.task, reads.first, pinned.last)
+        return plan_between(
+            *(workspace, reads.bindings, reads.task, pinned.first, pinned.last),
+            generation=pinned.generation,
+        )
 
     def _narrowed(self, plan: Plan) -> list[Scan]:
         # Of several sources Spark's columns are structs, and a filter concerns none but one.

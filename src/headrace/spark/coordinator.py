@@ -38,7 +38,7 @@ from headrace.journal.publisher import Publisher
 from headrace.journal.reach import Reach
 from headrace.settings import ServiceSettings
 from headrace.spark.fitting import check_fits
-from headrace.spark.place import Place
+from headrace.spark.place import Place, Places
 from headrace.transport import Channel, Client, Message, Server
 
 _KIND = "spark-writes"
@@ -202,10 +202,10 @@ def _in_doubt(why: HeadraceError, batch: Batch | None) -> PublishError:
 class _Write:
     """One transaction. Its workspace is open for as long as that is."""
 
-    def __init__(self, asked: Begin) -> None:
+    def __init__(self, asked: Begin, places: Places) -> None:
         self.lock = threading.Lock()
         with ExitStack() as stack:
-            self._workspace = stack.enter_context(asked.place.open())
+            self._workspace = stack.enter_context(places.opened(asked.place))
             check_fits(self._workspace.collection(asked.collection), _schema(asked.schema))
             publisher = self._workspace.publisher(asked.publisher)
             stack.callback(publisher.close)
@@ -242,31 +242,47 @@ class _Writes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._places = Places()
         self._writes: dict[str, _Write] = {}
+        self._conversations = 0
 
-    def __len__(self) -> int:
-        return len(self._writes)
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no write, and nobody who waits for an answer."""
+        with self._lock:
+            return not self._writes and not self._conversations
 
     def converse(self, channel: Channel[Begin | Commit | Abort]) -> None:
-        if (message := channel.receive()) is None:
-            return
-        match message.control:
-            case Begin() as asked:
+        with self._lock:
+            self._conversations += 1
+        try:
+            if message := channel.receive():
+                self._answer(message.control, channel)
+        finally:
+            with self._lock:
+                self._conversations -= 1
+
+    def _answer(self, asked: Begin | Commit | Abort, channel: Channel[Any]) -> None:
+        match asked:
+            case Begin():
                 self._begin(asked, channel)
-            case Commit() as asked:
+                return
+            case Commit():
                 self._commit(asked)
-                channel.send(Ended())
-            case Abort() as asked:
+            case Abort():
                 if write := self._writes.get(asked.invitation):
                     with write.lock:
                         self._end(write)
-                channel.send(Ended())
+        channel.send(Ended())
+        # Until the caller has it, or is gone.
+        with suppress(HeadraceError):
+            channel.receive()
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
         raise UsageError("writes converse", do="this is a bug")
 
     def _begin(self, asked: Begin, channel: Channel[Any]) -> None:
-        write = _Write(asked)
+        write = _Write(asked, self._places)
         with self._lock:
             self._writes[write.invitation] = write
         try:
@@ -383,7 +399,7 @@ def _run(writes: _Writes, spark: int) -> None:
     starter_end = sys.stdin.fileno()
     events.register(starter_end, select.POLLIN)
     is_started = True
-    while is_started or writes:
+    while is_started or not writes.is_idle:
         ended = {descriptor for descriptor, _ in events.poll(_LOOK_S * 1000)}
         if spark_end in ended:
             break

@@ -28,6 +28,7 @@ from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
 from headrace.spark.failure import explain
+from headrace.spark.parent import bound_to_parent
 from headrace.spark.versions import check_version
 from headrace.transport import Channel, Client, Server
 from headrace.version import VERSION
@@ -36,7 +37,6 @@ _HOST = "spark-members"
 _START_S = 120.0
 _EXECUTORS_S = 60.0
 _LOOK_AGAIN_S = 0.2
-_LOOK_S = 1.0
 _WORD_S = 2.0
 _END_S = 5.0
 """Members that were let go and do not end by then are ended by Spark."""
@@ -200,29 +200,19 @@ def host(given: _Given) -> Iterator[str]:
     name = "127.0.0.1" if given.is_local else address.rpartition(":")[0]
     service = msgspec.structs.replace(given.service, host=name, port=0)
     root = Path(os.environ.get("SPARK_LOCAL_DIRS", given.directory).split(",")[0])
-    parent = os.getppid()
-    with Member(root, service) as member, Client(given.driver, service) as client:
+    with (
+        bound_to_parent(),
+        Member(root, service) as member,
+        Client(given.driver, service) as client,
+    ):
         task.allGather(member.address)
         channel = client.converse(_HOST, _joined)
         try:
             channel.send(Joined(shard, member.address, os.getpid()))
-            is_let_go = False
-            while not is_let_go:
-                is_let_go = _is_let_go(channel)
-                if os.getppid() != parent:
-                    os._exit(1)
+            channel.receive()
         except HeadraceError:
             os._exit(1)
     return iter(())
-
-
-def _is_let_go(channel: Channel[Any]) -> bool:
-    """Waits for it a moment."""
-    try:
-        channel.receive(_LOOK_S)
-    except TimeoutError:
-        return False
-    return True
 
 
 _taken: dict[str, int] = {}

@@ -60,7 +60,7 @@ class Reads(msgspec.Struct, frozen=True, kw_only=True):
     documents_max: int | None = None
     poll_s: float = _POLL_S
     partitions: int = _PARTITIONS
-    first: int = 0
+    first: int | None = None
     last: int | None = None
     """Of a batch that a task showed: after which checkpoint, up to which."""
     meta: bool = False
@@ -117,7 +117,7 @@ def parse_reads(options: Mapping[str, str]) -> Reads:
         documents_max=_whole(given, "maxdocumentspertrigger", None),
         poll_s=_seconds(given, "pollseconds"),
         partitions=_whole(given, "partitions", _PARTITIONS),
-        first=_whole(given, "fromcheckpoint", 0, least=0),
+        first=_whole(given, "fromcheckpoint", None, least=0),
         last=_whole(given, "tocheckpoint", None, least=0),
         meta=_flag(given, "meta"),
     )

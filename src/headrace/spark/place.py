@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +38,33 @@ class Place(msgspec.Struct, frozen=True):
     def open(self) -> Workspace:
         service = ServiceSettings(token=self.token)
         return Workspace(self.path, Settings(service=service), create=False)
+
+
+class Places:
+    """Workspaces that are open while any write to them is.
+
+    All writes share one: who opens it may become its owner, and to end that ends what others write.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Place, tuple[Workspace, int]] = {}
+        """With the number of writes."""
+
+    @contextmanager
+    def opened(self, place: Place) -> Iterator[Workspace]:
+        with self._lock:
+            workspace, count = self._open.get(place) or (place.open(), 0)
+            self._open[place] = workspace, count + 1
+        try:
+            yield workspace
+        finally:
+            with self._lock:
+                workspace, count = self._open.pop(place)
+                if count > 1:
+                    self._open[place] = workspace, count - 1
+                else:
+                    workspace.close()
 
 
 def shared(reach: Reach) -> Workspace:

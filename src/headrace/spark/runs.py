@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.errors import UsageError
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import History
+from headrace.shuffle.stored import quoted
 from headrace.spark.cut import Cut
 from headrace.spark.failure import explain, is_final
 from headrace.spark.frames import source_options
@@ -68,8 +69,7 @@ class Run:
         self._turn = turn
         self._restarts = restarts
         self._watch = watch
-        self._history = History(task.workspace.objects, task.name)
-        self._location = checkpoint_location(task.workspace, task.name, self._history.generation)
+        self._history, self._location = open_logs(task.workspace, task.name)
         self._query: StreamingQuery | None = None
         self.reached = reached
         """The highest checkpoint that was given to the sink: to do it again is no progress."""
@@ -186,20 +186,29 @@ class Run:
         )
 
 
-def checkpoint_location(workspace: Workspace, task: str, generation: str) -> str:
-    """Where Spark keeps the offset and commit logs of a task; those of a former one are removed."""
+def open_logs(workspace: Workspace, task: str) -> tuple[History, str]:
+    """The checkpoints of a task, and where Spark has its offset and commit logs of them.
+
+    Those of former generations are removed: nobody can go on with them.
+    """
+    logs = _folder_of_logs(workspace, task)
+    # Listed before the generation is looked up: none of these can be of a later one.
+    earlier = list(logs.glob("*"))
+    history = History(workspace.objects, task)
+    for each in earlier:
+        if each.name != history.generation:
+            shutil.rmtree(each, ignore_errors=True)
+    # Spark takes what is after the scheme as it stands.
+    return history, f"file://{logs / history.generation}"
+
+
+def _folder_of_logs(workspace: Workspace, task: str) -> Path:
     if workspace.directory is None:
         raise UsageError(
             f"{workspace.place} is known by its address, and tasks run where its directory is",
             do="open it by its directory",
         )
-    mine = workspace.directory.absolute() / "tasks" / quote(task, safe="") / generation
-    for other in mine.parent.glob("*"):
-        if other != mine:
-            # Nobody can go on with another generation.
-            shutil.rmtree(other, ignore_errors=True)
-    # Spark takes what is after the scheme as it stands.
-    return f"file://{mine}"
+    return workspace.directory.absolute() / "tasks" / quoted(task)
 
 
 def behind_bytes(progress: StreamingQueryProgress) -> int:

@@ -44,6 +44,7 @@ from headrace.spark.about import get_about
 from headrace.spark.batch import BatchReader, Pinned
 from headrace.spark.columns import check_columns
 from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream, parse_writes
+from headrace.spark.parent import bound_to_parent
 from headrace.spark.parts import Part
 from headrace.spark.rows import Rows, row_schema
 from headrace.spark.writing import StreamWriter, Writer, plan
@@ -205,6 +206,7 @@ class _Live:
     def __init__(self, reads: Reads, *, is_bounded: bool) -> None:
         self.service = ServiceSettings(token=reads.members_token or secrets.token_urlsafe(32))
         with ExitStack() as stack:
+            stack.enter_context(bound_to_parent())
             self.workspace = stack.enter_context(reads.place.open())
             addresses = list(reads.members)
             if not addresses and get_about(self.workspace.objects, reads.task):

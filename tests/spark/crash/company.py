@@ -212,8 +212,9 @@ class Run:
         chosen = self._chance.random()
 
         def look() -> int | None:
-            with suppress(ProcessLookupError):
-                return process_at(self.members[int(chosen * len(self.members))])
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if members := self.members:
+                    return process_at(members[int(chosen * len(members))])
             return None
 
         return eventually(look, WAIT_S, "a member")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ from headrace.errors import (
     StorageError,
     UsageError,
 )
+from headrace.shuffle import History
+from headrace.shuffle.generation import check_current
+from headrace.shuffle.history import reset_task
 from headrace.spark.sinks.connection import Connection
 from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.sinks.jdbc import JdbcTarget, Staged, jdbc
@@ -75,9 +79,20 @@ def derby(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def database(derby: Database) -> Iterator[Database]:
     derby.do("CREATE TABLE totals (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(20))")
     yield derby
-    for table in ("totals", "headrace_checkpoints"):
+    staging = [table for (table,) in derby.staging()]
+    for table in ("totals", "headrace_checkpoints", *staging):
         with suppress(HeadraceError):
             derby.do(f"DROP TABLE {table}")
+
+
+def begun(workspace: headrace.Workspace) -> CheckpointId:
+    """The first checkpoint of the generation that is current."""
+    return checkpoint(1, History(workspace.objects, FIRST.task).generation)
+
+
+def begun_anew(workspace: headrace.Workspace) -> CheckpointId:
+    reset_task(workspace.objects, FIRST.task)
+    return begun(workspace)
 
 
 def test_a_row_replaces_the_one_with_its_key(
@@ -97,7 +112,7 @@ def test_a_row_replaces_the_one_with_its_key(
     ]
     assert database.staging() == []
     assert database.rows("SELECT * FROM headrace_checkpoints") == [
-        ("bank/totals", "totals", "g1", 3)
+        (workspace.reach().identity, "bank/totals", "totals", "g1", 3)
     ]
 
 
@@ -203,19 +218,65 @@ def test_after_a_reset_an_older_generation_is_refused(
     database: Database, workspace: headrace.Workspace, numbers: Numbers
 ) -> None:
     """Whatever it had staged. # proves G14"""
-    old = database.open(workspace)
-    old.write(numbers(0, 2), checkpoint(1))
-    new = database.open(workspace, checkpoint(1, "g2"))
+    of_old = begun(workspace)
+    old = database.open(workspace, of_old)
+    old.write(numbers(0, 2), of_old)
+    of_new = begun_anew(workspace)
+    new = database.open(workspace, of_new)
     assert new.last() == 0
-    staged = old.stage(numbers(0, 2, "old"), checkpoint(2))
-    with pytest.raises(FencedError, match=r"generation g2 of .* writes to table totals .* is g1"):
+    staged = old.stage(numbers(0, 2, "old"), of_old._replace(number=2))
+    says = f"generation {of_new.generation} of .* writes to table totals .* is {of_old.generation}"
+    with pytest.raises(FencedError, match=says):
         old.commit(staged)
     with pytest.raises(FencedError, match="end this run, which was replaced"):
-        old.write(numbers(0, 2, "old"), checkpoint(2))
-    new.write(numbers(1, 2, "new"), checkpoint(1, "g2"))
+        old.write(numbers(0, 2, "old"), of_old._replace(number=2))
+    new.write(numbers(1, 2, "new"), of_new)
     assert database.rows() == [(0, "name 0"), (1, "new 1")]
     old.close()
     new.close()
+
+
+def test_an_older_generation_that_opens_late_takes_nothing_back(
+    database: Database,
+    workspace: headrace.Workspace,
+    numbers: Numbers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither after the newer one, nor if that opens in the midst of it. # proves G14"""
+    database.open(workspace, begun(workspace)).close()
+    of_late = begun_anew(workspace)
+    opened: list[JdbcTarget] = []
+
+    def check_and_be_replaced(*of: Any) -> None:
+        check_current(*of)
+        monkeypatch.undo()
+        of_new = begun_anew(workspace)
+        opened.append(database.open(workspace, of_new))
+        opened[0].write(numbers(0, 1), of_new)
+
+    monkeypatch.setattr("headrace.spark.sinks.jdbc.check_current", check_and_be_replaced)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=f"has no generation {of_late.generation}: it was res"):
+            database.open(workspace, of_late)
+    [new] = opened
+    assert new.last() == 1
+    new.close()
+
+
+def test_tasks_of_other_workspaces_are_others(
+    database: Database, workspace: headrace.Workspace, numbers: Numbers, tmp_path: Path
+) -> None:
+    """Whatever their names."""
+    mine = database.open(workspace)
+    staged = mine.stage(numbers(0, 1), checkpoint(1))
+    with headrace.open(tmp_path / "other") as elsewhere:
+        theirs = database.open(elsewhere)
+        theirs.write(numbers(1, 2), checkpoint(1))
+        mine.commit(staged)
+        assert (mine.last(), theirs.last()) == (1, 1)
+        theirs.close()
+    mine.close()
+    assert database.rows() == [(0, "name 0"), (1, "name 1")]
 
 
 def test_a_task_that_is_tried_again_writes_once(

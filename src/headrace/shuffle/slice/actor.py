@@ -12,7 +12,13 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock, from_unix_ns, to_unix_ns
-from headrace.errors import HeadraceError, NotFoundError, PeerLostError, ProtocolError
+from headrace.errors import (
+    HeadraceError,
+    NotFoundError,
+    OutdatedError,
+    PeerLostError,
+    ProtocolError,
+)
 from headrace.ids import JournalId
 from headrace.journal.contract import Frame, Journals
 from headrace.settings import ShuffleSettings
@@ -211,7 +217,7 @@ class SliceActor:
             frames = fetched.result()
         except NotFoundError as error:
             if self._reads_cut:
-                raise NotFoundError(
+                raise OutdatedError(
                     f"place {fetch.place} was deleted after the cut", do="take another cut"
                 ) from error
             return  # it was deleted; the Session will say so

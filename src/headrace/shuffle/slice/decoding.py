@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, SchemaError
+from headrace.errors import NotFoundError, OutdatedError
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Frame
 from headrace.journal.records import CollectionPut
@@ -44,7 +44,7 @@ class Decoder:
                 do="take it out of the task, or create it again",
             )
         if collection.id != source.incarnation:
-            raise NotFoundError(
+            raise OutdatedError(
                 f"collection {source.collection!r} was deleted and made again while it was read",
                 do="open the Session again: it reads the one that is there",
             )
@@ -68,8 +68,8 @@ def _under(schema: pa.Schema, batch: pa.RecordBatch, collection: str) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _changed(collection: str, column: str, how: str) -> SchemaError:
-    return SchemaError(
+def _changed(collection: str, column: str, how: str) -> OutdatedError:
+    return OutdatedError(
         f"collection {collection!r}: column {column!r} is {how} when the Session was opened",
         do="open the Session again from its checkpoint: it reads under the newest schema",
     )

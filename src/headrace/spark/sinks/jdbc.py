@@ -33,12 +33,14 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.workspace import Workspace
+from headrace.shuffle.generation import check_current
 from headrace.spark.sinks.connection import CHARACTERS, Column, Connection
 from headrace.spark.sinks.contract import CheckpointId, is_due
 
 CHECKPOINTS = "headrace_checkpoints"
 """The table, beside the one that is written to, that says which checkpoint that holds."""
 
+_SAME_ROW = "workspace = ? AND task = ? AND target_table = ?"
 _ROW = "headrace_row"
 _VARCHAR_MAX = 1_000_000
 """Databases that have no limit say more, and take no such number."""
@@ -89,7 +91,7 @@ class JdbcTable:
         return f"table {self._options['dbtable']} in {_shown(self._options['url'])}"
 
     def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> JdbcTarget:
-        return JdbcTarget(spark, self._options, self._key, task)
+        return JdbcTarget(spark, workspace, self._options, self._key, task)
 
 
 class Staged(NamedTuple):
@@ -107,11 +109,13 @@ class JdbcTarget:
     def __init__(
         self,
         spark: SparkSession,
+        workspace: Workspace,
         options: Mapping[str, str],
         key: tuple[str, ...],
         opened: CheckpointId,
     ) -> None:
         self._spark = spark
+        self._workspace = workspace
         self._options = options
         self._key = key
         self._opened = opened
@@ -120,7 +124,9 @@ class JdbcTarget:
         named = _TABLE.fullmatch(self._table)
         self._schema = (named and named["schema"]) or ""
         self._checkpoints = f"{self._schema}{CHECKPOINTS}"
-        self._staging = f"headrace_{sha256(opened.task.encode()).hexdigest()[:8]}_"
+        # Tasks of several workspaces may write to one schema, or to one table.
+        self._row = (workspace.reach().identity, opened.task, self._table)
+        self._staging = f"headrace_{sha256(repr(self._row).encode()).hexdigest()[:8]}_"
         self._connection = Connection(spark, self._place, options)
         try:
             self._columns = self._look()
@@ -193,22 +199,26 @@ class JdbcTarget:
         if not self._has_checkpoints():
             with self._unless(self._has_checkpoints):
                 self._connection.update(
-                    f"CREATE TABLE {self._checkpoints} (task VARCHAR(120) NOT NULL,"
-                    " target_table VARCHAR(200) NOT NULL, generation VARCHAR(40) NOT NULL,"
-                    " last_checkpoint DECIMAL(19) NOT NULL, PRIMARY KEY (task, target_table))"
+                    f"CREATE TABLE {self._checkpoints} (workspace VARCHAR(40) NOT NULL,"
+                    " task VARCHAR(120) NOT NULL, target_table VARCHAR(200) NOT NULL,"
+                    " generation VARCHAR(40) NOT NULL, last_checkpoint DECIMAL(19) NOT NULL,"
+                    " PRIMARY KEY (workspace, task, target_table))"
                 )
         if self._stored() is None:
             with self._unless(lambda: self._stored() is not None):
                 self._connection.update(
-                    f"INSERT INTO {self._checkpoints}"
-                    " (generation, last_checkpoint, task, target_table) VALUES (?, 0, ?, ?)",
-                    *(self._opened.generation, self._opened.task, self._table),
+                    f"INSERT INTO {self._checkpoints} (generation, last_checkpoint, workspace,"
+                    " task, target_table) VALUES (?, 0, ?, ?, ?)",
+                    *(self._opened.generation, *self._row),
                 )
-        self._connection.update(
-            f"UPDATE {self._checkpoints} SET generation = ?, last_checkpoint = 0"
-            " WHERE task = ? AND target_table = ? AND generation <> ?",
-            *(self._opened.generation, self._opened.task, self._table, self._opened.generation),
-        )
+        while (stored := self._stored()) and stored[0] != self._opened.generation:
+            # In this order a run that was replaced does not take it back, however late it comes.
+            check_current(self._workspace.objects, self._opened.task, self._opened.generation)
+            self._connection.update(
+                f"UPDATE {self._checkpoints} SET generation = ?, last_checkpoint = 0"
+                f" WHERE {_SAME_ROW} AND generation = ?",
+                *(self._opened.generation, *self._row, stored[0]),
+            )
 
     def _has_checkpoints(self) -> bool:
         return bool(self._connection.tables(self._schema_name, re.compile(CHECKPOINTS)))
@@ -224,17 +234,16 @@ class JdbcTarget:
 
     def _stored(self) -> tuple[str, int] | None:
         found = self._connection.query(
-            f"SELECT generation, last_checkpoint FROM {self._checkpoints}"
-            " WHERE task = ? AND target_table = ?",
-            *(self._opened.task, self._table),
+            f"SELECT generation, last_checkpoint FROM {self._checkpoints} WHERE {_SAME_ROW}",
+            *self._row,
         )
         return (str(found[0][0]), int(found[0][1])) if found else None
 
     def _move(self, to: CheckpointId) -> bool:
         moved = self._connection.update(
-            f"UPDATE {self._checkpoints} SET last_checkpoint = ? WHERE task = ?"
-            " AND target_table = ? AND generation = ? AND last_checkpoint = ?",
-            *(to.number, to.task, self._table, to.generation, to.number - 1),
+            f"UPDATE {self._checkpoints} SET last_checkpoint = ?"
+            f" WHERE {_SAME_ROW} AND generation = ? AND last_checkpoint = ?",
+            *(to.number, *self._row, to.generation, to.number - 1),
         )
         return moved == 1
 
