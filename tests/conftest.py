@@ -45,7 +45,7 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _keep_java_in(directory: Path, patch: pytest.MonkeyPatch) -> None:
     """Java knows no TMPDIR, and a JVM that is killed leaves its files where it had them."""
-    java = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData"
+    java = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     sides = [f"spark.{side}.defaultJavaOptions {java}\n" for side in ("driver", "executor")]
     (directory / "spark-defaults.conf").write_text("".join(sides))
     patch.setenv("SPARK_CONF_DIR", str(directory))

@@ -350,7 +350,7 @@ def test_what_waits_for_a_journal_that_lags_is_named_at_the_hard_limit_and_a_ret
 
 # proves G11, G12
 @pytest.mark.parametrize("lag", [0, 1])
-@pytest.mark.parametrize("count", [1_000, 3_800])
+@pytest.mark.parametrize("count", [pytest.param(1_000, marks=pytest.mark.deep), 3_800])
 def test_an_open_transaction_of_half_the_hard_limit_keeps_no_room_but_its_own(
     workspace: hr.Workspace, members: list[str], count: int, lag: int
 ) -> None:

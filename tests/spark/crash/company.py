@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -193,13 +194,13 @@ class Run:
         if victim == "driver":
             self.child.kill()
         elif victim == "jvm":
-            os.kill(self.found("java"), signal.SIGKILL)
+            _kill(partial(self.found, "java"))
             with pytest.raises(PeerLostError, match="the JVM of Spark is gone"):
                 self.child.answer(WAIT_S)
         elif victim == "source":
-            os.kill(self.found(_SOURCE), signal.SIGKILL)
+            _kill(partial(self.found, _SOURCE))
         else:
-            os.kill(self._a_member(), signal.SIGKILL)
+            _kill(self._a_member)
 
     def stop_a_member(self) -> list[int]:
         """It, which is to end."""
@@ -230,8 +231,7 @@ class Run:
         """Once it has stopped at its step, everything of it."""
         eventually(self._is_at_its_step, WAIT_S, "the step at which it stops")
         self._stopped = [self.child.pid, *descendants(self.child.pid)]
-        for process in self._stopped:
-            os.kill(process, signal.SIGSTOP)
+        _send(signal.SIGSTOP, self._stopped)
 
     def _is_at_its_step(self) -> bool:
         reached = self._life / "reached"
@@ -239,8 +239,7 @@ class Run:
 
     def thaw(self) -> None:
         stopped, self._stopped = self._stopped, []
-        for process in stopped:
-            os.kill(process, signal.SIGCONT)
+        _send(signal.SIGCONT, stopped)
 
     def stop(self) -> None:
         """After the batch that it is at."""
@@ -252,6 +251,24 @@ class Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self._stopped:
-            os.kill(process, signal.SIGKILL)
+        _send(signal.SIGKILL, self._stopped)
         self.child.__exit__(*exception)
+
+
+def _kill(find: Callable[[], int]) -> None:
+    """What is found may end by itself before it is hit."""
+
+    def is_hit() -> bool:
+        with suppress(ProcessLookupError):
+            os.kill(find(), signal.SIGKILL)
+            return True
+        return False
+
+    eventually(is_hit, WAIT_S, "a process to kill")
+
+
+def _send(number: signal.Signals, processes: Sequence[int]) -> None:
+    """Some may have been ended by the others, which go on, or went on, for a moment."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
