@@ -44,7 +44,10 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def _keep_java_in(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Java knows no TMPDIR, and a JVM that is killed leaves its files where it had them."""
+    """Java knows no TMPDIR, and a JVM that is killed leaves its files where it had them.
+
+    Those of tests do not live long enough for the slower compiler.
+    """
     java = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     sides = [f"spark.{side}.defaultJavaOptions {java}\n" for side in ("driver", "executor")]
     (directory / "spark-defaults.conf").write_text("".join(sides))
