@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 
+import pytest
+
 from headrace.testing.crash import Child
 
 END_S = 20.0
@@ -13,11 +15,14 @@ import sys
 from headrace.spark.parent import bound_to_parent
 with bound_to_parent():
     print("bound", flush=True)
-    sys.stdin.read()
+    sys.stdin.readline()
+sys.stdin.read()
 """
 
 
-def test_a_process_ends_with_the_one_that_started_it_whatever_it_waits_for() -> None:
+@pytest.mark.parametrize("is_let_go", [False, True], ids=["while it waits", "as it is let go"])
+def test_a_process_ends_with_the_one_that_started_it(is_let_go: bool) -> None:
+    """Also if what it waited for comes before it has looked."""
     reads, writes = os.pipe()
     with Child("import subprocess, sys") as parent:
         parent.run(
@@ -30,6 +35,8 @@ def test_a_process_ends_with_the_one_that_started_it_whatever_it_waits_for() -> 
         bound = os.pidfd_open(parent.run("started.pid"))
         assert not select.select([bound], [], [], 0)[0]
         parent.kill()
+        if is_let_go:
+            os.write(writes, b"\n")
         assert select.select([bound], [], [], END_S)[0]
     for each in (reads, writes, bound):
         os.close(each)

@@ -12,7 +12,7 @@ _LOOK_S = 1.0
 
 @contextmanager
 def bound_to_parent() -> Iterator[None]:
-    """Meanwhile this process ends when the one that started it does."""
+    """Meanwhile this process ends when the one that started it does, or has."""
     done = threading.Event()
     watch = threading.Thread(
         target=_watch, args=(os.getppid(), done), name="headrace-parent", daemon=True
@@ -26,6 +26,8 @@ def bound_to_parent() -> Iterator[None]:
 
 
 def _watch(parent: int, done: threading.Event) -> None:
-    while not done.wait(_LOOK_S):
+    is_done = False
+    while not is_done:
+        is_done = done.wait(_LOOK_S)
         if os.getppid() != parent:
             os._exit(1)
