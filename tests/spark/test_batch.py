@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace.journal.contract import JournalInfo
+from headrace.shuffle import History
+from headrace.shuffle.history import reset_task
 from headrace.shuffle.scan import Scan
 from headrace.spark.batch import balanced
 from headrace.spark.cut import Cut
@@ -100,6 +102,15 @@ def test_checkpoints_of_a_task_give_what_their_micro_batches_showed(
     assert between() == sum(shown, Counter())
     assert between(fromCheckpoint="1") == sum(shown[1:], Counter())
     assert between(fromCheckpoint="0", toCheckpoint="1") == shown[0]
+    made = read(spark, workspace, collections="bank/debits,bank/credits", task="bank")
+    History(workspace.objects, "bank", full_every=1).release(1)
+    assert between() == sum(shown[1:], Counter()), "all that are kept"
+    with pytest.raises(PySparkException, match="checkpoint 0 of task 'bank' was released"):
+        made.collect()
+    made = read(spark, workspace, collections="bank/debits", task="bank")
+    reset_task(workspace.objects, "bank")
+    with pytest.raises(PySparkException, match="it was reset"):
+        made.collect()
 
 
 @pytest.fixture

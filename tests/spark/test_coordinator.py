@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -9,9 +10,12 @@ import pytest
 
 import headrace
 from headrace.errors import FencedError, HeadraceError, PublishError
+from headrace.settings import ServiceSettings
+from headrace.spark import coordinator
 from headrace.spark.coordinator import Batch, Begin, Coordinated, Started
 from headrace.spark.place import Place
 from headrace.spark.publishing import take_part
+from headrace.transport import Client
 from tests.spark.coordinating import END_S, Both, both
 
 SCHEMA = pa.schema({"number": pa.int64()})
@@ -79,6 +83,17 @@ def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
     with Place.of(numbers).open() as alone:
         assert alone.address, "nobody has it open any more"
         assert seen(alone) == [0, 2]
+
+
+def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: Both) -> None:
+    started = doomed.coordinator
+    with Client(started._address, ServiceSettings(token=started._token)) as client:
+        channel = client.converse(coordinator._KIND, coordinator._replies)
+        started.close()
+        with pytest.raises(subprocess.TimeoutExpired):
+            started.process.wait(3)
+        channel.close()
+        assert started.process.wait(END_S) == 0
 
 
 def test_an_aborted_write_is_gone(started: Started, numbers: headrace.Workspace) -> None:
