@@ -11,7 +11,7 @@ from headrace.errors import ProtocolError
 from headrace.frontier import place
 from headrace.ids import Offset
 from headrace.settings import KIB, MIB, ShuffleSettings
-from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.queue.state import INFINITE, block_bytes
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import (
     Fetch,
@@ -152,6 +152,20 @@ def test_without_credit_nothing_is_sent_and_little_is_fetched() -> None:
     block = only(slice.effects, SendBlock)[0]
     slice.state.granted(0, 0, len(block.head.pairs) + memoryview(block.body).nbytes)  # type: ignore[arg-type]
     assert sent(slice.run()) == [(0, 2, 2)]
+
+
+# proves G12
+def test_a_slice_waits_for_the_fullest_queue_though_another_has_room() -> None:
+    """Its order would be lost if it went on with documents of the idle member alone."""
+    limits = Limits(credit_bytes=1, cycle_documents=1)
+    slice = ScriptedSlice(members=2, limits=limits)
+    slice.grants = False
+    slice.start(frames(" ".join(f"O{clock}" for clock in range(1, 101))))
+    (block,) = only(slice.run(), SendBlock)
+    slice.state.granted(1 - block.member, block.head.lane, 0)
+    assert only(slice.run(), SendBlock) == []
+    slice.state.granted(block.member, block.head.lane, block_bytes(block.head, block.body))
+    assert len(only(slice.run(), SendBlock)) == 1
 
 
 # proves G8
