@@ -337,7 +337,8 @@ def written_files() -> Iterator[Path]:
     """What people write: all but environments, caches and builds."""
     for name in (".ci", "docs", "src", "tests"):
         yield from (each for each in (PROJECT / name).rglob("*") if each.is_file())
-    yield from (each for each in PROJECT.iterdir() if each.is_file())
+    # In a linked worktree .git is a file that git writes.
+    yield from (each for each in PROJECT.iterdir() if each.is_file() and each.name != ".git")
 
 
 def machine_paths(text: str) -> list[str]:
