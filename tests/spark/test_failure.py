@@ -71,6 +71,11 @@ An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 \tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3313)
 """
 
+MISSING = "ModuleNotFoundError: No module named 'msgspec'"
+MISMATCH = (
+    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker"
+    " has different version: 3.13 than that in driver: 3.11, PySpark cannot run with different"
+)
 SILENT = "[STREAM_FAILED] Query [id = 8157506c, runId = 50431734] terminated with exception:  "
 
 
@@ -138,6 +143,16 @@ def stream(text: str) -> BaseException:
             ),
             UsageError,
             "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved; correct what the task",
+        ),
+        (
+            Py4JError(FUNCTION.replace("ZeroDivisionError: division", MISSING)),
+            UsageError,
+            "the Python of Spark's workers has no msgspec; set PYSPARK_PYTHON to a Python with",
+        ),
+        (
+            Py4JError(FUNCTION.replace("ZeroDivisionError: division", MISMATCH)),
+            UsageError,
+            "Spark's workers run Python 3.13, and the driver 3.11; set PYSPARK_PYTHON to",
         ),
         (Py4JNetworkError("Answer from Java side is empty"), PeerLostError, str(GONE)),
     ],

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headrace.errors import UsageError
-from headrace.spark.options import parse_batch, parse_stream
+from headrace.spark.options import parse_batch, parse_stream, parse_writes
 
 HERE = {"workspace": "data", "collections": "a, b"}
 
@@ -22,7 +22,7 @@ def test_a_batch_is_split_and_limited_as_it_says() -> None:
     ("options", "message"),
     [
         ({"shards": "2"}, "option 'shards' is for a stream, and this is a batch"),
-        ({"pollSeconds": "1"}, "option 'pollseconds' is for a stream, and this is a batch"),
+        ({"pollSeconds": "1"}, "option 'pollSeconds' is for a stream, and this is a batch"),
         ({"toCheckpoint": "2"}, "checkpoints are of a task, and none is named"),
         ({"fromCheckpoint": "0"}, "checkpoints are of a task, and none is named"),
         ({"partitions": "0"}, "option 'partitions' is '0'; write a whole number from 1 on"),
@@ -40,9 +40,31 @@ def test_what_a_batch_cannot_have_is_refused(options: dict[str, str], message: s
     [
         ({}, "needs a task"),
         ({"task": "t", "partitions": "2"}, "option 'partitions' is for a batch"),
-        ({"task": "t", "toCheckpoint": "2"}, "option 'tocheckpoint' is for a batch"),
+        ({"task": "t", "toCheckpoint": "2"}, "option 'toCheckpoint' is for a batch"),
     ],
 )
 def test_what_a_stream_cannot_have_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         parse_stream({**HERE, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fromcheckpoin": "1"}, "has no option 'fromcheckpoin'; use fromCheckpoint"),
+        ({"MaxDocumentPerTrigger": "1"}, "'MaxDocumentPerTrigger'; use maxDocumentsPerTrigger"),
+        (
+            {"zzz": "1"},
+            "has no option 'zzz'; use some of bindings, collections, fromCheckpoint,"
+            " maxDocumentsPerTrigger, members, membersToken, meta, partitions, path, pollSeconds,"
+            " shards, task, toCheckpoint, token, workspace",
+        ),
+        ({"POLLSECONDS": "x"}, "option 'pollSeconds' is 'x'; write seconds, 0 to 3600"),
+    ],
+)
+def test_an_option_is_named_as_it_is_documented(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        parse_stream({**HERE, "task": "t", **options})
+    written = {"workspace": "data", "colection": "a"}
+    with pytest.raises(UsageError, match=r"has no option 'colection'; use collection$"):
+        parse_writes(written, is_stream=False)

@@ -4,10 +4,12 @@
 - `members`: Slices and Queues inside of a barrier stage, for as long as a query runs.
 - `tasks`, `cut`, `sinks`: functions of a cut whose output is applied once.
 - `sessions`: a Spark session with room for members.
+- `registration`: the data source, made known to any other session.
 """
 
 from headrace.spark.cut import Cut
 from headrace.spark.frames import read, stream
+from headrace.spark.registration import register
 from headrace.spark.runs import Progress
 from headrace.spark.sessions import session, ship
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
@@ -30,6 +32,7 @@ __all__ = [
     "materialization",
     "parquet",
     "read",
+    "register",
     "session",
     "ship",
     "stream",

@@ -23,10 +23,18 @@ from headrace.errors import (
 _OURS = re.compile(r"headrace\.errors\.(\w+): (.+)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _STREAM = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*(.*?)\s*(SQLSTATE.*)?$")
+_NO_MODULE = re.compile(
+    r"No module named '(headrace|pyspark_headrace|pyarrow|numpy|pandas|msgspec|xxhash|obstore)\b"
+)
+_OTHER_PYTHON = re.compile(r"different version: (\S+) than that in driver: (\d+\.\d+)")
 _STATE = re.compile(r"[.;]?\s*SQLSTATE: \w+;?\s*$")
 _CRASHED = "Python worker exited unexpectedly"
 _CALLING = "An error occurred while calling"
 _LINE_MAX = 300
+_SAME_PYTHON = (
+    "set PYSPARK_PYTHON to a Python with the driver's version and packages, before the session is"
+    " made"
+)
 
 GONE = PeerLostError("the JVM of Spark is gone", do="run the program again")
 
@@ -42,6 +50,8 @@ def explain(error: BaseException) -> BaseException:
         kind, line = found[-1]
         what, _, do = line.strip().rpartition("; ")
         return from_wire(kind, what or do, do if what else "")
+    if wrong := _wrong_python(text):
+        return wrong
     if isinstance(error, AnalysisException | ParseException):
         what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
         return UsageError(f"Spark: {what}", do="correct what the task does")
@@ -56,6 +66,17 @@ def explain(error: BaseException) -> BaseException:
     what = _STREAM.sub(r"\1", lines[0])[:_LINE_MAX] if lines else ""
     what = what or "a process of the query ended without a word"
     return PeerLostError(f"Spark: {what}", do="see Spark's log")
+
+
+def _wrong_python(text: str) -> UsageError | None:
+    """What is wrong with the Python that Spark's workers run, if that is what made it fail."""
+    if found := _OTHER_PYTHON.search(text):
+        return UsageError(
+            f"Spark's workers run Python {found[1]}, and the driver {found[2]}", do=_SAME_PYTHON
+        )
+    if found := _NO_MODULE.search(text):
+        return UsageError(f"the Python of Spark's workers has no {found[1]}", do=_SAME_PYTHON)
+    return None
 
 
 def is_final(error: BaseException) -> bool:

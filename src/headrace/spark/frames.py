@@ -12,6 +12,8 @@ from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.binding import Binding
 from headrace.spark.place import Place
+from headrace.spark.refusal import raised_as_ours
+from headrace.spark.registration import register
 from headrace.spark.sessions import activate
 
 SourceLike = Collection | Binding | str
@@ -33,7 +35,8 @@ def stream(
     if documents_max is not None:
         options["maxDocumentsPerTrigger"] = str(documents_max)
     reader = spark.readStream.format("headrace").options(**options)
-    return reader.option("meta", str(meta).lower()).load()
+    with raised_as_ours():
+        return reader.option("meta", str(meta).lower()).load()
 
 
 def read(
@@ -45,8 +48,10 @@ def read(
     meta: bool = False,
 ) -> DataFrame:
     """All documents that are committed by now: one cut over all sources."""
+    register(spark)
     reader = spark.read.format("headrace").options(**source_options(workspace, sources))
-    return reader.options(partitions=str(partitions), meta=str(meta).lower()).load()
+    with raised_as_ours():
+        return reader.options(partitions=str(partitions), meta=str(meta).lower()).load()
 
 
 def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -21,17 +22,17 @@ _KNOWN = {
     "bindings": "JSON: a list of objects with the fields of headrace.Binding",
     "shards": "how many members read",
     "members": "their addresses, separated by commas, if they run elsewhere",
-    "memberstoken": "what those members ask for",
-    "maxdocumentspertrigger": "about how many documents a micro-batch has at most",
-    "pollseconds": "how long a micro-batch is waited for before Spark is told that there is none",
+    "membersToken": "what those members ask for",
+    "maxDocumentsPerTrigger": "about how many documents a micro-batch has at most",
+    "pollSeconds": "how long a micro-batch is waited for before Spark is told that there is none",
     "partitions": "into how many parts a batch is split at most",
-    "fromcheckpoint": "a batch of what a task showed: after which checkpoint",
-    "tocheckpoint": "and up to which",
+    "fromCheckpoint": "a batch of what a task showed: after which checkpoint",
+    "toCheckpoint": "and up to which",
     "meta": "true: with _journal, _clock, _producer and _binding",
 }
 _ONLY = {
-    "stream": {"shards", "members", "memberstoken", "maxdocumentspertrigger", "pollseconds"},
-    "batch": {"partitions", "fromcheckpoint", "tocheckpoint"},
+    "stream": {"shards", "members", "membersToken", "maxDocumentsPerTrigger", "pollSeconds"},
+    "batch": {"partitions", "fromCheckpoint", "toCheckpoint"},
 }
 _PARTITIONS = 8
 _WRITES = {
@@ -80,7 +81,7 @@ def parse_stream(options: Mapping[str, str]) -> Reads:
 def parse_batch(options: Mapping[str, str]) -> Reads:
     _check_form(options, "batch", "stream")
     reads = parse_reads(options)
-    if not reads.task and {name.lower() for name in options} & {"fromcheckpoint", "tocheckpoint"}:
+    if not reads.task and not (reads.first is reads.last is None):
         raise UsageError(
             "checkpoints are of a task, and none is named", do='add .option("task", "…")'
         )
@@ -88,7 +89,7 @@ def parse_batch(options: Mapping[str, str]) -> Reads:
 
 
 def _check_form(options: Mapping[str, str], form: str, other: str) -> None:
-    if wrong := _ONLY[other] & {name.lower() for name in options}:
+    if wrong := _ONLY[other] & _spelled(options, _KNOWN).keys():
         raise UsageError(
             f"option {min(wrong)!r} is for a {other}, and this is a {form}",
             do=f"leave it out, or use {'readStream' if other == 'stream' else 'read'}",
@@ -113,12 +114,12 @@ def parse_reads(options: Mapping[str, str]) -> Reads:
         bindings=_bindings(given),
         shards=len(members) or _whole(given, "shards", 2),
         members=members,
-        members_token=given.get("memberstoken", ""),
-        documents_max=_whole(given, "maxdocumentspertrigger", None),
-        poll_s=_seconds(given, "pollseconds"),
+        members_token=given.get("membersToken", ""),
+        documents_max=_whole(given, "maxDocumentsPerTrigger", None),
+        poll_s=_seconds(given, "pollSeconds"),
         partitions=_whole(given, "partitions", _PARTITIONS),
-        first=_whole(given, "fromcheckpoint", None, least=0),
-        last=_whole(given, "tocheckpoint", None, least=0),
+        first=_whole(given, "fromCheckpoint", None, least=0),
+        last=_whole(given, "toCheckpoint", None, least=0),
         meta=_flag(given, "meta"),
     )
 
@@ -146,13 +147,21 @@ def parse_writes(options: Mapping[str, str], *, is_stream: bool) -> Writes:
 
 
 def _given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    given = {name.lower(): value for name, value in options.items()}
-    if unknown := given.keys() - known.keys():
+    given = _spelled(options, known)
+    for unknown in sorted(given.keys() - known.keys()):
+        alike = get_close_matches(unknown.lower(), {name.lower() for name in known}, n=1)
+        meant = [name for name in known if name.lower() in alike]
         raise UsageError(
-            f"format 'headrace' has no option {min(unknown)!r}",
-            do=f"use some of {', '.join(sorted(known))}",
+            f"format 'headrace' has no option {unknown!r}",
+            do=f"use {meant[0]}" if meant else f"use some of {', '.join(sorted(known))}",
         )
     return given
+
+
+def _spelled(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """By their names as documented: Spark ignores case, and hands on lower case."""
+    names = {name.lower(): name for name in known}
+    return {names.get(name.lower(), name): value for name, value in options.items()}
 
 
 def _place(given: Mapping[str, str], method: str) -> Place:
@@ -219,7 +228,3 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
 
 def _wrong(name: str, value: str, wanted: str) -> UsageError:
     return UsageError(f"option {name!r} is {value!r}", do=f"write {wanted}")
-
-
-def known_options() -> Iterable[tuple[str, str]]:
-    return _KNOWN.items()

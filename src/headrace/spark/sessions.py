@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.spark.failure import explain
+from headrace.spark.registration import register
 from headrace.version import VERSION
 
 FAILURES = 4
@@ -118,6 +119,7 @@ def end(spark: SparkSession) -> None:
 
 def activate(spark: SparkSession) -> None:
     """Make it the session of this thread, to start streams in."""
+    register(spark)
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     _fill_environment(spark)
@@ -129,8 +131,7 @@ def _fill_environment(spark: SparkSession) -> None:
     break nothing.
     """
     manager = spark._jsparkSession.sessionState().dataSourceManager()
-    # If the source cannot be found, whoever starts a stream is told so.
-    with _filling, suppress(Py4JError, PySparkException):
+    with _filling:
         shared = manager.lookupDataSource("headrace").dataSourceCls().envVars()
         for name, value in STREAM_ENVIRONMENT.items():
             shared.putIfAbsent(name, value)

@@ -46,6 +46,7 @@ from headrace.spark.columns import check_columns
 from headrace.spark.options import Reads, parse_batch, parse_reads, parse_stream, parse_writes
 from headrace.spark.parent import bound_to_parent
 from headrace.spark.parts import Part
+from headrace.spark.refusal import without_traceback
 from headrace.spark.rows import Rows, row_schema
 from headrace.spark.writing import StreamWriter, Writer, plan
 
@@ -64,6 +65,7 @@ class HeadraceSource(DataSource):
     def name(cls) -> str:
         return "headrace"
 
+    @without_traceback()
     def schema(self) -> StructType:
         reads = parse_reads(self.options)
         with reads.place.open() as workspace:
@@ -73,16 +75,20 @@ class HeadraceSource(DataSource):
         sources = resolve(reads.bindings, collections, {})
         return from_arrow_schema(row_schema(sources.all, meta=reads.meta))
 
+    @without_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(parse_batch(self.options), schema, self._pinned)
 
+    @without_traceback()
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(parse_stream(self.options), schema)
 
+    @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         _check_appends(overwrite)
         return Writer(plan(parse_writes(self.options, is_stream=False), schema))
 
+    @without_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Of a source that was made here Spark wants a plan; of one that came from elsewhere it
         wants the writer to commit with."""
