@@ -7,7 +7,7 @@ import pytest
 
 from headrace.ids import JournalId
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
-from headrace.shuffle.session.groups import Ack, Find, Groups
+from headrace.shuffle.session.groups import Ack, Find, Groups, Hold
 
 HORIZON = 1000
 GroupOf = tuple[int, int, int]
@@ -18,8 +18,11 @@ def group(
     commits: list[tuple[int, int, int, int]],
     parts: list[tuple[int, int, int]] | None = None,
 ) -> Delta:
-    """`commits` are (place, producer, clock, first), `parts` (journal, producer, clock)."""
-    rows = [(*id, *each) for each in commits]
+    """`commits` are (place, producer, clock, first), `parts` (journal, producer, clock).
+
+    In every place the transaction begins at ten times the number of that.
+    """
+    rows = [(*id, place, p, clock, first, 10 * place) for place, p, clock, first in commits]
     open_parts = [(*id, journal, 0, p, clock, 0) for journal, p, clock in parts or []]
     return Delta(commits=np.array(rows, COMMIT_ROW), parts=np.array(open_parts, PART_ROW))
 
@@ -40,10 +43,10 @@ def test_a_group_with_a_part_that_is_not_read_holds_its_producer() -> None:
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     floors = groups.settle(read())
     assert floors == {(0, 1): 20}
-    assert groups.cap(0, 1, 5, floors) == 14, "just below its first document there"
-    assert groups.cap(0, 1, 6, floors) == 19, "elsewhere, just below its clock"
-    assert groups.cap(0, 2, 5, floors) is None
-    assert groups.cap(1, 1, 5, floors) is None, "another cohort"
+    assert groups.hold(0, 1, 5, floors) == Hold(14, 50), "just below its first document there"
+    assert groups.hold(0, 1, 6, floors) == Hold(19, 0), "elsewhere, just below its clock"
+    assert groups.hold(0, 2, 5, floors) is None
+    assert groups.hold(1, 1, 5, floors) is None, "another cohort"
     assert list(groups.waiting(read())) == [(1, 2)]
     assert groups.settle(read(2)) == {}
     assert list(groups.waiting(read(2))) == []
@@ -63,7 +66,7 @@ def test_the_oldest_pending_group_of_a_producer_counts() -> None:
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     floors = groups.settle(read(3))
     assert floors == {(0, 1): 20}
-    assert groups.cap(0, 1, 5, floors) == 14
+    assert groups.hold(0, 1, 5, floors) == Hold(14, 50)
     floors = groups.settle(read(2))
     assert groups.settle(read(2, 3)) == {}
 
@@ -77,7 +80,7 @@ def test_what_is_complete_is_held_by_an_older_one_of_any_of_its_producers() -> N
     groups.fold(group((0, 2, 40), [(6, 2, 40, 35), (7, 3, 41, 36)]))
     floors = groups.settle(read())
     assert floors == {(0, 1): 20, (0, 2): 31, (0, 3): 41}
-    assert groups.cap(0, 3, 7, floors) == 35
+    assert groups.hold(0, 3, 7, floors) == Hold(35, 70)
     assert groups.settle(read(9)) == {}
 
 
@@ -156,5 +159,6 @@ def test_reports_of_one_group_by_several_slices_are_one() -> None:
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     groups.fold(group((0, 1, 20), [(6, 1, 20, 18)], [(1, 1, 20)]))
     floors = groups.settle(read(1))
-    assert (groups.cap(0, 1, 5, floors), groups.cap(0, 1, 6, floors)) == (14, 17)
+    holds = groups.hold(0, 1, 5, floors), groups.hold(0, 1, 6, floors)
+    assert holds == (Hold(14, 50), Hold(17, 60))
     assert groups.settle(read(1, 2)) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,11 +63,11 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
     looked_at: list[int] = []
     publishable = state._publishable
 
-    def counted(key: tuple[int, int], floors: Mapping[tuple[int, int], int]) -> tuple[int, int]:
+    def counted(key: tuple[int, int], *about: Any) -> tuple[int, int]:
         looked_at.append(key[0])
-        return publishable(key, floors)
+        return publishable(key, *about)
 
-    state._publishable = counted  # type: ignore[method-assign]
+    state._publishable = counted  # type: ignore[method-assign, assignment]
     report(state, 20, [(A, P, 9, -20, 12)])
     state.next_checkpoint()
     for through in range(1, 10):
@@ -156,7 +156,7 @@ def withhold(state: SessionState, through: int, *, clock: int, since: int, waits
     delta = Delta(
         np.array([(A, through)], JOURNAL_ROW),
         np.array([(A, P, clock, -through, since)], PROGRESS_ROW),
-        np.array([(0, P, clock, A, P, clock, clock)], COMMIT_ROW),
+        np.array([(0, P, clock, A, P, clock, clock, 0)], COMMIT_ROW),
         np.array([(0, P, clock, 2, 0, P, clock, waits_for)], PART_ROW),
         1,
     )

@@ -229,7 +229,9 @@ def test_clean_and_deep_rollbacks_keep_the_last_commit() -> None:
     delta = story.poll()
     assert delta is not None
     assert story.shown(delta) == [(0, 31)]
-    assert story.run.session._published[story.tag(1) << 32, 1][0] == 12
+    shown = story.run.session._rows[story.tag(1) << 32, 1].shown
+    assert shown is not None
+    assert shown[0] == 12
     story.write(1, 40)
     story.ack(1, 40)
     assert story.next() == [(0, 40)]

@@ -24,7 +24,7 @@ from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle import run
-from tests.shuffle.made import source
+from tests.shuffle.made import Hint, source
 from tests.shuffle.story import Story
 
 A, B, C = 1, 2, 3
@@ -221,7 +221,7 @@ def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None
         0,
         through=100,
         producers=[(1, 20), (2, 1 << 50)],
-        commits=[(*transaction, place(0, 0), 1, 20, 10)],
+        commits=[(*transaction, place(0, 0), 1, 20, 10, 0)],
         parts=[(*transaction, B, 1, 1, 20, 40)],
     )
     assert shown(state) == {(place(0, 0), 1): 9, (place(0, 0), 2): 1 << 50}
@@ -251,7 +251,7 @@ def test_what_was_published_never_goes_back() -> None:
             1,
             through=clock * 10,
             producers=[(1, clock)],
-            commits=[(0, 1, clock, place(1, 1), 1, clock, clock)],
+            commits=[(0, 1, clock, place(1, 1), 1, clock, clock, 0)],
             parts=[(0, 1, clock, C, 2, 1, clock, offset)],
         )
     report(state, A, 0, through=200, producers=[(1, 40)])
@@ -340,6 +340,44 @@ def test_all_that_was_withheld_is_read_again_after_a_restart() -> None:
     assert story.next() == []
     story.ack(B, 20, hints=hints)
     assert story.next() == [(0, 10), (0, 30), (1, 11)]
+
+
+# proves G7
+@pytest.mark.parametrize("alone", [False, True], ids=["each transaction", "and one in A alone"])
+@pytest.mark.parametrize("polled_every", [1, 3])
+def test_a_restart_reads_from_the_oldest_pending_transaction_on(
+    polled_every: int, alone: bool
+) -> None:
+    """P is a transaction ahead in A at every poll; others have long been shown."""
+    story = abc()
+    late: tuple[int, list[Hint]] | None = None
+    shown: list[tuple[int, int]] = []
+    for number in range(1, 31):
+        clock, begin = 10 * number, story.journal(A).head
+        story.write(A, clock)
+        if late:
+            story.ack(B, late[0], hints=late[1])
+        story.write(B, clock + 1)
+        hints = story.hints(clock + 2, A, B)
+        story.ack(A, clock + 2, hints=hints)
+        late = clock + 2, hints
+        if alone:
+            story.write(A, clock + 3)
+            story.ack(A, clock + 4)
+        story.settle()
+        if number % polled_every:
+            continue
+        shown += story.next()
+        entry = story.last_commit.frontier.get(JournalTag(story.tag(A)), BindingTag(0))
+        assert entry is not None
+        assert entry.resume_offset == begin
+        if number % 5 == 0:
+            story.open()
+    assert late
+    story.ack(B, late[0], hints=late[1])
+    shown += story.next()
+    wanted = [10 * n + more for n in range(1, 31) for more in ((0, 3) if alone else (0,))]
+    assert [clock for binding, clock in shown if binding == 0] == wanted
 
 
 # proves G9, G10

@@ -176,7 +176,7 @@ def reported(sources: list[int], hints: list[Hint], *, also_reads: bool = False)
 # proves G9
 def test_an_ack_elsewhere_in_the_cohort_is_a_part_to_wait_for() -> None:
     report = reported([0], [OWN, (2, 10, 1, 12)])
-    assert report.delta.commits.tolist() == [(0, 1, 12, place(0, 0), 1, 12, 10)]
+    assert report.delta.commits.tolist() == [(0, 1, 12, place(0, 0), 1, 12, 10, 0)]
     assert report.delta.parts.tolist() == [(0, 1, 12, 2, 1, 1, 12, 10)]
 
 

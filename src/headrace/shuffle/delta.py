@@ -5,7 +5,7 @@ is the first to report committed, or -1 if none did. `commits` and `parts` descr
 which this Slice alone cannot say that they are complete:
 
     commits  this Slice read the ACK of `group` in `place`; `first` is the clock of its first
-             document there
+             document there, and `begin` the offset of that
     parts    `group` also has an ACK of `producer` at `clock` at `offset` of `journal`, which is
              named by its id, since it may not have a tag yet
 
@@ -41,6 +41,7 @@ COMMIT_ROW = np.dtype(
         ("producer", np.uint64),
         ("clock", np.uint64),
         ("first", np.uint64),
+        ("begin", np.int64),
     ]
 )
 PART_ROW = np.dtype(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from headrace.ids import JournalId
 from headrace.shuffle.delta import Delta
@@ -33,12 +34,30 @@ GroupId = tuple[int, int, int]
 """Its cohort, and the least (producer, clock) of its ACKs."""
 
 
+class Hold(NamedTuple):
+    """What a pending transaction leaves to be shown of a producer in a place."""
+
+    cap: int
+    """The greatest clock that may be shown."""
+    begin: int
+    """Where the transaction begins in the place; zero if no ACK of it was read there."""
+
+
+class _Span(NamedTuple):
+    """A transaction in one place, of one producer."""
+
+    first: int
+    """The clock of its first document."""
+    begin: int
+    """The offset of that."""
+
+
 @dataclass(slots=True)
 class _Group:
     cohort: int
     clocks: dict[int, int] = field(default_factory=dict)
     """The clock of each producer's ACKs."""
-    firsts: dict[tuple[int, int], int] = field(default_factory=dict)
+    spans: dict[tuple[int, int], _Span] = field(default_factory=dict)
     """By place and producer, of the ACKs that were read."""
     parts: set[tuple[int, int, int]] = field(default_factory=set)
     """Journal, binding and offset of ACKs that some Slice could not say it had read."""
@@ -56,10 +75,10 @@ class Groups:
         """Take over what a Slice reports of transactions."""
         for at, clock in delta.producers[["place", "last_commit"]].tolist():
             self._newest[at] = max(self._newest.get(at, 0), clock)
-        for cohort, g_producer, g_clock, at, producer, clock, first in delta.commits.tolist():
+        for cohort, g_producer, g_clock, at, producer, clock, *span in delta.commits.tolist():
             group = self._group((cohort, g_producer, g_clock))
             group.clocks[producer] = clock
-            group.firsts[at, producer] = first
+            group.spans[at, producer] = _Span(*span)
         for (
             cohort,
             g_producer,
@@ -84,7 +103,7 @@ class Groups:
         self._groups = {
             id: group
             for id, group in self._groups.items()
-            if not any(shown.get(key, 0) >= group.clocks[key[1]] for key in group.firsts)
+            if not any(shown.get(key, 0) >= group.clocks[key[1]] for key in group.spans)
         }
 
     def forget(self, is_gone: Callable[[int], bool]) -> None:
@@ -117,14 +136,14 @@ class Groups:
         self._oldest = oldest
         return {key: group.clocks[key[1]] for key, group in oldest.items()}
 
-    def cap(
+    def hold(
         self, cohort: int, producer: int, place: int, floors: Mapping[tuple[int, int], int]
-    ) -> int | None:
-        """The greatest clock that may be shown of the producer in the place; None for any."""
+    ) -> Hold | None:
+        """What holds the producer back in the place; None if nothing does."""
         if (clock := floors.get((cohort, producer))) is None:
             return None
-        first = self._oldest[cohort, producer].firsts.get((place, producer), clock)
-        return first - 1
+        span = self._oldest[cohort, producer].spans.get((place, producer), _Span(clock, 0))
+        return Hold(span.first - 1, span.begin)
 
     def waiting(self, find: Find) -> Iterator[tuple[int, int]]:
         """Each producer of a pending group, with a journal that the group waits for."""
@@ -143,7 +162,7 @@ class Groups:
 
     def _is_late(self, group: _Group) -> bool:
         """Whether the journals in which it was read are beyond the horizon."""
-        newest = max((self._newest.get(at, 0) for at, _ in group.firsts), default=0)
+        newest = max((self._newest.get(at, 0) for at, _ in group.spans), default=0)
         return newest - max(group.clocks.values()) > self._horizon
 
 

@@ -47,7 +47,7 @@ class Reports:
         found = (
             self._wrong_journals(delta, through)
             or self._wrong_producers(delta, through, commits)
-            or self._wrong_groups(delta)
+            or self._wrong_groups(delta, through)
         )
         if found is None:
             self._through |= through
@@ -87,12 +87,15 @@ class Reports:
             commits[key] = commit
         return None
 
-    def _wrong_groups(self, delta: Delta) -> str | None:
-        for cohort, _, _, at, producer, clock, first in delta.commits.tolist():
+    def _wrong_groups(self, delta: Delta, through: dict[int, int]) -> str | None:
+        for cohort, _, _, at, producer, clock, first, begin in delta.commits.tolist():
             if cohort != self._cohort(at & TAG_MAX):
                 return f"place {at} is not in cohort {cohort}"
             if first > clock:
                 return f"{_name(at, producer)} commits {clock}, which is before it began at {first}"
+            end = through.get(at, 0)
+            if not 0 <= begin <= end:
+                return f"{_name(at, producer)} began at {begin}, read only through {end}"
         for cohort, _, _, journal, binding, *_, offset in delta.parts.tolist():
             if cohort != self._cohort(binding):
                 return f"binding {binding} is not in cohort {cohort}"

@@ -9,8 +9,8 @@ one of its producers has an older pending one. Both are needed: a producer's tra
 in order, and one of several producers as a whole. "Just below" is the clock before the first
 document that the transaction has in that place.
 
-What is withheld counts as uncommitted, from where the first of it begins, so that a restart reads
-it again.
+What is withheld counts as uncommitted, from where the oldest of it begins, so that a restart reads
+it again and nothing that is shown before it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session.groups import Ack, Groups
+from headrace.shuffle.session.producer_row import ProducerRow
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.reports import Reports
 
@@ -82,14 +83,11 @@ class SessionState:
         self._through: dict[int, int] = self.reading.resume
         """How far each place is read in this Session. What was published may be ahead of it, but
         says nothing of what is withheld there."""
-        self._raw: dict[Key, tuple[int, int]] = {}
-        self._published: dict[Key, tuple[int, int]] = {
-            (at, producer): (commit, span)
+        self._rows: dict[Key, ProducerRow] = {
+            (at, producer): ProducerRow((commit, span))
             for at, producer, commit, span in frontier.producers.tolist()
         }
         self._published_through: dict[int, int] = dict(frontier.journals.tolist())
-        self._held_since: dict[Key, int] = {}
-        """Where the first span begins that is committed and not published."""
         self._touched: set[Key] = set()
         self._behind: dict[int, set[Key]] = {}
         """By place, what is to be looked at when it is read as far as it was published."""
@@ -131,9 +129,7 @@ class SessionState:
     def _forget_the_deleted(self) -> None:
         """What is in no checkpoint is gone with its journal."""
         is_gone = self.reading.is_deleted
-        self._raw = {key: row for key, row in self._raw.items() if not is_gone(key[0])}
-        self._published = {key: row for key, row in self._published.items() if not is_gone(key[0])}
-        self._held_since = {key: at for key, at in self._held_since.items() if not is_gone(key[0])}
+        self._rows = {key: row for key, row in self._rows.items() if not is_gone(key[0])}
         self._touched = {key for key in self._touched if not is_gone(key[0])}
         self._touched_places = {at for at in self._touched_places if not is_gone(at)}
         self._behind = {at: keys for at, keys in self._behind.items() if not is_gone(at)}
@@ -225,11 +221,14 @@ class SessionState:
                 self._touched |= self._behind.pop(at)
         for at, producer, commit, span, since in delta.producers.tolist():
             key = at, producer
-            self._raw[key] = commit, span
+            self._row(key).report(commit, span, since)
             self._touched.add(key)
-            if since >= 0:
-                self._held_since.setdefault(key, since)
         self._groups.fold(delta)
+
+    def _row(self, key: Key) -> ProducerRow:
+        if (found := self._rows.get(key)) is None:
+            found = self._rows[key] = ProducerRow()
+        return found
 
     # -- publishing ------------------------------------------------------------------------
 
@@ -240,14 +239,14 @@ class SessionState:
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
         for key in self._touched:
-            row = self._publishable(key, floors)
-            before = self._published.get(key)
-            if row != before:
-                self._published[key] = row
+            row = self._rows[key]
+            before, row.shown = row.shown, self._publishable(key, row, floors)
+            commit, span = row.shown
+            if row.shown != before:
                 # Only what moved is said, so that a replay waits for nothing else.
-                moved = row[0] if before is None or row[0] > before[0] else ZERO
-                producers.append((*key, moved, row[1]))
-            if row[0] < self._raw[key][0]:
+                moved = commit if before is None or commit > before[0] else ZERO
+                producers.append((*key, moved, span))
+            if commit < row.raw_commit:
                 withheld.add(key)
             elif self._is_behind(key[0]):
                 self._behind.setdefault(key[0], set()).add(key)
@@ -264,17 +263,20 @@ class SessionState:
         self._published_through |= dict(journals)
         return self._delta(journals, producers) if journals else None
 
-    def _publishable(self, key: Key, floors: Mapping[tuple[int, int], int]) -> tuple[int, int]:
+    def _publishable(
+        self, key: Key, row: ProducerRow, floors: Mapping[tuple[int, int], int]
+    ) -> tuple[int, int]:
+        """The commit and the span that a checkpoint may show of the row now."""
+        assert row.raw is not None
         at, producer = key
-        raw, span = self._raw[key]
-        before, before_span = self._published.get(key, (ZERO, 0))
+        raw, span = row.raw
+        before, before_span = row.shown or (ZERO, 0)
         cohort = self._sources.by_tag[BindingTag(at & TAG_MAX)].cohort
-        cap = self._groups.cap(cohort, producer, at, floors)
-        commit = raw if cap is None else max(before, min(raw, cap))
-        if commit == raw:
-            self._held_since.pop(key, None)
-        else:
-            span = max(self._held_since.get(key, 0), self._settled(key))
+        hold = self._groups.hold(cohort, producer, at, floors)
+        commit = raw if hold is None else max(before, min(raw, hold.cap))
+        withheld_since = row.withheld_since(commit)
+        if hold is not None and commit < raw:
+            span = max(withheld_since, hold.begin, self._settled(at, row))
         is_behind = self._is_behind(at)
         if _rank(span) <= _rank(before_span):
             # A restart reads again what was published, and is behind it for a while.
@@ -289,15 +291,14 @@ class SessionState:
         """Whether the place is still being read again."""
         return self._through.get(at, 0) < self._published_through.get(at, 0)
 
-    def _settled(self, key: Key) -> int:
+    def _settled(self, at: int, row: ProducerRow) -> int:
         """Everything of the producer below this offset is shown or rolled back.
 
         A restart must never read from further back than the last checkpoint did: producers that
         had settled there are pruned from it.
         """
-        at = key[0]
-        span = self._published.get(key, (ZERO, -1))[1]
-        return span if span >= 0 else self._published_through.get(at, 0)
+        is_open = row.shown is not None and row.shown[1] >= 0
+        return row.shown[1] if row.shown and is_open else self._published_through.get(at, 0)
 
     def _delta(
         self, journals: list[tuple[int, int]], producers: list[tuple[int, int, int, int]]
@@ -335,8 +336,9 @@ class SessionState:
         self._read_through = None
         self._folded = 0
         for at, producer, commit, span in rows:
-            before, _ = self._published.get((at, producer), (ZERO, 0))
-            self._published[at, producer] = max(before, commit), span
+            row = self._row((at, producer))
+            before, _ = row.shown or (ZERO, 0)
+            row.shown = max(before, commit), span
         self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
         self.reading.handed_out(wanted)
@@ -347,7 +349,8 @@ class SessionState:
         while self._replayed < len(rows):
             at, producer, commit, _ = rows[self._replayed]
             self._check_is_read(at)
-            if self._raw.get((at, producer), (0, 0))[0] < commit:
+            row = self._rows.get((at, producer))
+            if (row.raw_commit if row else ZERO) < commit:
                 if self._is_read_to_its_end and not self._deltas:
                     raise UsageError(
                         f"the cut ends before the checkpoint that is to be replayed, in"

@@ -50,7 +50,8 @@ class Progress:
         """By place, each with its span, as a frontier has it."""
         self._since: dict[tuple[int, int], int] = {}
         self._parts: dict[_Group, list[Part]] = {}
-        self._commits: dict[_Group, list[Ended]] = {}
+        self._commits: dict[_Group, list[tuple[Ended, int]]] = {}
+        """Each with the offset where its span begins."""
         self.documents = 0
         """That are committed."""
 
@@ -102,7 +103,7 @@ class Progress:
         if not hinted.rows:
             return
         group = _Group(source.cohort, hinted.producer, hinted.clock)
-        self._commits.setdefault(group, []).append(ended)
+        self._commits.setdefault(group, []).append((ended, begin))
         if group not in self._parts:
             self._parts[group] = self._hinting.parts_of(hinted, source.cohort)
 
@@ -116,8 +117,8 @@ class Progress:
                 continue
             parts += [(*group, *part) for part in open_parts]
             commits += [
-                (*group, end.place, end.producer, end.last, end.first)
-                for end in self._commits[group]
+                (*group, end.place, end.producer, end.last, end.first, begin)
+                for end, begin in self._commits[group]
             ]
         delta = Delta(
             np.array(list(self._through.items()), JOURNAL_ROW),

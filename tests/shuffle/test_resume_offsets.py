@@ -1,0 +1,114 @@
+"""Where a restart reads on from: in random histories, at the oldest transaction that is pending."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.frontier import TAG_MAX, BindingTag
+from headrace.journal.contract import Frame
+from headrace.journal.sequencer import Flags
+from headrace.shuffle.delta import Delta
+from headrace.testing.shuffle.run import Run
+from headrace.testing.shuffle.simulator import Simulator
+from headrace.testing.shuffle.world import Journal
+
+SEEDS = 300
+CHUNK = 100
+
+
+class WatchedRun(Run):
+    """Remembers where the first span of each report begins, by place and producer."""
+
+    begins: dict[tuple[int, int], list[tuple[int, int]]]
+
+    def reported(self, member: int, delta: Delta) -> None:
+        super().reported(member, delta)
+        for at, producer, commit, _, since in delta.producers.tolist():
+            if since >= 0:
+                self.begins.setdefault((at, producer), []).append((commit, since))
+
+
+class WatchedSimulator(Simulator):
+    """Checks, whenever a checkpoint is stored, how far back a restart from it would read."""
+
+    checked = 0
+    pending = 0
+
+    def open(self, *, is_cut: bool = False) -> Run:
+        run = super().open(is_cut=is_cut)
+        run.__class__ = WatchedRun
+        run.begins = {}  # type: ignore[attr-defined]
+        return run
+
+    def commit(self) -> None:
+        super().commit()
+        state = self.run.session
+        frontier = self.last_commit.frontier
+        resumes = dict(
+            zip(
+                frontier.journals["place"].tolist(), frontier.resume_offsets().tolist(), strict=True
+            )
+        )
+        for at, through in frontier.journals.tolist():
+            # What a restart reads again is settled once it is read as far as it was before.
+            if state.reading.reader(at) is None or state._is_behind(at):
+                continue
+            oldest = self.oldest_unsettled(at, through)
+            assert resumes[at] >= oldest, f"place {at}: {resumes[at]}, pending from {oldest} on"
+            self.checked += 1
+            self.pending += oldest < through
+
+    def oldest_unsettled(self, at: int, through: int) -> int:
+        """The offset of the first span of which a document is neither shown nor rolled back, or
+        where the report begins that has it."""
+        reading = self.run.session.reading
+        journal = self.world.journals[reading.journal_id(at)]
+        binding = BindingTag(at & TAG_MAX)
+        oldest = through
+        for producer in {frame.producer for frame in journal.frames}:
+            for begin, clock in self.unsettled_spans(journal, binding, producer, through):
+                begins = self.run.begins.get((at, producer), [])  # type: ignore[attr-defined]
+                since = next((since for commit, since in begins if commit >= clock), begin)
+                oldest = min(oldest, begin, since)
+                break
+        return oldest
+
+    def unsettled_spans(
+        self, journal: Journal, binding: BindingTag, producer: int, through: int
+    ) -> list[tuple[int, int]]:
+        """Begin and clock of each that lies below `through`."""
+        found: list[tuple[int, int]] = []
+        span: list[Frame] = []
+        committed = self.documents()
+        for frame in journal.frames:
+            if frame.producer != producer or frame.offset >= through:
+                continue
+            if frame.flags is not Flags.ACK:
+                span.append(frame)
+            if frame.flags is Flags.CONTINUE:
+                continue
+            numbers = [n for each in span for n in each.body["doc"].to_pylist()]
+            is_settled = all(n not in committed or (binding, n) in self.seen for n in numbers)
+            if span and not is_settled:
+                found.append((span[0].offset, frame.clock))
+            span = []
+        if span:
+            found.append((span[0].offset, 1 << 62))
+        return found
+
+
+# proves G7
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_a_restart_reads_no_more_again_than_what_is_pending(first: int) -> None:
+    checked = pending = 0
+    for seed in range(first, first + CHUNK):
+        simulator = WatchedSimulator(seed)
+        try:
+            simulator.simulate(70)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        checked += simulator.checked
+        pending += simulator.pending
+    assert checked > 5 * CHUNK
+    assert pending > CHUNK
