@@ -21,7 +21,7 @@ class Remembering(Simulator):
         self.kept = [Checkpoint()]
         self.deltas: list[Checkpoint] = []
         self.shown: list[Shown] = []
-        super().__init__(seed)
+        super().__init__(seed, bindings_change=False)
 
     def commit(self) -> None:
         assert self.prepared
@@ -36,9 +36,9 @@ class Remembering(Simulator):
         deltas = self.deltas[first:last]
         return [
             (scan.binding, number)
-            for scan in scans_between(self.sources, self.kept[first], deltas, journals)
+            for scan in scans_between(self.run.sources, self.kept[first], deltas, journals)
             for frame, skip, end in parts(
-                self.sources.by_tag[scan.binding],
+                self.run.sources.by_tag[scan.binding],
                 scan,
                 there[scan.journal.id].fetch(scan.offset, scan.journal.head, 1 << 40),
             )

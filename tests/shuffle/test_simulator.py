@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
 
 import pytest
 
 from headrace.testing.crash import chosen_seed
-from headrace.testing.shuffle.simulator import Simulator
+from headrace.testing.shuffle.kinds import Kind
+from headrace.testing.shuffle.simulator import STEPS, Simulator, simulate
 
-STEPS = 70
-SEEDS = 10_000
-CHUNK = 500
-
-
-class Seen(NamedTuple):
-    crashes: int
-    checkpoints: int
-    documents: int
-
-
-def simulate(seed: int, steps: int) -> Seen:
-    try:
-        simulator = Simulator(seed)
-        simulator.simulate(steps)
-    except BaseException as error:
-        error.add_note(f"again: python -m headrace.testing.shuffle.simulator {seed} {steps}")
-        raise
-    return Seen(simulator.crashes, simulator.checkpoints, len(simulator.seen))
+SEEDS = 400
+DEEP_SEEDS = 20_000
+DEEP_STEPS = 200
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +27,43 @@ def processes() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
+def counted(seed: int, steps: int) -> Counter[str]:
+    """Of one history: each kind of history in it, and how much happened."""
+    history = simulate(seed, steps)
+    counts = Counter({kind.name: count for kind, count in history.counts.items()})
+    counts["crashes"] = history.crashes
+    counts["checkpoints"] = history.oracle.checkpoints
+    counts["documents"] = len(history.oracle.seen)
+    return counts
+
+
+def total(processes: ProcessPoolExecutor, seeds: Iterable[int], steps: int) -> Counter[str]:
+    seeds = list(seeds)
+    done = processes.map(counted, seeds, [steps] * len(seeds), chunksize=10)
+    return sum(done, Counter())
+
+
+def check_contents(counts: Counter[str], seeds: int) -> None:
+    """Else these histories would show nothing."""
+    assert not [kind.name for kind in Kind if not counts[kind.name]], "every kind is there"
+    assert counts["crashes"] > seeds / 2
+    assert counts["checkpoints"] > 2 * seeds
+    assert counts["documents"] > 10 * seeds
+
+
 # proves G5, G6, G7, G8, G9, G10, G11
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_document_is_shown_once_and_transactions_as_a_whole(
-    processes: ProcessPoolExecutor, first: int
+    processes: ProcessPoolExecutor,
 ) -> None:
-    seeds = range(first, first + CHUNK)
-    done = list(processes.map(simulate, seeds, [STEPS] * CHUNK, chunksize=25))
-    # Else these histories would show nothing.
-    assert sum(each.crashes for each in done) > CHUNK / 2
-    assert sum(each.checkpoints for each in done) > 2 * CHUNK
-    assert sum(each.documents for each in done) > 10 * CHUNK
+    check_contents(total(processes, range(SEEDS), STEPS), SEEDS)
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(3600)
-def test_longer_histories(processes: ProcessPoolExecutor) -> None:
-    seeds = range(first := chosen_seed(), first + 20_000)
-    assert sum(1 for _ in processes.map(simulate, seeds, [200] * 20_000, chunksize=25)) == 20_000
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("steps", [STEPS, DEEP_STEPS])
+def test_many_histories(processes: ProcessPoolExecutor, steps: int) -> None:
+    first = chosen_seed()
+    check_contents(total(processes, range(first, first + DEEP_SEEDS), steps), DEEP_SEEDS)
 
 
 def test_without_hints_transactions_are_seen_in_parts() -> None:

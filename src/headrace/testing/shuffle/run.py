@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.frontier import BindingTag, Frontier
+from headrace.frontier import BindingTag
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Frame
+from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
-from headrace.shuffle.block import BlockHead, block_schema, decode_block
+from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue import state as queue
-from headrace.shuffle.queue.state import QueueState, Retract, Stop
-from headrace.shuffle.reader import (
-    BlockEntry,
-    BlockLoader,
-    Entry,
-    QueueReader,
-    RetractionEntry,
-    Shown,
-    StopEntry,
-)
+from headrace.shuffle.queue.reading import Reading
+from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.session.state import KEPT_ROWS_MAX, SessionState
 from headrace.shuffle.slice import state as slices
 from headrace.shuffle.slice.state import Limits, SliceState
+from headrace.testing.shuffle.kinds import Kind
+from headrace.testing.shuffle.queue_file import QueueFile
 from headrace.testing.shuffle.world import World
 
 _MUCH = 1 << 40
 HORIZON = 1 << 60
 
 
+class Conditions(NamedTuple):
+    """What a Session has to cope with."""
+
+    soft_bytes: int = _MUCH
+    hard_bytes: int = 2 * _MUCH
+    """The limits of each Queue."""
+    credit_bytes: int = _MUCH
+    """At most, of what the limits leave."""
+    kept_rows_max: int | None = None
+    """Slices wait while so many rows of reports do."""
+    trouble: float = 0.0
+    """How often a fetch is answered late, or twice."""
+    lags: bool = False
+    """Whether the watch tells what happened late, and in parts."""
+
+
+CALM = Conditions()
+
+
 @dataclass
 class Member:
     slice: SliceState
     queue: QueueState
-    reader: QueueReader = field(default_factory=QueueReader)
-    log: list[tuple[BlockHead, Any] | Retract | Stop] = field(default_factory=list)
-    written: int = 0
-    """How many of the entries in the log are synced."""
-    scanned: int = 0
+    file: QueueFile
+    reading: Reading
+    is_told: bool = False
+    """What to read; until then it must not say that it has nothing."""
     reads_cut: bool = False
     finished: bool = False
+    seen: set[Kind] = field(default_factory=set)
 
 
 class Run:
@@ -65,25 +79,18 @@ class Run:
         read_through: Checkpoint | None,
         *,
         is_cut: bool = False,
-        kept_rows_max: int | None = None,
+        conditions: Conditions = CALM,
+        counts: Counter[Kind] | None = None,
     ) -> None:
-        """With `kept_rows_max` Slices wait while so many rows of reports do."""
         self.world = world
         self.sources = sources
         self.rng = rng
         self.say = say
         self.ranges = ranges
         self.router = Router(ranges)
-        count = len(ranges)
-        limits = Limits(
-            credit_bytes=self.rng.choice([1, 4000, 1 << 20]),
-            fetch_bytes=self.rng.choice([1, 30, 1 << 20]),
-            ahead_bytes=self.rng.choice([1, 100, 1 << 20]),
-            block_documents=self.rng.choice([1, 3, 100]),
-            cycle_documents=self.rng.choice([1, 4, 100]),
-            report_documents=self.rng.choice([2, 1 << 62, 1 << 62]),
-            patience=self.rng.choice([0, 50]),
-        )
+        self.conditions = conditions
+        self.counts: Counter[Kind] = Counter() if counts is None else counts
+        kept_rows_max = conditions.kept_rows_max
         self.session = SessionState(
             sources,
             ranges,
@@ -95,17 +102,40 @@ class Run:
             kept_rows_max=kept_rows_max or KEPT_ROWS_MAX,
         )
         self.is_held = False
-        self.members = [
-            Member(
-                SliceState(sources, ranges, _decode, limits, lambda *_: _MUCH),
-                QueueState(count, sources.lanes, 1 << 40, 1 << 41),
-            )
-            for _ in ranges
-        ]
+        self.is_starving = False
         self.known: dict[JournalId, Offset] = {}
         self.checkpoints_read = 0
+        self.checkpoints_released = 0
         self.pipes: dict[tuple[str, int, int], deque[Callable[[], None]]] = defaultdict(deque)
         """Messages under way, by kind, sender and receiver; each pipe keeps its order."""
+        self._schemas = {source.tag: block_schema(source) for source in sources.all}
+        limits = self._limits()
+        self.members = [self._member(at, limits) for at in range(len(ranges))]
+
+    def _limits(self) -> Limits:
+        room_bytes = self.conditions.hard_bytes - self.conditions.soft_bytes
+        share_bytes = room_bytes // (len(self.ranges) * self.sources.lanes * 4)
+        credit_bytes = max(1, min(self.conditions.credit_bytes, share_bytes))
+        return Limits(
+            credit_bytes=credit_bytes,
+            fetch_bytes=self.rng.choice([1, 30, 1 << 20]),
+            ahead_bytes=self.rng.choice([1, 100, 1 << 20]),
+            block_documents=self.rng.choice([1, 3, 100]),
+            cycle_documents=self.rng.choice([1, 4, 100]),
+            cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
+            report_documents=self.rng.choice([2, 1 << 62, 1 << 62]),
+            patience=self.rng.choice([0, 50]),
+        )
+
+    def _member(self, at: int, limits: Limits) -> Member:
+        soft_bytes, hard_bytes = self.conditions.soft_bytes, self.conditions.hard_bytes
+        file = QueueFile()
+        return Member(
+            SliceState(self.sources, self.ranges, _decode, limits, lambda *_: _MUCH),
+            QueueState(len(self.ranges), self.sources.lanes, soft_bytes, hard_bytes),
+            file,
+            Reading(file, self.sources, lambda: self.send("needs", at, at, lambda: self.needs(at))),
+        )
 
     # -- the machinery ---------------------------------------------------------------------
 
@@ -122,8 +152,8 @@ class Run:
         self.pipes[key].popleft()()
         return True
 
-    def watch(self) -> bool:
-        changes = self.world.changes_since(self.known)
+    def watch(self, *, lags: bool = False) -> bool:
+        changes = self.world.changes_since(self.known, lags=lags)
         if not changes:
             return False
         told = self.session.journals_changed(changes)
@@ -132,7 +162,8 @@ class Run:
         return True
 
     def assigned(self, member: int, told: Any) -> None:
-        state = self.members[member].slice
+        target = self.members[member]
+        state = target.slice
         for id, tags in told.tags:
             state.learned(id, tags)
         for start in told.start.get(member, []):
@@ -140,40 +171,47 @@ class Run:
         for place in told.stop.get(member, []):
             state.stop(place)
             lane = self.sources.of_place(place).lane
-            for to in range(len(self.members)):
-                self.enqueue(
-                    member,
-                    to,
-                    lambda q, n=lane, p=place: q.stop(member, n, [p], told.made),  # type: ignore[misc]
-                )
+            self.enqueue_all(
+                member,
+                lambda q, n=lane, p=place: q.stop(member, n, [p], told.made),  # type: ignore[misc]
+            )
         for place, head in told.heads.get(member, []):
             state.head(place, head)
-        self.members[member].reads_cut = told.last
+        target.is_told = True
+        target.reads_cut = told.last
         self.advance(member)
 
     def advance(self, member: int) -> None:
         target = self.members[member]
+        if not target.is_told:
+            return
         self.slice_effects(member, target.slice.advance(self.world.now))
+        if any(lane.first(self.world.now) < queue.INFINITE for lane in target.slice._lanes):
+            is_out = any(not target.slice._has_credit(lane.number) for lane in target.slice._lanes)
+            self.counts[Kind.NO_CREDIT] += is_out
         if target.reads_cut and not target.finished and target.slice.is_settled:
             target.finished = True
             self.send("report", member, -1, lambda: self.session.finished(member))
 
     def slice_effects(self, member: int, effects: list[slices.Effect]) -> None:
-        everybody = range(len(self.members))
         for effect in effects:
             match effect:
                 case slices.Fetch():
-                    self.send("fetch", member, member, lambda e=effect: self.fetch(member, e))  # type: ignore[misc]
+                    # Fetches are answered in any order.
+                    self.send(
+                        "fetch",
+                        member,
+                        effect.place,
+                        lambda e=effect: self.fetch(member, e),  # type: ignore[misc]
+                    )
                 case slices.SendBlock(to, head, body):
                     self.enqueue(member, to, lambda q, h=head, b=body: q.append(member, h, b))  # type: ignore[misc]
                 case slices.SendEnds(to, lane, ends):
                     self.enqueue(member, to, lambda q, n=lane, e=ends: q.end(member, n, e))  # type: ignore[misc]
                 case slices.SendBounds(bounds):
-                    for to in everybody:
-                        self.enqueue(member, to, lambda q, b=bounds: q.bound(member, b))  # type: ignore[misc]
+                    self.enqueue_all(member, lambda q, b=bounds: q.bound(member, b))  # type: ignore[misc]
                 case slices.SendFlush(number, lane):
-                    for to in everybody:
-                        self.enqueue(member, to, lambda q, n=number, w=lane: q.flush(member, w, n))  # type: ignore[misc]
+                    self.enqueue_all(member, lambda q, n=number, w=lane: q.flush(member, w, n))  # type: ignore[misc]
                 case slices.Report(delta):
                     self.send(
                         "report",
@@ -190,12 +228,29 @@ class Run:
         """Tell Slices, if they are to take more, or no more; after whatever changes that."""
         if self.is_held != self.session.is_full:
             self.is_held = self.session.is_full
+            self.counts[Kind.HELD] += self.is_held
             for member in range(len(self.members)):
                 self.send("session", -1, member, lambda m=member, h=self.is_held: self.held(m, h))  # type: ignore[misc]
 
     def held(self, member: int, held: bool) -> None:
         self.members[member].slice.hold(held)
         self.advance(member)
+
+    def starve(self, starving: bool) -> None:
+        """Whether the consumer waits for a checkpoint: Slices tell the Queues."""
+        if self.is_starving == starving:
+            return
+        self.is_starving = starving
+        made = self.session.reading.made
+        for member in range(len(self.members)):
+            self.send(
+                "session",
+                -1,
+                member,
+                lambda m=member: self.enqueue_all(m, lambda q: q.starve(starving, made)),  # type: ignore[misc]
+            )
+
+    # -- Queues ----------------------------------------------------------------------------
 
     def enqueue(
         self, sender: int, receiver: int, event: Callable[[QueueState], list[queue.Effect]]
@@ -205,26 +260,27 @@ class Run:
 
         self.send("queue", sender, receiver, deliver)
 
+    def enqueue_all(self, sender: int, event: Callable[[QueueState], list[queue.Effect]]) -> None:
+        for to in range(len(self.members)):
+            self.enqueue(sender, to, event)
+
     def queue_effects(self, member: int, effects: list[queue.Effect]) -> None:
         target = self.members[member]
         for effect in effects:
             match effect:
                 case queue.WriteBlock(_, head, body):
-                    target.log.append((head, body))
-                case queue.Retract():
-                    target.log.append(effect)
-                case queue.Stop():
-                    target.log.append(effect)
-                    end = len(target.log)
-                    self.send("sync", member, member, lambda e=end: self.stopped(member, e))  # type: ignore[misc]
+                    target.file.write_block(head, body)
+                case queue.Retract(retracted):
+                    target.file.write_retraction(retracted)
+                case queue.Stop(places, made):
+                    target.file.write_stop(places, made)
+                    self.sync(member, lambda: target.queue.needs(target.reading.pass_over()))
                 case queue.Sync(number):
-                    end = len(target.log)
-                    self.send(
-                        "sync",
-                        member,
-                        member,
-                        lambda n=number, e=end: self.synced(member, n, e),  # type: ignore[misc]
-                    )
+                    self.sync(member, lambda n=number: target.queue.synced(n))  # type: ignore[misc]
+                case queue.Move(bytes_max):
+                    self.counts[Kind.MOVED_BLOCKS] += 1
+                    target.queue.moving(target.reading.copy(bytes_max))
+                    self.sync(member, lambda: target.queue.moved(target.reading.copied()))
                 case queue.Grant(to, lane, size):
                     self.send(
                         "grant",
@@ -239,16 +295,29 @@ class Run:
                         to,
                         lambda t=to, n=number: self.flushed(member, t, n),  # type: ignore[misc]
                     )
+        self._count_limits(target)
 
-    def synced(self, member: int, number: int, end: int) -> None:
-        target = self.members[member]
-        target.written = max(target.written, end)
-        self.queue_effects(member, target.queue.synced(number))
+    def _count_limits(self, target: Member) -> None:
+        over = {Kind.SOFT_LIMIT} if target.queue.reason() else set()
+        if over and self.is_starving:
+            over.add(Kind.STARVING)
+        self.counts.update(over - target.seen)
+        target.seen = over
 
-    def stopped(self, member: int, end: int) -> None:
+    def sync(self, member: int, event: Callable[[], list[queue.Effect]]) -> None:
+        """Tell the Queue once everything that is written by now is durable."""
         target = self.members[member]
-        target.written = max(target.written, end)
-        self.pass_over(target)
+        end = target.file.end
+
+        def deliver() -> None:
+            target.file.synced(end)
+            self.queue_effects(member, event())
+
+        self.send("sync", member, member, deliver)
+
+    def needs(self, member: int) -> None:
+        target = self.members[member]
+        self.queue_effects(member, target.queue.needs(target.reading.account()))
 
     def granted(self, member: int, to: int, lane: int, size: int) -> None:
         self.members[to].slice.granted(member, lane, size)
@@ -259,6 +328,13 @@ class Run:
         self.advance(to)
 
     def fetch(self, member: int, fetch: slices.Fetch) -> None:
+        if self.rng.random() < self.conditions.trouble:
+            # It is not answered yet, or once more later.
+            kind = self.rng.choice([Kind.LATE_FETCH, Kind.REPEATED_ANSWER])
+            self.counts[kind] += 1
+            self.send("fetch", member, fetch.place, lambda: self.fetch(member, fetch))
+            if kind is Kind.LATE_FETCH:
+                return
         state = self.members[member].slice
         if (journal := self.world.there().get(fetch.journal)) is None:
             return  # the Session will say so
@@ -273,39 +349,35 @@ class Run:
     # -- reading ---------------------------------------------------------------------------
 
     def read(self, checkpoint: Checkpoint) -> list[list[tuple[BindingTag, int]]]:
-        """The documents that each member shows for a checkpoint."""
+        """The documents that each member shows for the next checkpoint."""
         self.checkpoints_read += 1
-        return [self.read_member(member, checkpoint) for member in self.members]
+        for member in self.members:
+            member.reading.advance(self.checkpoints_read, checkpoint)
+        return self.read_again()
 
-    def read_member(self, member: Member, checkpoint: Checkpoint) -> list[tuple[BindingTag, int]]:
-        shown = self.pass_over(member, checkpoint)
-        schemas = {source.tag: block_schema(source) for source in self.sources.all}
-        loader = BlockLoader(lambda position: member.log[position][1], schemas)  # type: ignore[misc]
-        return [
-            (each.head.binding, number)
-            for each in shown
-            for _, body in loader.encoded(each)
-            for number in decode_block(body, schemas[each.head.binding]).column(0).to_pylist()
-        ]
+    def read_again(self, *, ordered: bool = False) -> list[list[tuple[BindingTag, int]]]:
+        """The same as `read` showed last; in order if that is asked for."""
+        return [self._documents(member, ordered) for member in self.members]
 
-    def pass_over(self, member: Member, checkpoint: Checkpoint | None = None) -> list[Shown]:
-        """What is synced of a Queue, to a checkpoint or after the one that was read last."""
-        entries: list[Entry] = []
-        for position in range(member.scanned, member.written):
-            item = member.log[position]
-            if isinstance(item, Retract):
-                entries.append(RetractionEntry(position, item.retracted))
-            elif isinstance(item, Stop):
-                entries.append(StopEntry(position, *item))
-            else:
-                entries.append(BlockEntry(position, item[0]))
-        member.scanned = member.written
-        frontier = checkpoint.frontier if checkpoint else Frontier.empty()
-        return member.reader.advance(entries, frontier, self.checkpoints_read).shown
+    def _documents(self, member: Member, ordered: bool) -> list[tuple[BindingTag, int]]:
+        found = []
+        for message in member.reading.read(self.checkpoints_read, ordered=ordered):
+            assert isinstance(message.control, messages.Documents)
+            binding = message.control.binding
+            batch: pa.RecordBatch = decode_block(message.bodies[0], self._schemas[binding])
+            found += [(binding, number) for number in batch.column(0).to_pylist()]
+        return found
 
-    def open_blocks(self) -> int:
-        """How many are kept for what may yet become visible."""
-        return sum(len(member.reader.open) for member in self.members)
+    def release(self) -> None:
+        """The checkpoints that were read are not read again."""
+        if self.checkpoints_released < self.checkpoints_read:
+            self.checkpoints_released = self.checkpoints_read
+            for member in self.members:
+                member.reading.release(self.checkpoints_read)
+
+    def held_bytes(self) -> int:
+        """What all Queues keep on disk."""
+        return sum(member.queue.held_bytes for member in self.members)
 
 
 def _decode(frame: Frame, source: Source) -> pa.RecordBatch:

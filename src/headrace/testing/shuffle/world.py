@@ -1,4 +1,4 @@
-"""Journals and publishers in memory, and what a reader of them must see.
+"""Journals and publishers in memory.
 
 Everything that is published is remembered by what its publisher meant, so that the oracle needs
 none of the code that it judges.
@@ -6,7 +6,8 @@ none of the code that it judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -17,10 +18,14 @@ import pyarrow as pa
 from headrace.clock import Clock
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Changes, Frame, JournalInfo, until_full
-from headrace.journal.records import ACK_ROW
+from headrace.journal.records import ACK_ROW, NO_JOURNAL
 from headrace.journal.sequencer import Flags
+from headrace.testing.shuffle.kinds import Kind
 
 SCHEMA = pa.schema([pa.field("doc", pa.int64()), pa.field("key", pa.int64())])
+KEYS = 8
+PARTITIONS = 3
+"""A partitioned collection has journals for keys below it."""
 
 
 class Document(NamedTuple):
@@ -44,11 +49,15 @@ def batch_of(documents: Sequence[Document]) -> pa.RecordBatch:
 class Journal:
     id: JournalId
     name: str
+    collection: str = ""
+    key: int | None = None
+    """The key of all its documents, if its collection is partitioned."""
     frames: list[Frame] = field(default_factory=list)
     head: Offset = field(default=Offset(0))
 
-    def info(self) -> JournalInfo:
-        return JournalInfo(self.id, self.name, Offset(0), self.head, len(self.frames))
+    def info(self, head: Offset | None = None) -> JournalInfo:
+        head = self.head if head is None else head
+        return JournalInfo(self.id, self.name, Offset(0), head, len(self.frames))
 
     def fetch(self, offset: int, through: int, bytes_max: int) -> list[Frame]:
         """As `Journals.fetch`."""
@@ -63,6 +72,12 @@ class Journal:
         self.head = end
         return frame
 
+    def repeat(self, frame: Frame) -> None:
+        """The same frame once more, at the end."""
+        end = Offset(self.head + 1)
+        self.frames.append(frame._replace(offset=self.head, end=end))
+        self.head = end
+
 
 @dataclass(slots=True, eq=False)
 class Open:
@@ -70,29 +85,50 @@ class Open:
 
     number: int
     producers: list[Producer]
+    """The first coordinates it."""
     documents: list[Document] = field(default_factory=list)
+    begins: dict[tuple[JournalId, Producer], Offset] = field(default_factory=dict)
+    """Where each span begins."""
 
 
 class World:
     """Journals of a few collections, written by a few producers."""
 
     def __init__(
-        self, rng: Random, collections: Sequence[str], producers: int, hints: bool
+        self,
+        rng: Random,
+        collections: Sequence[str],
+        producers: int,
+        hints: bool,
+        *,
+        partitioned: Collection[str] = (),
+        counts: Counter[Kind] | None = None,
     ) -> None:
         self._rng = rng
-        self._collections = list(collections)
         self._hints = hints
+        self._partitioned = frozenset(partitioned)
+        self._counts: Counter[Kind] = Counter() if counts is None else counts
         self._clocks: dict[Producer, int] = {}
         self._now = 1_000
         self._numbers = 0
         self._transactions = 0
+        self._told: dict[JournalId, Offset] = {}
+        """The greatest head that any watch told: no later one tells less."""
+        self._written: dict[tuple[JournalId, Producer], tuple[Frame, list[Document]]] = {}
+        """The last frame of documents of each producer in each journal."""
         self.journals: dict[JournalId, Journal] = {}
         self.deleted: set[JournalId] = set()
         self.open: list[Open] = []
         self.committed: dict[int, list[Document]] = {}
         """By transaction; every OUTSIDE document is one of its own."""
+        self.documents: dict[int, Document] = {}
+        """Those that are committed, by number."""
+        self.transactions: dict[int, int] = {}
+        """The transaction of each of those."""
+        self.streams: dict[tuple[JournalId, Producer], list[Document]] = defaultdict(list)
+        """Those documents by journal and producer."""
         self.idle = [Producer(at + 1) for at in range(producers)]
-        for name in self._collections:
+        for name in collections:
             self.create(name)
 
     @property
@@ -102,36 +138,69 @@ class World:
     def pass_time(self, ticks: int) -> None:
         self._now += ticks
 
+    # -- journals --------------------------------------------------------------------------
+
     def create(self, collection: str) -> Journal:
+        """A journal of the collection, sometimes under the name of one that was deleted."""
         id = JournalId(len(self.journals) + 1)
-        number = sum(j.name.startswith(f"{collection}/") for j in self.journals.values())
-        made = self.journals[id] = Journal(id, f"{collection}/{number:04d}")
+        key = self._rng.randrange(PARTITIONS) if collection in self._partitioned else None
+        prefix = collection if key is None else f"{collection}/key={key}"
+        mine = [j for j in self.journals.values() if j.collection == collection and j.key == key]
+        there = {j.name for j in mine if j.id not in self.deleted}
+        free = sorted({j.name for j in mine} - there)
+        if free and self._rng.random() < 0.7:
+            name = self._rng.choice(free)
+            self._counts[Kind.NAME_USED_AGAIN] += 1
+        else:
+            name = f"{prefix}/{len({j.name for j in mine}):04d}"
+        made = self.journals[id] = Journal(id, name, collection, key)
         return made
-
-    def changes_since(self, known: dict[JournalId, Offset]) -> Changes:
-        """What a watch sees that has last seen these heads."""
-        there = self.there()
-        created = [j.info() for id, j in there.items() if id not in known]
-        deleted = [id for id in known if id not in there]
-        for id in deleted:
-            del known[id]
-        heads = {id: j.head for id, j in there.items() if known.get(id, j.head) != j.head}
-        known |= {id: j.head for id, j in there.items()}
-        return Changes(created, deleted, heads)
-
-    def there(self) -> dict[JournalId, Journal]:
-        """Those that are not deleted."""
-        return {id: j for id, j in self.journals.items() if id not in self.deleted}
 
     def delete(self) -> None:
         """One, if there are others."""
         if len(there := list(self.there())) > 1:
             self.deleted.add(self._rng.choice(there))
+            self._counts[Kind.DELETED] += 1
+
+    def there(self) -> dict[JournalId, Journal]:
+        """Those that are not deleted."""
+        return {id: j for id, j in self.journals.items() if id not in self.deleted}
+
+    def changes_since(self, known: dict[JournalId, Offset], *, lags: bool = False) -> Changes:
+        """What a watch sees that has last seen these heads. One that lags sees less of it."""
+        there = {
+            id: journal
+            for id, journal in self.there().items()
+            if id in known or not (lags and self._comes_late(journal))
+        }
+        heads = {id: self._head(journal, lags) for id, journal in there.items()}
+        created = [j.info(heads[id]) for id, j in there.items() if id not in known]
+        deleted = [id for id in known if id not in there]
+        for id in deleted:
+            del known[id]
+        moved = {id: head for id, head in heads.items() if known.get(id, head) != head}
+        known |= heads
+        self._told |= heads
+        return Changes(created, deleted, moved)
+
+    def _comes_late(self, journal: Journal) -> bool:
+        is_late = journal.id not in self._told and self._rng.random() < 0.3
+        self._counts[Kind.LATE_JOURNAL] += is_late and journal.head > 0
+        return is_late
+
+    def _head(self, journal: Journal, lags: bool) -> Offset:
+        told = self._told.get(journal.id, Offset(0))
+        if not lags or self._rng.random() < 0.5:
+            return journal.head
+        ends = [told, *(frame.end for frame in journal.frames if frame.end > told)]
+        head = self._rng.choice(ends)
+        self._counts[Kind.LAGGING_HEAD] += head < journal.head
+        return head
 
     # -- publishing ------------------------------------------------------------------------
 
     def begin(self) -> None:
-        count = min(len(self.idle), self._rng.choice([1, 1, 1, 2]))
+        count = min(len(self.idle), self._rng.choice([1, 1, 2, 3]))
         if count:
             taken = [self.idle.pop(self._rng.randrange(len(self.idle))) for _ in range(count)]
             self._transactions += 1
@@ -139,89 +208,183 @@ class World:
 
     def write(self, transaction: Open) -> None:
         producer = self._rng.choice(transaction.producers)
-        transaction.documents += self._docs(producer, Flags.CONTINUE, transaction.number)
+        journal = self._rng.choice(list(self.there().values()))
+        documents = self._docs(journal, producer, Flags.CONTINUE, transaction.number)
+        transaction.documents += documents
+        frame, _ = self._written[journal.id, producer]
+        transaction.begins.setdefault((journal.id, producer), frame.offset)
 
     def write_outside(self) -> None:
         if self.idle:
-            self._transactions += 1
-            for document in self._docs(self._rng.choice(self.idle), Flags.OUTSIDE, 0):
+            producer = self._rng.choice(self.idle)
+            journal = self._rng.choice(list(self.there().values()))
+            for document in self._docs(journal, producer, Flags.OUTSIDE, 0):
                 self._transactions += 1
-                self.committed[self._transactions] = [document]
+                self._commit(self._transactions, [document])
 
     def commit(self, transaction: Open) -> None:
-        self._end(transaction, commit=True)
-        if transaction.documents:
-            self.committed[transaction.number] = transaction.documents
+        """Participants that lose are rolled back, and their documents with them."""
+        self.open.remove(transaction)
+        coordinator, *joined = transaction.producers
+        losers = [each for each in joined if self._rng.random() < 0.25]
+        winners = [each for each in transaction.producers if each not in losers]
+        self._counts[Kind.LOSER] += any(d.producer in losers for d in transaction.documents)
+        kept = [d for d in transaction.documents if d.producer in winners]
+        rows = self._ack_rows(transaction, {p: self._take(p, 1) for p in winners})
+        if rows and coordinator not in {producer for _, _, producer, _ in rows}:
+            self._counts[Kind.SILENT_COORDINATOR] += 1
+            rows.append((NO_JOURNAL, 0, coordinator, self._clocks[coordinator]))
+        if losers and self._rng.random() < 0.3:
+            rows += self._ack_rows(transaction, dict.fromkeys(losers, 0), rows)
+            self._acknowledge(transaction, rows)
+        else:
+            self._acknowledge(transaction, rows)
+            for loser in losers:
+                self._acknowledge(transaction, self._ack_rows(transaction, {loser: 0}))
+        self.idle += transaction.producers
+        if kept:
+            self._commit(transaction.number, kept)
 
     def roll_back(self, transaction: Open) -> None:
-        self._end(transaction, commit=False)
+        self.open.remove(transaction)
+        ends = dict.fromkeys(transaction.producers, 0)
+        self._acknowledge(transaction, self._ack_rows(transaction, ends))
+        self.idle += transaction.producers
 
-    def _docs(self, producer: Producer, flags: Flags, transaction: int) -> list[Document]:
-        journal = self._rng.choice(list(self.there().values()))
+    def lose(self, transaction: Open) -> None:
+        """A participant is fenced and rolled back; the transaction goes on without it."""
+        if len(transaction.producers) > 1:
+            lost = transaction.producers.pop(self._rng.randrange(1, len(transaction.producers)))
+            self._counts[Kind.LOST_EARLY] += any(d.producer == lost for d in transaction.documents)
+            transaction.documents = [d for d in transaction.documents if d.producer != lost]
+            self._acknowledge(transaction, self._ack_rows(transaction, {lost: 0}))
+            transaction.begins = {at: b for at, b in transaction.begins.items() if at[1] != lost}
+            self.idle.append(lost)
+
+    def _commit(self, transaction: int, documents: list[Document]) -> None:
+        self.committed[transaction] = documents
+        for document in documents:
+            self.documents[document.number] = document
+            self.transactions[document.number] = transaction
+            self.streams[document.journal, document.producer].append(document)
+
+    def _docs(
+        self, journal: Journal, producer: Producer, flags: Flags, transaction: int
+    ) -> list[Document]:
+        """The documents that are new in a frame, which may be there twice or overlap another."""
+        again = self._overlapped(journal, producer, flags, transaction)
         count = self._rng.choice([1, 1, 2, 5])
-        clock = self._take(producer, count)
+        if again:
+            first = again[-1].clock + 1
+            self._clocks[producer] = first + count - 1
+        else:
+            first = self._take(producer, count)
         documents = []
         for at in range(count):
             self._numbers += 1
-            key = self._rng.randrange(8)
+            key = self._rng.randrange(KEYS) if journal.key is None else journal.key
             documents.append(
-                Document(self._numbers, key, journal.id, producer, Clock(clock + at), transaction)
+                Document(self._numbers, key, journal.id, producer, Clock(first + at), transaction)
             )
-        batch = batch_of(documents)
-        journal.add(
+        body = [*again, *documents]
+        frame = journal.add(
             1,
             producer=producer,
-            clock=Clock(clock),
-            documents=count,
+            clock=body[0].clock,
+            documents=len(body),
             flags=flags,
-            body=batch,
-            bytes=10 * count,
+            body=batch_of(body),
+            bytes=10 * len(body),
         )
+        self._written[journal.id, producer] = frame, body
+        if self._may_repeat(journal, producer, frame) and self._rng.random() < 0.1:
+            journal.repeat(frame)
+            self._counts[Kind.REPEATED_FRAME] += 1
         return documents
 
-    def _end(self, transaction: Open, *, commit: bool) -> None:
-        """All ACKs at once, each at the end of its journal; each has the others as its hints."""
-        self.open.remove(transaction)
-        self.idle += transaction.producers
-        there = self.there()
-        spans = sorted(
-            {(d.producer, d.journal) for d in transaction.documents if d.journal in there}
+    def _overlapped(
+        self, journal: Journal, producer: Producer, flags: Flags, transaction: int
+    ) -> list[Document]:
+        """Documents of the producer's last frame that its next one has too: mostly none."""
+        frame, documents = self._written.get((journal.id, producer), (None, []))
+        if frame is None or self._rng.random() < 0.7:
+            return []
+        follows = documents[-1].clock == self._clocks[producer]
+        is_same = frame.flags is flags and documents[-1].transaction == transaction
+        if not (follows and is_same and self._may_repeat(journal, producer, frame)):
+            return []
+        self._counts[Kind.OVERLAPPING_FRAME] += 1
+        return documents[-self._rng.randint(1, len(documents)) :]
+
+    def _may_repeat(self, journal: Journal, producer: Producer, frame: Frame) -> bool:
+        """Whether every reader that can meet the frame again knows its producer.
+
+        Checkpoints forget a producer that has nothing open, once no restart would read again what
+        it wrote. So its own span is open, or another's that began before the frame.
+        """
+        return frame.flags is Flags.CONTINUE or self._is_pinned(journal, producer, frame)
+
+    def _is_pinned(self, journal: Journal, producer: Producer, frame: Frame) -> bool:
+        return any(
+            id == journal.id and who != producer and begin < frame.offset
+            for transaction in self.open
+            for (id, who), begin in transaction.begins.items()
         )
-        clocks = {p: self._take(p, 1) if commit else 0 for p in transaction.producers}
-        heads: dict[JournalId, int] = {}
-        rows = []
-        for producer, id in spans:
-            offset = heads.get(id, self.journals[id].head)
-            heads[id] = offset + 1
-            rows.append((id, offset, producer, clocks[producer]))
+
+    def _ack_rows(
+        self,
+        transaction: Open,
+        clocks: dict[Producer, int],
+        before: Iterable[tuple[int, int, int, int]] = (),
+    ) -> list[tuple[int, int, int, int]]:
+        """An ACK for every span of these producers, each at the end of its journal."""
+        there = self.there()
+        heads: dict[int, int] = {id: offset + 1 for id, offset, _, _ in before}
+        rows: list[tuple[int, int, int, int]] = []
+        for id, producer in sorted(transaction.begins):
+            if producer in clocks and id in there:
+                offset = heads.get(id, self.journals[id].head)
+                heads[id] = offset + 1
+                rows.append((id, offset, producer, clocks[producer]))
+        return rows
+
+    def _acknowledge(self, transaction: Open, rows: list[tuple[int, int, int, int]]) -> None:
+        """All ACKs at once, each of which has the others as its hints."""
         hints = np.array(rows, ACK_ROW)
+        added = []
         for at, (id, _, producer, clock) in enumerate(rows):
-            self.journals[id].add(
-                1,
-                producer=producer,
-                clock=Clock(clock),
-                documents=0,
-                flags=Flags.ACK,
-                body=b"",
-                bytes=5,
-                hints=hints if self._hints else hints[at : at + 1],
-            )
+            if id != NO_JOURNAL:
+                frame = self.journals[JournalId(id)].add(
+                    1,
+                    producer=producer,
+                    clock=Clock(clock),
+                    documents=0,
+                    flags=Flags.ACK,
+                    body=b"",
+                    bytes=5,
+                    hints=hints if self._hints else hints[at : at + 1],
+                )
+                added.append(frame)
+        for frame in added:
+            self._repeat_end(transaction, frame)
+
+    def _repeat_end(self, transaction: Open, ack: Frame) -> None:
+        """Sometimes the last documents of a span, its ACK, or both once more after it."""
+        if self._rng.random() < 0.5:
+            return
+        journal = self.journals[ack.journal]
+        frame, _ = self._written[journal.id, ack.producer]
+        if transaction in self.open or not self._is_pinned(journal, ack.producer, frame):
+            return
+        if self._rng.random() < 0.7:
+            journal.repeat(ack)
+            self._counts[Kind.REPEATED_ACK] += 1
+        if self._rng.random() < 0.5:
+            journal.repeat(frame)
+            self._counts[Kind.REPEATED_FRAME] += 1
 
     def _take(self, producer: Producer, count: int) -> int:
         self._now += self._rng.randrange(3)
         first = max(self._now, self._clocks.get(producer, 0) + 1)
         self._clocks[producer] = first + count - 1
         return first
-
-    # -- the oracle ------------------------------------------------------------------------
-
-    def documents_of(self, collections: Iterable[str]) -> dict[int, dict[int, Document]]:
-        """By transaction, then by number: what is committed in these collections, and there."""
-        wanted = {
-            id for id, j in self.there().items() if j.name.rpartition("/")[0] in set(collections)
-        }
-        return {
-            transaction: {d.number: d for d in documents if d.journal in wanted}
-            for transaction, documents in self.committed.items()
-            if any(d.journal in wanted for d in documents)
-        }

@@ -1,0 +1,86 @@
+"""The file of a Queue, in memory. Positions are numbers of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from headrace.shuffle.block import BlockHead
+from headrace.shuffle.queue.state import Ended, block_bytes
+from headrace.shuffle.queue.store import QueueStore
+from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry, StopEntry
+
+
+class _Block(NamedTuple):
+    head: BlockHead
+    body: Any
+    is_copy: bool
+
+
+class _Retraction(NamedTuple):
+    retracted: tuple[Ended, ...]
+
+
+class _Stop(NamedTuple):
+    places: tuple[int, ...]
+    made: int
+
+
+class QueueFile(QueueStore):
+    """What was written is durable once `synced` says so. Space that was given back is gone."""
+
+    def __init__(self) -> None:
+        self._items: list[_Block | _Retraction | _Stop | None] = []
+        self._synced_end = 0
+
+    @property
+    def end(self) -> int:
+        return len(self._items)
+
+    def write_block(self, head: BlockHead, body: Any) -> None:
+        self._items.append(_Block(head, body, is_copy=False))
+
+    def write_retraction(self, retracted: tuple[Ended, ...]) -> None:
+        self._items.append(_Retraction(retracted))
+
+    def write_stop(self, places: tuple[int, ...], made: int) -> None:
+        self._items.append(_Stop(places, made))
+
+    def synced(self, end: int) -> None:
+        """Everything below is durable."""
+        self._synced_end = max(self._synced_end, end)
+
+    def synced_end(self) -> int:
+        return self._synced_end
+
+    def entries(self, position: int) -> Iterator[tuple[int, int, Entry | None]]:
+        for at in range(position, self._synced_end):
+            item = self._items[at]
+            if isinstance(item, _Retraction):
+                yield at, 0, RetractionEntry(at, item.retracted)
+            elif isinstance(item, _Stop):
+                yield at, 0, StopEntry(at, *item)
+            else:
+                block = self._block(at)
+                size = block_bytes(block.head, block.body)
+                yield at, size, None if block.is_copy else BlockEntry(at, block.head)
+
+    def body(self, location: int) -> Any:
+        return self._block(location).body
+
+    def copy(self, location: int) -> tuple[int, int]:
+        block = self._block(location)
+        self._items.append(block._replace(is_copy=True))
+        return self.end - 1, block_bytes(block.head, block.body)
+
+    def release_before(self, position: int) -> None:
+        for at in range(min(position, self.end)):
+            self._items[at] = None
+
+    def close(self) -> None:
+        self._items.clear()
+
+    def _block(self, at: int) -> _Block:
+        item = self._items[at]
+        assert isinstance(item, _Block), f"what was at {at} of the Queue's file is given back"
+        return item
