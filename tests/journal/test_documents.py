@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -55,7 +56,7 @@ def _line(document: dict[str, Any]) -> bytes:
 
 def _as_json(value: Any) -> str:
     if isinstance(value, bytes):
-        return value.decode()
+        return b64encode(value).decode()
     return str(value) if isinstance(value, Decimal) else str(value.isoformat())
 
 
@@ -215,7 +216,7 @@ BAD_DICTS: dict[str, tuple[list[Any], str]] = {
     "float for decimal": ([OK | {"d": 1.5}], "document 0, field 'd'"),
     "scale": ([OK, OK | {"d": Decimal("0.001")}], "document 1, field 'd'"),
     "precision": ([OK | {"d": 100}], "document 0, field 'd': 100"),
-    "text for date": ([OK | {"day": "2024-01-01"}], "document 0, field 'day'"),
+    "text for date": ([OK | {"day": "1.1.2024"}], "document 0, field 'day'"),
     "datetime for date": ([OK | {"day": datetime(2024, 1, 1)}], "document 0, field 'day'"),
     "naive": ([OK | {"at": datetime(2024, 1, 1)}], "document 0, field 'at'"),
     "aware": ([OK | {"local": datetime(2024, 1, 1, tzinfo=UTC)}], "document 0, field 'local'"),
@@ -251,7 +252,7 @@ BAD_NDJSON: dict[str, tuple[bytes, str]] = {
     "null": (GOOD_LINE + b"null\n", "line 2 has no value in 'k'"),
     "after blanks": (b"\n \r\n" + GOOD_LINE + b"\n\t\n[1]\n", "line 6 is b"),
     "unknown": (GOOD_LINE + b'{"k":1,"s":"a","z":2}\n', "line 2 has field 'z', which is not in"),
-    "twice": (b'{"k":1,"s":"a","k":2}\n', "line 1 cannot be read: Column.*k.* was specified twice"),
+    "twice": (b'{"k":1,"s":"a","k":2}\n', "line 1 has field 'k' twice"),
     "no key": (b"\n" + GOOD_LINE + b'{"s":"a"}\n', "line 3 has no value in 'k'"),
     "null required": (GOOD_LINE + b'{"k":1,"s":null}\n', "line 2 has no value in 's'"),
     "null within": (b'{"k":1,"s":"a","p":{}}\n', "line 1 has no value in 'p.x'"),
@@ -260,7 +261,7 @@ BAD_NDJSON: dict[str, tuple[bytes, str]] = {
     "too wide": (GOOD_LINE + b'{"k":1,"s":"a","t":128}\n', "line 2, field 't': 128"),
     "fraction": (b'{"k":1,"s":"a","t":1.5}\n', "line 1, field 't': 1.5"),
     "float range": (GOOD_LINE + b'{"k":1,"s":"a","f":1e39}\n', "line 2, field 'f': the number is"),
-    "double range": (b'{"k":1,"s":"a","f":1e400}\n', "line 1 cannot be read: Number too big"),
+    "double range": (b'{"k":1,"s":"a","f":1e400}\n', "line 1, field 'f': 1e400 does not fit float"),
     "scale": (b'{"k":1,"s":"a","d":1.001}\n', "line 1, field 'd': 1.001"),
     "date": (GOOD_LINE + b'\n{"k":1,"s":"a","day":"x"}\n', "line 3, field 'day': .x. .* fit date"),
     "no offset": (b'{"k":1,"s":"a","at":"2024-01-01T00:00:00"}\n', "line 1, field 'at'"),
@@ -290,14 +291,12 @@ def test_the_bad_line_is_found_among_many(bad: int) -> None:
         from_ndjson(b"".join(lines), SMALL)
 
 
-def test_a_map_takes_a_dict_and_ndjson_says_that_it_cannot() -> None:
+def test_a_map_takes_a_dict() -> None:
     collection = shape("k int, m map<string, int>", "k")
     batch = from_dicts([{"k": 1, "m": {"a": 1, "b": None}}], collection)
     assert batch.to_pylist() == [{"k": 1, "m": [("a", 1), ("b", None)]}]
     with pytest.raises(DocumentError, match="document 0, field 'm'"):
         from_dicts([{"k": 1, "m": {"a": "x"}}], collection)
-    with pytest.raises(DocumentError, match="field 'm' is a map, which NDJSON cannot fill"):
-        from_ndjson(b'{"k":1}\n', collection)
 
 
 def test_numpy_values_stand_for_the_python_ones() -> None:
@@ -377,5 +376,5 @@ def test_long_lines_are_read_up_to_the_limit() -> None:
     short, long = _line({"k": 1, "s": "a"}), _line({"k": 2, "s": "x" * ((16 << 20) - 30)})
     batch = from_ndjson(short + long + short + long, collection)
     assert batch["k"].to_pylist() == [1, 2, 1, 2]
-    with pytest.raises(DocumentError, match="line 2 has about 16777234 bytes, over"):
+    with pytest.raises(DocumentError, match="line 2 has about 16777220 bytes, over"):
         from_ndjson(short + long.replace(b"x", b"yyy", 15), collection)

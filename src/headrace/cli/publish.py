@@ -22,6 +22,7 @@ from headrace.cli.opening import on_workspace
 from headrace.cli.output import JsonOption, as_example, console, print_json, print_line
 from headrace.cli.units import counted
 from headrace.errors import DocumentError, UsageError
+from headrace.journal.ndjson import line_bytes_max
 
 _STDIN = "-"
 
@@ -101,7 +102,7 @@ def _append(
 ) -> int:
     count = 0
     bar = progress.add_task(source.name, total=_size(source.file))
-    for chunk in chunks(source.file, hr.JournalSettings().document_bytes_max):
+    for chunk in chunks(source.file, line_bytes_max(hr.JournalSettings().document_bytes_max)):
         try:
             count += tx.append(collection, chunk.data)
         except DocumentError as error:

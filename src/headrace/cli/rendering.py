@@ -1,8 +1,8 @@
 """Documents as text: NDJSON, one JSON array, or a table.
 
-In JSON, dates and timestamps are ISO 8601 strings, decimals are strings, binary is base64, maps
-are objects, or lists of pairs if their keys are nested or boolean, and a number that is not finite
-is null.
+In JSON, dates and timestamps are ISO 8601 strings, decimals are strings, binary is base64, a map is
+a list of `{"key": …, "value": …}`, and a number that is not finite is `"NaN"`, `"Infinity"` or
+`"-Infinity"`. `headrace publish` reads NDJSON as the same documents.
 """
 
 from __future__ import annotations

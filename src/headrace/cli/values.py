@@ -1,60 +1,83 @@
-"""Documents as Python values that have a form in JSON.
+"""Documents as Python values that have a form in JSON, which `headrace publish` reads as the same.
 
-Arrow converts a column as a whole, and fast. What it cannot convert is done a value at a time: maps
-whose keys are nested or boolean, which JSON does not allow as keys, become lists of pairs; days and
-instants beyond the years 1 to 9999, which Python does not know, become text as ISO 8601 has it.
-(Arrow's own text for years beyond 32767 is wrong.)
+A map becomes a list of its entries, each with `key` and `value`, so that keys may be of any type. A
+number that is not finite becomes a word. Days and instants beyond the years 1 to 9999, which Python
+does not know, become text as ISO 8601 has it. (Arrow's own text for years beyond 32767 is wrong.)
 """
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from datetime import date, datetime, timedelta
+from itertools import pairwise
+from math import isfinite, isnan
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from headrace.journal.fit import loosened
 
 _ERA_YEARS = 400
 _ERA = timedelta(days=146_097)
-"""After that the calendar repeats."""
+"""The calendar repeats after that."""
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     names = batch.schema.names
-    columns = [_values(column) for column in batch.columns]
+    columns = [_column(loosened(column)) for column in batch.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _values(column: pa.Array) -> list[Any]:
-    if not _has_pairs(column.type):
-        # Lossy: of equal keys in a map the last counts, and Arrow warns of that.
-        with suppress(OverflowError), warnings.catch_warnings(action="ignore"):
-            found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+def _column(array: pa.Array) -> list[Any]:
+    """The values of a column: as a whole, which is fast, unless one of them needs another form."""
+    if _is_finite(array):
+        with suppress(OverflowError):
+            found: list[Any] = array.to_pylist()
             return found
-    return [_value(scalar) for scalar in column]
+    return _values(array)
 
 
-def _value(scalar: pa.Scalar) -> Any:
-    kind = scalar.type
-    if not scalar.is_valid:
-        return None
-    if pt.is_map(kind):
-        keys, items = scalar.values.flatten()
-        pairs = [(_value(key), _value(item)) for key, item in zip(keys, items, strict=True)]
-        return pairs if _is_pairs(kind) else dict(pairs)
-    if pt.is_list(kind):
-        return [_value(each) for each in scalar.values]
+def _is_finite(array: pa.Array) -> bool:
+    if pt.is_floating(array.type):
+        return bool(pc.all(pc.is_finite(array)).as_py() is not False)
+    if pt.is_struct(array.type):
+        return all(map(_is_finite, array.flatten()))
+    return not pt.is_list(array.type) or _is_finite(array.flatten())
+
+
+def _values(array: pa.Array) -> list[Any]:
+    kind, is_valid = array.type, array.is_valid().to_pylist()
     if pt.is_struct(kind):
-        return {field.name: _value(scalar[at]) for at, field in enumerate(kind)}
+        names = [field.name for field in kind]
+        fields = zip(*map(_values, array.flatten()), strict=True)
+        structs = (dict(zip(names, row, strict=True)) for row in fields)
+        return [each if valid else None for each, valid in zip(structs, is_valid, strict=True)]
+    if pt.is_list(kind):
+        below = _values(array.flatten())
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        slices = pairwise(np.r_[0, np.cumsum(lengths)].tolist())
+        return [
+            below[low:high] if valid else None
+            for (low, high), valid in zip(slices, is_valid, strict=True)
+        ]
     try:
-        return scalar.as_py()
+        found = array.to_pylist()
     except OverflowError:
-        return _far_time(scalar.value, kind)
+        counts = array.cast(pa.int32() if pt.is_date(kind) else pa.int64()).to_pylist()
+        return [None if each is None else _time(each, kind) for each in counts]
+    return list(map(_finite_or_word, found)) if pt.is_floating(kind) else found
 
 
-def _far_time(count: int, kind: pa.DataType) -> str:
+def _finite_or_word(value: float | None) -> float | str | None:
+    if value is None or isfinite(value):
+        return value
+    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _time(count: int, kind: pa.DataType) -> str:
     """That of as many days or microseconds from 1970 on."""
     if pt.is_date(kind):
         begin, unit, zone = date(1970, 1, 1), timedelta(days=1), ""
@@ -66,12 +89,3 @@ def _far_time(count: int, kind: pa.DataType) -> str:
     year = near.year + eras * _ERA_YEARS
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}{near.isoformat()[4:]}{zone}"
-
-
-def _has_pairs(kind: pa.DataType) -> bool:
-    children = [kind.field(at).type for at in range(kind.num_fields)]
-    return (pt.is_map(kind) and _is_pairs(kind)) or any(map(_has_pairs, children))
-
-
-def _is_pairs(kind: pa.MapType) -> bool:
-    return bool(pt.is_nested(kind.key_type) or pt.is_boolean(kind.key_type))

@@ -1,4 +1,8 @@
-"""What every document of a collection must fit, in whatever form it came."""
+"""What every document of a collection must fit, in whatever form it came.
+
+Until a column is known to fit, it is in a loose layout: null is allowed everywhere, and a map is a
+list of structs of `key` and `value`, as it lies in memory anyway.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import DocumentError
 from headrace.journal.schema import to_ddl
+from headrace.journal.text import Misfit
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -46,8 +51,8 @@ class Shape:
 
 
 def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordBatch:
-    """The checked batch of columns whose types are still wider than, or looser in nulls than,
-    those of the schema."""
+    """The checked batch of columns in the loose layout, whose types may still be wider than those
+    of the schema."""
     fitted = []
     for column, field in zip(columns, shape.schema, strict=True):
         required = field.with_nullable(field.nullable and field.name not in shape.key)
@@ -61,8 +66,8 @@ def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordB
                 f"{name(found[0])}, field {found[1]!r}: the number is out of the range of float",
                 do="use a double field",
             )
-        loose = cast(column, nullable(field.type), field.name, name)
-        fitted.append(pa.array(_Retyped(loose, field.type)))
+        whole = cast(column, field, name)
+        fitted.append(pa.array(_Retyped(whole, field.type)))
     batch = pa.RecordBatch.from_arrays(fitted, schema=shape.schema)
     check_size(batch, shape, name)
     return batch
@@ -80,7 +85,7 @@ def fits_as_it_is(data: pa.RecordBatch | pa.Table, shape: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Retyped:
-    """An array under a type that differs in nothing but where nulls are allowed; not copied.
+    """An array under a type that means the same memory; not copied.
 
     Arrow's own cast would refuse NOT NULL fields that are null only because their parent is.
     """
@@ -147,20 +152,23 @@ def _find(array: pa.Array, field: pa.Field, test: Test, path: str = "") -> tuple
         below = [(array.field(i), child) for i, child in enumerate(field.type)]
         owners = np.arange(len(array) + 1)
     else:
-        is_map = pt.is_map(field.type)
-        child = field.type.item_field if is_map else field.type.value_field
         offsets = _numpy(array.offsets)
-        values = array.items if is_map else array.values
-        below = [(values[offsets[0] : offsets[-1]], child)]
+        values = array.values[offsets[0] : offsets[-1]]
         owners = offsets - offsets[0]
+        below = [(values, field.type.value_field)] if pt.is_list(field.type) else []
+        if pt.is_map(field.type):
+            # An entry that is null has no key either.
+            keys = pc.if_else(values.is_valid(), values.field(0), None)
+            below = [(keys, field.type.key_field), (values.field(1), field.type.item_field)]
     for values, child in below:
         if found := _find(values, child, test, path):
             return int(rows[np.searchsorted(owners, found[0], side="right") - 1]), found[1]
     return None
 
 
-def cast(array: pa.Array, kind: pa.DataType, field: str, name: RowName) -> pa.Array:
-    """`array` as `kind`, or the error of the first row that does not fit."""
+def cast(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
+    """`array` in the loose layout of the field, or the error of the first row that does not fit."""
+    kind = loose(field.type)
     if array.type.equals(kind):
         return array
     if pt.is_nested(kind):
@@ -171,7 +179,7 @@ def cast(array: pa.Array, kind: pa.DataType, field: str, name: RowName) -> pa.Ar
         bad = first_failing(len(array), lambda low, high: _fails_cast(array, low, high, kind))
         listed = " ".join(array[bad : bad + 1].to_string(indent=0).split())
         shown = listed.removeprefix("[ ").removesuffix(" ]")
-        raise misfit(name(bad), field, f"{shown} ({array.type})", kind) from None
+        raise misfit(name(bad), field.name, f"{shown} ({array.type})", field.type) from None
 
 
 def _fails_cast(array: pa.Array, low: int, high: int, kind: pa.DataType) -> bool:
@@ -196,19 +204,32 @@ def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
     return low
 
 
-def rebuilt(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """`kind` with each leaf replaced, and null allowed everywhere in it."""
+def loose(
+    kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf
+) -> pa.DataType:
+    """`kind` in the loose layout, with each leaf replaced."""
     if pt.is_struct(kind):
-        return pa.struct([pa.field(f.name, rebuilt(f.type, leaf)) for f in kind])
+        return pa.struct([pa.field(f.name, loose(f.type, leaf)) for f in kind])
     if pt.is_map(kind):
-        return pa.map_(rebuilt(kind.key_type, leaf), rebuilt(kind.item_type, leaf))
+        key, item = loose(kind.key_type, leaf), loose(kind.item_type, leaf)
+        return pa.list_(pa.struct([pa.field("key", key), pa.field("value", item)]))
     if pt.is_list(kind):
-        return pa.list_(rebuilt(kind.value_type, leaf))
+        return pa.list_(loose(kind.value_type, leaf))
+    if pt.is_large_list(kind):
+        return pa.large_list(loose(kind.value_type, leaf))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(loose(kind.value_type, leaf), kind.list_size)
     return leaf(kind)
 
 
-def nullable(kind: pa.DataType) -> pa.DataType:
-    return rebuilt(kind, lambda leaf: leaf)
+def loosened(array: pa.Array) -> pa.Array:
+    """The array in the loose layout; not copied."""
+    return pa.array(_Retyped(array, loose(array.type))) if contains_map(array.type) else array
+
+
+def contains_map(kind: pa.DataType) -> bool:
+    children = (kind.field(at).type for at in range(kind.num_fields))
+    return bool(pt.is_map(kind)) or any(map(contains_map, children))
 
 
 def wide_float(kind: pa.DataType) -> pa.DataType:
@@ -227,12 +248,15 @@ def unknown_field(name: str, where: str, shape: Shape) -> DocumentError:
     )
 
 
-def misfit(where: str, field: str, value: str, kind: pa.DataType) -> DocumentError:
+def misfit(
+    where: str, field: str, value: str, kind: pa.DataType, why: Exception | None = None
+) -> DocumentError:
+    """`why` may say what to do."""
     shown = value if len(value) <= 80 else f"{value[:40]} ... {value[-35:]}"
     ddl = to_ddl(pa.schema([pa.field("x", kind)])).removeprefix("x ")
     return DocumentError(
         f"{where}, field {field!r}: {shown} does not fit {ddl}",
-        do="change the value, or the type of the field",
+        do=why.do if isinstance(why, Misfit) else Misfit().do,
     )
 
 

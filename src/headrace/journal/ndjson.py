@@ -1,10 +1,15 @@
-"""Newline-delimited JSON, parsed by Arrow; by line only to say what is wrong with which."""
+"""Newline-delimited JSON.
+
+Arrow parses it, and what it leaves as text is parsed a column at a time. Python parses lines that
+Arrow's parser cannot take: those with a number that is not finite, with a map as an object, and
+those that are wrong, to say what is wrong with which.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,43 +18,41 @@ import pyarrow.json as pj
 import pyarrow.types as pt
 
 from headrace.errors import DocumentError
-from headrace.journal.fit import (
-    Shape,
-    first_failing,
-    misfit,
-    rebuilt,
-    too_large,
-    unknown_field,
-    wide_float,
-)
+from headrace.journal.columns import Number
+from headrace.journal.fit import Shape, first_failing, loose, too_large, wide_float
+from headrace.journal.objects import to_columns
+from headrace.journal.text import FAILURES, WORDS, parse_text
+
+LINE_BYTES_PER_DOCUMENT_BYTE = 8
+"""A line may be so much longer than the largest document: base64, escapes and names take room."""
 
 _BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES_MAX = (1 << 31) - 1
+_WORDS = re.compile(b"|".join(f'"{word}"'.encode() for word in WORDS))
+
+
+def line_bytes_max(document_bytes_max: int) -> int:
+    """A longer line is refused as it is."""
+    return min(document_bytes_max * LINE_BYTES_PER_DOCUMENT_BYTE, _BLOCK_BYTES_MAX - 1)
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:
-    """What a leaf is parsed as, for a checked cast to do the rest."""
-    return pa.string() if pt.is_temporal(kind) else wide_float(kind)
+    """What Arrow parses a leaf as."""
+    return pa.string() if pt.is_temporal(kind) or pt.is_binary(kind) else wide_float(kind)
 
 
-def _contains_map(kind: pa.DataType) -> bool:
-    if pt.is_struct(kind):
-        return any(_contains_map(field.type) for field in kind)
-    return pt.is_map(kind) or (pt.is_list(kind) and _contains_map(kind.value_type))
+def _has_floats(kind: pa.DataType) -> bool:
+    children = (kind.field(at).type for at in range(kind.num_fields))
+    return bool(pt.is_floating(kind)) or any(map(_has_floats, children))
 
 
 class Lines:
-    """The lines of NDJSON that are not blank, and their documents in types that are still wider:
-    see `_leaf`."""
+    """The lines of NDJSON that are not blank."""
 
     def __init__(self, data: bytes | memoryview, shape: Shape) -> None:
-        for field in shape.schema:
-            if _contains_map(field.type):
-                raise DocumentError(
-                    f"field {field.name!r} is a map, which NDJSON cannot fill", do="append dicts"
-                )
         self._data = pa.py_buffer(data)
         self._shape = shape
-        self._schema = pa.schema([(f.name, rebuilt(f.type, _leaf)) for f in shape.schema])
+        self._schema = pa.schema([(f.name, loose(f.type, _leaf)) for f in shape.schema])
         text = np.frombuffer(self._data, np.uint8)
         ends = np.flatnonzero(text == ord("\n")) + 1
         starts = np.r_[0, ends]
@@ -69,66 +72,96 @@ class Lines:
     def name(self, index: int) -> str:
         return f"line {self._numbers[index]}"
 
-    def parse_all(self) -> pa.Table:
+    def columns(self) -> list[pa.Array]:
+        """Their documents, in the loose layout."""
         if not len(self):
-            return self._schema.empty_table()
+            return [pa.nulls(0, loose(field.type, wide_float)) for field in self._shape.schema]
+        aside = self._with_words()
         try:
-            return self._parse(0, len(self))
-        except (pa.ArrowException, UnicodeError):
-            bad = first_failing(len(self), self._fails)
-            raise self._diagnosis(bad) from None
+            return self._combine(self._parse(aside), aside)
+        except FAILURES:
+            return self._decode(range(len(self)))
 
-    def _parse(self, low: int, high: int) -> pa.Table:
-        """The documents of the lines from `low` up to `high`."""
-        start, end = int(self._starts[low]), int(self._ends[high - 1])
-        table = self._read(self._data.slice(start, end - start), self._schema)
-        if table.num_rows != high - low:
+    def _with_words(self) -> list[int]:
+        """The lines that may have a number as a word: Arrow's parser takes no text for numbers."""
+        if not any(_has_floats(field.type) for field in self._shape.schema):
+            return []
+        found = [match.start() for match in _WORDS.finditer(self._data)]
+        lines: list[int] = np.unique(np.searchsorted(self._starts, found, "right") - 1).tolist()
+        return lines
+
+    def _parse(self, aside: Sequence[int]) -> list[pa.Array]:
+        """Every line as Arrow parses it, those in `aside` as if they were empty objects."""
+        start, end = int(self._starts[0]), int(self._ends[-1])
+        data = self._data.slice(start, end - start)
+        if aside:
+            text = np.frombuffer(data, np.uint8).copy()
+            for line in aside:
+                low, high = int(self._starts[line]) - start, int(self._ends[line]) - start
+                text[low : high - 1] = ord(" ")
+                text[low : low + 2] = list(b"{}")
+                if text[high - 1] != ord("\n"):
+                    text[high - 1] = ord(" ")
+            data = pa.py_buffer(text)
+        table = self._read(data)
+        if table.num_rows != len(self):
             raise pa.ArrowInvalid("not one object a line")
-        return table
+        return [
+            _from_leaves(_whole(column), field.type)
+            for column, field in zip(table.columns, self._shape.schema, strict=True)
+        ]
 
-    def _fails(self, low: int, high: int) -> bool:
-        return self._failure(self._parse, low, high) is not None
+    def _combine(self, parsed: list[pa.Array], aside: list[int]) -> list[pa.Array]:
+        if not aside:
+            return parsed
+        order = np.arange(len(self))
+        order[aside] = len(self) + np.arange(len(aside))
+        decoded = self._decode(aside)
+        return [
+            pa.concat_arrays([first, second.cast(first.type)]).take(pa.array(order))
+            for first, second in zip(parsed, decoded, strict=True)
+        ]
 
-    def _diagnosis(self, index: int) -> DocumentError:
-        """Why the line cannot be taken."""
+    def _decode(self, lines: Iterable[int]) -> list[pa.Array]:
+        """These lines by Python's parser."""
+        at = list(lines)
+        documents = [self._object(line) for line in at]
+        return to_columns(documents, self._shape, lambda row: self.name(at[row]), _as_json)
+
+    def _object(self, index: int) -> dict[str, Any]:
         where = self.name(index)
         text = self._data[int(self._starts[index]) : int(self._ends[index])].to_pybytes()
         try:
-            found = json.loads(text)
+            found = json.loads(
+                text,
+                parse_int=Number,
+                parse_float=Number,
+                parse_constant=Number,
+                object_pairs_hook=_unique,
+            )
+        except _TwiceError as error:
+            raise DocumentError(f"{where} has {error} twice", do="drop one of them") from None
         except json.JSONDecodeError as error:
             why = f"{error.msg} at column {error.colno}"
-            return DocumentError(f"{where} is not JSON: {why}", do="give one object a line")
+            raise DocumentError(
+                f"{where} is not JSON: {why}", do="give one object a line"
+            ) from None
         except (ValueError, RecursionError) as error:
-            return DocumentError(f"{where} is not JSON: {error}", do="give one object a line")
+            raise DocumentError(
+                f"{where} is not JSON: {error}", do="give one object a line"
+            ) from None
         if not isinstance(found, dict):
-            return DocumentError(f"{where} is {text.strip()[:40]!r}", do="give one object a line")
-        for name in found:
-            if name not in self._schema.names:
-                return unknown_field(name, where, self._shape)
-        for name, value in found.items():
-            alone = json.dumps({name: value}).encode()
-            schema = pa.schema([self._schema.field(name)])
-            if self._failure(self._read, pa.py_buffer(alone), schema):
-                return misfit(where, name, json.dumps(value), self._shape.schema.field(name).type)
-        failure = str(self._failure(self._parse, index, index + 1))
-        why = re.sub(r"^JSON parse error: | in row \d+$", "", failure)
-        return DocumentError(f"{where} cannot be read: {why}", do="give one object a line")
+            shown = text.strip()[:40]
+            raise DocumentError(f"{where} is {shown!r}", do="give one object a line")
+        return found
 
-    @staticmethod
-    def _failure(parse: Callable[..., pa.Table], *arguments: Any) -> Exception | None:
-        try:
-            parse(*arguments)
-        except (pa.ArrowException, UnicodeError) as error:
-            return error
-        return None
-
-    def _read(self, data: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    def _read(self, data: pa.Buffer) -> pa.Table:
         return pj.read_json(
             pa.BufferReader(data),
             # A line must fit in a block.
             read_options=pj.ReadOptions(block_size=max(_BLOCK_BYTES, self._longest + 1)),
             parse_options=pj.ParseOptions(
-                explicit_schema=schema,
+                explicit_schema=self._schema,
                 newlines_in_values=False,
                 unexpected_field_behavior="error",
             ),
@@ -137,7 +170,7 @@ class Lines:
     def _check_lengths(self) -> None:
         lengths = self._ends - self._starts
         self._longest = int(lengths.max(initial=0))
-        if self._longest > self._shape.document_bytes_max:
+        if self._longest > line_bytes_max(self._shape.document_bytes_max):
             longest = int(np.argmax(lengths))
             raise too_large(self.name(longest), self._longest, self._shape)
 
@@ -158,3 +191,46 @@ class Lines:
         except UnicodeDecodeError:
             return True
         return False
+
+
+class _TwiceError(ValueError):
+    """A name occurs twice in an object."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(f"field {next(n for n in names if names.count(n) > 1)!r}")
+    return found
+
+
+def _as_json(value: Any) -> str:
+    match value:
+        case Number():
+            return value.text
+        case dict():
+            members = (f"{json.dumps(name)}: {_as_json(each)}" for name, each in value.items())
+            return f"{{{', '.join(members)}}}"
+        case list():
+            return f"[{', '.join(map(_as_json, value))}]"
+    return json.dumps(value)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def _from_leaves(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array with its leaves parsed that are still text."""
+    if pt.is_struct(kind):
+        children = [_from_leaves(array.field(at), each.type) for at, each in enumerate(kind)]
+        fields = [pa.field(f.name, c.type) for f, c in zip(kind, children, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if pt.is_list(kind):
+        below = _from_leaves(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, below, mask=array.is_null())
+    if pt.is_map(kind):
+        entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
+        return _from_leaves(array, pa.list_(entry))
+    return parse_text(array, kind) if _leaf(kind) != wide_float(kind) else array

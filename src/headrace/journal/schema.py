@@ -182,6 +182,8 @@ def _check_names(names: Iterable[str], where: str) -> None:
     for name in names:
         if not name:
             raise SchemaError(f"a field of {where} has no name", do="name it")
+        if "\0" in name:
+            raise SchemaError(f"{where} has field {name!r}, with a zero byte", do="rename it")
         if name.lower() in seen:
             raise SchemaError(f"{where} has field {name!r} twice", do="rename one; case is ignored")
         seen.add(name.lower())
