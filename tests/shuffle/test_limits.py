@@ -237,8 +237,46 @@ def test_with_a_limit_members_wait_while_many_reports_do(
     assert max(map(len, seen)) <= 3 * most
 
 
+# proves G11
+@pytest.mark.parametrize("kept_rows_max", [1 << 18, 600], ids=["reported", "held back"])
+def test_with_a_limit_what_has_priority_does_not_wait_for_a_backlog(
+    workspace: hr.Workspace,
+    members: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kept_rows_max: int,
+) -> None:
+    """Of the other priority so many reports wait that members take no more, or all of them do."""
+    count, most = 4_000, 100
+    monkeypatch.setattr(client, "SessionState", partial(SessionState, kept_rows_max=kept_rows_max))
+    for first in range(0, count, 20):
+        workspace.append("a", batch(first, 20))
+    bindings = [hr.Binding(collection="a"), hr.Binding(collection="b", priority=1)]
+    settings = hr.ShuffleSettings(report_documents=most // MEMBERS, fetch_bytes=32 * KIB)
+    with hr.Shuffle(workspace, bindings, members, settings=settings) as shuffle:
+        eventually(
+            lambda: shuffle.status().settled or _is_held(shuffle), WAIT_S, "many reports that wait"
+        )
+        workspace.append("b", batch(count, 1))
+        eventually(lambda: _is_reported(shuffle, "b/"), WAIT_S, "its report")
+        found = shuffle.next_checkpoint(WAIT_S, documents_max=most)
+        assert found
+        seen = numbers(shuffle, found)
+        assert count in seen
+        assert len(seen) <= 2 * most
+
+
+def _is_reported(shuffle: hr.Shuffle, prefix: str) -> bool:
+    """Something of the collection waits at the Session."""
+    state = shuffle._actor._state
+    return any(
+        state.reading.journal_name(at).startswith(prefix)
+        for at, through in list(state._reports._through.items())
+        if through > 0
+    )
+
+
 def _is_held(shuffle: hr.Shuffle) -> bool:
-    return shuffle._actor._is_held
+    return bool(shuffle._actor._held_lanes)
 
 
 # proves G12

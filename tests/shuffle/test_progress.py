@@ -95,8 +95,8 @@ def test_a_report_has_no_more_documents_than_the_limit() -> None:
 # proves G12
 def test_a_slice_that_is_held_takes_nothing_until_it_is_let_go() -> None:
     slice = ScriptedSlice()
-    slice.state.hold(True)
+    slice.state.hold([0])
     slice.start(frames("O10 O11 O12"))
     assert only(slice.run(), SendBlock) == []
-    slice.state.hold(False)
+    slice.state.hold([])
     assert sum(report.delta.documents for report in only(slice.run(), Report)) == 3

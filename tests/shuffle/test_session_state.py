@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.clock import ZERO, Clock
-from headrace.errors import BehindRetentionError, NotFoundError, UsageError
+from headrace.errors import BehindRetentionError, NotFoundError, ProtocolError, UsageError
 from headrace.frontier import (
     JOURNAL_ROW,
     PRODUCER_ROW,
@@ -461,9 +461,9 @@ def report(
     session.progress(session.reading._readers[at], delta)
 
 
-def shown(state: SessionState) -> dict[tuple[int, int], int]:
+def shown(state: SessionState, documents_max: int | None = None) -> dict[tuple[int, int], int]:
     """The commits that the next checkpoint says have moved, by place and producer."""
-    delta = state.next_checkpoint()
+    delta = state.next_checkpoint(documents_max)
     rows = delta.frontier.producers.tolist() if delta else []
     return {(at, producer): commit for at, producer, commit, _ in rows if commit}
 
@@ -720,6 +720,86 @@ def test_a_limit_takes_whole_reports_and_at_least_one() -> None:
     assert state.next_checkpoint(1) is None
 
 
+HIGH, LOW = 0, 1
+"""Lanes."""
+
+
+def two_priorities(**kept: int) -> SessionState:
+    """`a` has the higher priority, `b` the lower one."""
+    sources = Sources([source(0, "a", lane=HIGH, cohort=0), source(1, "b", lane=LOW, cohort=1)])
+    return SessionState(sources, split_evenly(1), Checkpoint(), None, FOREVER, **kept)  # type: ignore[arg-type]
+
+
+# proves G11
+def test_what_has_priority_does_not_wait_for_a_backlog_that_was_reported_before_it() -> None:
+    state = two_priorities()
+    created(state, info(A, 100), info(B, 100))
+    for number in range(1, 11):
+        report(state, B, 1, through=number * 10, producers=[(1, number)], documents=10)
+    report(state, A, 0, through=10, producers=[(2, 50)], documents=10)
+    report(state, A, 0, through=20, producers=[(2, 60)], documents=10)
+    assert [shown(state, 20) for _ in range(7)] == [
+        {(place(0, 0), 2): 60},
+        *({(place(1, 1), 1): number} for number in (2, 4, 6, 8, 10)),
+        {},
+    ]
+
+
+# proves G11
+def test_reports_of_a_lower_priority_fill_what_a_higher_one_leaves_of_a_checkpoint() -> None:
+    state = two_priorities()
+    created(state, info(A, 100), info(B, 100))
+    for number in (1, 2):
+        report(state, B, 1, through=number * 10, producers=[(1, number)], documents=10)
+    report(state, A, 0, through=10, producers=[(2, 50)], documents=10)
+    assert shown(state, 20) == {(place(0, 0), 2): 50, (place(1, 1), 1): 1}
+    assert shown(state, 20) == {(place(1, 1), 1): 2}
+
+
+# proves G10
+def test_a_replay_takes_only_the_reports_that_it_needs() -> None:
+    state = two_priorities()
+    created(state, info(A, 100), info(B, 100))
+    report(state, B, 1, through=10, producers=[(1, 1)], documents=10)
+    handed_out = state.next_checkpoint(10)
+    state = two_priorities()
+    state._read_through = handed_out
+    created(state, info(A, 100), info(B, 100))
+    for number in range(1, 6):
+        report(state, A, 0, through=number * 10, producers=[(2, 50 + number)], documents=10)
+    assert state.next_checkpoint(10) is None, "nothing of B is read again"
+    report(state, B, 1, through=10, producers=[(1, 1)], documents=10)
+    report(state, B, 1, through=20, producers=[(1, 2)], documents=10)
+    assert state.next_checkpoint(10) is handed_out
+    assert [shown(state, 10) for _ in range(6)] == [
+        *({(place(0, 0), 2): 50 + number} for number in range(1, 6)),
+        {(place(1, 1), 1): 2},
+    ]
+
+
+# proves G11, G12
+def test_only_the_lane_waits_of_which_many_reports_wait() -> None:
+    state = two_priorities(is_limited=True, kept_rows_max=200)
+    created(state, info(A, 1000), info(B, 1000))
+    for number in range(1, 12):
+        assert state.held_lanes == set()
+        report(state, B, 1, through=number * 10, producers=[(1, number)], documents=10)
+    assert state.held_lanes == {LOW}
+    report(state, A, 0, through=10, producers=[(2, 50)], documents=10)
+    assert state.held_lanes == {LOW}
+    while state.held_lanes:
+        assert state.next_checkpoint(10) is not None
+    assert len(state._queue) == 5
+
+
+def test_a_report_of_several_priorities_is_refused() -> None:
+    state = two_priorities()
+    created(state, info(A, 100), info(B, 100))
+    both = np.array([(place(0, 0), 10), (place(1, 1), 10)], JOURNAL_ROW)
+    with pytest.raises(ProtocolError, match="it has places of several priorities"):
+        state.progress(0, Delta(both))
+
+
 def test_a_checkpoint_has_only_what_moved() -> None:
     story = abc()
     story.outside(A, 10)
@@ -788,11 +868,11 @@ def test_with_limits_slices_wait_while_many_reports_do() -> None:
     told = []
     for number in range(1, 13):
         report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
-        told.append(state.is_full)
+        told.append(bool(state.held_lanes))
     assert told == [False] * 10 + [True] * 2
     found = []
     while (delta := state.next_checkpoint(20)) is not None:
-        found.append((delta.frontier.producers["last_commit"].tolist(), state.is_full))
+        found.append((delta.frontier.producers["last_commit"].tolist(), bool(state.held_lanes)))
     held = [True, True, True, False, False, False]
     assert found == [([2 * (at + 1)], held[at]) for at in range(6)]
 
@@ -804,7 +884,7 @@ def test_reports_are_not_piled_up_while_nobody_asks() -> None:
     created(state, info(A, 100_000))
     for number in range(1, 2001):
         report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
-    assert len(state._deltas) <= 256
+    assert len(state._queue) <= 256
     first = state.next_checkpoint(50)
     assert first is not None
     assert first.frontier.producers["last_commit"].tolist() == [2000 - 256]

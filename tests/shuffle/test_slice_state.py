@@ -89,6 +89,20 @@ def test_lanes_come_in_order_and_within_one_adjusted_clocks_do() -> None:
     assert clocks == [14, 10, 16, 20, 26, 1, 2]
 
 
+# proves G11, G12
+def test_a_lane_that_is_held_takes_no_more_and_lanes_before_it_go_on() -> None:
+    sources = [source(0, "high"), source(1, "low", lane=1)]
+    slice = ScriptedSlice(sources)
+    slice.state.hold([1])
+    high = slice.start(frames("O10", journal=1), tag=0, binding=0)
+    slice.start(frames("O5", journal=2), tag=1, binding=1)
+    assert sent(slice.run()) == [(0, 10, 10)]
+    slice.grow(high, frames("O20", journal=1, begin=10))
+    assert sent(slice.run()) == [(0, 20, 20)]
+    slice.state.hold([])
+    assert sent(slice.run()) == [(1, 5, 5)]
+
+
 # -- fairness ----------------------------------------------------------------------------------
 
 

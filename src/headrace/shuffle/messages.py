@@ -83,9 +83,9 @@ class Starving(msgspec.Struct, frozen=True, array_like=True, tag="starving"):
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
-    """Whether a Slice takes no more for now: many reports wait for somebody who asks."""
+    """A Slice takes no more of these lanes, until another Hold says otherwise."""
 
-    held: bool
+    lanes: tuple[int, ...]
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag="ask-status"):

@@ -59,7 +59,7 @@ class SessionActor:
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
-        self._is_held = False
+        self._held_lanes: frozenset[int] = frozenset()
         self._closing = False
         self._error: HeadraceError | None = None
         self._ended = threading.Event()
@@ -217,10 +217,10 @@ class SessionActor:
 
     def _serve(self) -> None:
         self._answer()
-        if self._is_held != self._state.is_full:
-            self._is_held = self._state.is_full
+        if self._held_lanes != self._state.held_lanes:
+            self._held_lanes = self._state.held_lanes
             for channel in self._slices:
-                channel.send(messages.Hold(self._is_held))
+                channel.send(messages.Hold(tuple(sorted(self._held_lanes))))
 
     def _answer(self) -> None:
         if self._poll is None:

@@ -16,7 +16,6 @@ it again and nothing that is shown before it.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -40,11 +39,10 @@ from headrace.shuffle.routing import Range
 from headrace.shuffle.session.groups import Ack, Groups
 from headrace.shuffle.session.producer_row import ProducerRow
 from headrace.shuffle.session.reading import Assignments, Reading
+from headrace.shuffle.session.report_queue import ReportQueue
 from headrace.shuffle.session.reports import Reports
 
 KEPT_ROWS_MAX = 1 << 18
-_REPORT_ROWS = 8
-"""What a report takes beside its rows, in rows."""
 _UNSETTLED_MAX = 256
 
 Key = tuple[int, int]
@@ -68,13 +66,11 @@ class SessionState:
 
         Of a cut all journals are there at first, and never change. While nobody asks for a
         checkpoint, at most about `kept_rows_max` are kept of what Slices report: if checkpoints
-        are limited, Slices are to wait then (see `is_full`); else reports are folded into one.
+        are limited, Slices wait then (see `held_lanes`); else reports are folded into one.
         """
         self._replayed = 0
         """How many rows of `read_through` are read again."""
         self._is_limited = is_limited
-        self._kept_rows_max = kept_rows_max
-        self._is_full = False
         self._sources = sources
         self._members = len(ranges)
         self._read_through = read_through
@@ -97,9 +93,7 @@ class SessionState:
         self._is_cut = is_cut
         self._finished: set[int] = set()
         """Members that have read all of the cut."""
-        self._deltas: deque[Delta] = deque()
-        self._kept_rows = 0
-        """Of those."""
+        self._queue = ReportQueue(sources.lanes, kept_rows_max)
         self._unsettled = 0
         """How many reports were folded unasked since transactions were last looked at."""
         self._folded = 0
@@ -152,12 +146,13 @@ class SessionState:
             raise unreadable(member, "it had finished before")
         if flaw := self._reports.flaw(delta):
             raise unreadable(member, flaw)
-        self._deltas.append(delta)
-        self._kept_rows += _REPORT_ROWS + delta.rows
-        if self._is_limited and self._kept_rows > self._kept_rows_max:
-            self._is_full = True
-        while not self._is_limited and self._kept_rows > self._kept_rows_max:
-            self._fold_next()
+        lanes = {self._sources.of_place(at).lane for at in delta.places()}
+        if len(lanes) > 1:
+            raise unreadable(member, "it has places of several priorities")
+        for its_lane in lanes:
+            self._queue.put(its_lane, delta)
+        while not self._is_limited and (lane := self._queue.overfull_lane) is not None:
+            self._fold(lane)
             self._unsettled += 1
             if self._unsettled > _UNSETTLED_MAX:
                 # Else what is complete would pile up while nobody asks.
@@ -165,9 +160,9 @@ class SessionState:
                 self._groups.settle(self._find)
 
     @property
-    def is_full(self) -> bool:
-        """Slices should take no more until somebody asks for checkpoints."""
-        return self._is_full
+    def held_lanes(self) -> frozenset[int]:
+        """Lanes of which Slices take no more until somebody asks for checkpoints."""
+        return self._queue.full_lanes if self._is_limited else frozenset()
 
     def _still_read(self, delta: Delta) -> Delta:
         stopped = [at for at in delta.places() if self.reading.is_deleted(at)]
@@ -182,7 +177,7 @@ class SessionState:
     @property
     def is_over(self) -> bool:
         """Nothing will become visible any more: the cut is read to its end, and published."""
-        return self._is_read_to_its_end and not self._deltas and not self._has_moved
+        return self._is_read_to_its_end and not self._queue and not self._has_moved
 
     @property
     def _is_read_to_its_end(self) -> bool:
@@ -191,26 +186,30 @@ class SessionState:
     def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
         """The next one, as a delta, if there is any progress; else None.
 
-        `documents_max` is soft: it has whole reports, and at least one of them.
+        `documents_max` is soft: it has whole reports, and at least one of them. Reports of a
+        higher priority come first.
         """
         if self._read_through is not None:
             return self._replay(self._read_through)
         limit = math.inf if documents_max is None else max(1, documents_max)
         while True:
-            while self._deltas and self._folded + self._deltas[0].documents <= limit:
-                self._fold_next()
-            if self._deltas and not self._has_moved:
-                self._fold_next()
+            while self._queue and self._folded + self._queue.first_documents() <= limit:
+                self._fold_first()
+            if self._queue and not self._has_moved:
+                self._fold_first()
             if not self._has_moved:
                 return None
-            if (delta := self._publish()) is not None or not self._deltas:
+            if (delta := self._publish()) is not None or not self._queue:
                 return delta
 
-    def _fold_next(self) -> None:
-        delta = self._deltas.popleft()
-        self._kept_rows -= _REPORT_ROWS + delta.rows
-        if self._kept_rows <= self._kept_rows_max // 2:
-            self._is_full = False
+    def _fold_first(self) -> None:
+        lane = self._queue.first_lane
+        assert lane is not None
+        self._fold(lane)
+
+    def _fold(self, lane: int) -> None:
+        """Take over the next report of a lane."""
+        delta = self._queue.take(lane)
         delta = self._still_read(delta)
         self._has_moved = True
         self._folded += delta.documents
@@ -328,9 +327,11 @@ class SessionState:
         """
         rows = wanted.frontier.producers.tolist()
         while not self._is_replayed(rows):
-            if not self._deltas:
+            # Other lanes wait: what is folded beyond the replay exceeds the limit of the next one.
+            lane = self._sources.of_place(rows[self._replayed][0]).lane
+            if not self._queue.has(lane):
                 return None
-            self._fold_next()
+            self._fold(lane)
         for at, *_ in rows:
             self._check_is_read(at)
         self._read_through = None
@@ -351,7 +352,7 @@ class SessionState:
             self._check_is_read(at)
             row = self._rows.get((at, producer))
             if (row.raw_commit if row else ZERO) < commit:
-                if self._is_read_to_its_end and not self._deltas:
+                if self._is_read_to_its_end and not self._queue:
                     raise UsageError(
                         f"the cut ends before the checkpoint that is to be replayed, in"
                         f" {self.reading.journal_name(at)}",

@@ -194,8 +194,8 @@ class SliceActor:
                     self._state.head(place, head)
             case messages.Starving():
                 self._tell_queues(order)
-            case messages.Hold(held):
-                self._state.hold(held)
+            case messages.Hold(lanes):
+                self._state.hold(lanes)
             case messages.AskStatus(number):
                 self._session.send(self._status(number))
             case _:

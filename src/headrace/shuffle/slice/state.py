@@ -148,7 +148,7 @@ class SliceState:
         self._hinting = Hinting(sources)
         self._progress = [Progress(self._hinting) for _ in range(sources.lanes)]
         self._flushing = Flushing(len(ranges))
-        self._is_held = False
+        self._held_lanes: frozenset[int] = frozenset()
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -181,9 +181,9 @@ class SliceState:
         delta = self._flushing.answered(member, number)
         return [Report(delta), *self._flush()] if delta else []
 
-    def hold(self, held: bool) -> None:
-        """Whether to take no more for now: enough of it waits at the Session."""
-        self._is_held = held
+    def hold(self, lanes: Iterable[int]) -> None:
+        """Take no more of these lanes for now: enough of them waits at the Session."""
+        self._held_lanes = frozenset(lanes)
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
         """Hinted journals of which it must be `learned` what reads them, before `fetched`."""
@@ -256,7 +256,7 @@ class SliceState:
 
     def _may_take(self, lane: int) -> bool:
         has_room = self._progress[lane].documents < self._limits.report_documents
-        return has_room and not self._is_held and self._has_credit(lane)
+        return has_room and lane not in self._held_lanes and self._has_credit(lane)
 
     def _cycle(self, now: Clock) -> list[Effect] | None:
         """What taking some frames comes to; None if there are none to take."""

@@ -101,7 +101,7 @@ class Run:
             is_limited=kept_rows_max is not None,
             kept_rows_max=kept_rows_max or KEPT_ROWS_MAX,
         )
-        self.is_held = False
+        self.held_lanes: frozenset[int] = frozenset()
         self.is_starving = False
         self.known: dict[JournalId, Offset] = {}
         self.checkpoints_read = 0
@@ -226,14 +226,15 @@ class Run:
 
     def hold(self) -> None:
         """Tell Slices, if they are to take more, or no more; after whatever changes that."""
-        if self.is_held != self.session.is_full:
-            self.is_held = self.session.is_full
-            self.counts[Kind.HELD] += self.is_held
+        if self.held_lanes != self.session.held_lanes:
+            self.held_lanes = self.session.held_lanes
+            lanes = self.held_lanes
+            self.counts[Kind.HELD] += bool(lanes)
             for member in range(len(self.members)):
-                self.send("session", -1, member, lambda m=member, h=self.is_held: self.held(m, h))  # type: ignore[misc]
+                self.send("session", -1, member, lambda m=member: self.held(m, lanes))  # type: ignore[misc]
 
-    def held(self, member: int, held: bool) -> None:
-        self.members[member].slice.hold(held)
+    def held(self, member: int, lanes: frozenset[int]) -> None:
+        self.members[member].slice.hold(lanes)
         self.advance(member)
 
     def starve(self, starving: bool) -> None:
