@@ -49,6 +49,7 @@ class PendingCommit
     result(self) -> None
 class Publisher
     payload: bytes
+    is_lost(self) -> bool
     begin(self) -> Transaction
     close(self) -> None
     __enter__(self) -> Transaction

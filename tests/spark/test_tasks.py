@@ -115,7 +115,7 @@ def test_a_task_that_is_stopped_before_it_runs_does_not_run(
 def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """It is not mistaken for one that was replaced. # proves G14"""
+    """It is not mistaken for one that was replaced, and not started again. # proves G14"""
     root = tmp_path / "owned"
     with Child("import headrace\nworkspace = headrace.open(root)", root=root) as owner:
         owner.run("None")
@@ -135,7 +135,9 @@ def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
             seen: list[Progress] = []
             task.run(spark, once=True, watch=seen.append)
             assert published(bank) == bank.movements()
-            assert seen[-1].restarts >= 1
+            # A busy machine may make Spark fail, but not the death of the owner.
+            failures = [each.failure for each in seen if each.failure]
+            assert all(each.startswith("Spark: ") for each in failures), failures
 
 
 def test_a_task_goes_on_under_the_schema_that_comes_while_it_runs(

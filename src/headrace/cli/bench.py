@@ -74,10 +74,23 @@ def recovery(
     documents: Annotated[
         int, typer.Option(min=1000, help="How many are read ahead when it is killed.")
     ] = 1_000_000,
+    strikes: Annotated[
+        int,
+        typer.Option(min=0, help="How often the owner is killed, and stopped; 0 leaves Spark out."),
+    ] = 3,
     json: JsonOption = False,
 ) -> None:
-    """A Session is killed with much read ahead: how soon the next one goes on."""
-    _run("recovery", lambda at: bench_recovery(at, documents), directory, as_json=json)
+    """A Session is killed, or the journals' owner under a task on Spark: how soon they go on."""
+
+    def bench(scratch: Path) -> dict[str, float]:
+        result = bench_recovery(scratch, documents)
+        if strikes:
+            from headrace.bench.takeover import bench_takeover
+
+            result |= bench_takeover(scratch, strikes)
+        return result
+
+    _run("recovery", bench, directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench spark --mib 64 --json"))

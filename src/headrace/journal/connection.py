@@ -43,7 +43,8 @@ from headrace.transport import Server
 T = TypeVar("T")
 
 _LOOK_AGAIN_S = 0.02
-_OWNERS_LOST_MAX = 8
+OWNERS_LOST_MAX = 8
+"""One after the other, before a call gives up."""
 
 
 class Ownership:
@@ -86,6 +87,7 @@ class Connection:
         self._identity = identity
         self._process = os.getpid()
         self._lock = threading.RLock()
+        self._closing = False
         self._closed = False
         self._ownership: Ownership | None = None
         self._site: Site | None = None
@@ -106,6 +108,16 @@ class Connection:
     def ownership(self) -> Ownership | None:
         """What this process runs if it is the owner."""
         return self._ownership
+
+    @property
+    def finds_next_owner(self) -> bool:
+        """Whether the next owner is sure to be one of the same workspace."""
+        return self._site is not None or self._identity != ""
+
+    @property
+    def attached(self) -> Journals:
+        """The journals that were attached last, also if they are lost: nothing is waited for."""
+        return self._journals
 
     def reach(self) -> Reach:
         if self._site is None:
@@ -134,7 +146,7 @@ class Connection:
         Only for what may be done twice.
         """
         journals = self.journals()
-        for _ in range(_OWNERS_LOST_MAX):
+        for _ in range(OWNERS_LOST_MAX):
             try:
                 return use(journals)
             except PeerLostError:
@@ -150,6 +162,8 @@ class Connection:
             return self.journals()
 
     def close(self) -> None:
+        # Whoever looks for the next owner, and has the lock meanwhile, gives up.
+        self._closing = True
         with self._lock:
             if self._closed:
                 return
@@ -170,7 +184,7 @@ class Connection:
             return RemoteJournals(self._address, self._settings.service, kind)
         deadline = time.monotonic() + self._settings.service.silence_s
         unreachable: HeadraceError | None = None
-        while True:
+        while not self._closing:
             if self._site.try_lock():
                 # Whatever an earlier owner said is no longer so.
                 self._site.withdraw()
@@ -190,6 +204,7 @@ class Connection:
                 )
             # The owner is starting or ending: neither can be waited for.
             time.sleep(_LOOK_AGAIN_S)
+        raise UsageError("the workspace is closed", do="open it again")
 
     def _become_owner(self, site: Site) -> Journals:
         try:

@@ -202,6 +202,19 @@ class Publisher:
     def payload(self) -> bytes:
         return self._writer.lease.payload if self._writer else b""
 
+    def is_lost(self) -> bool:
+        """Whether the owner that a publisher with a name was opened with is gone, or was silent.
+
+        It asks that owner, so the answer is of now. A publisher that is lost must be opened again.
+        """
+        if self._writer is None:
+            return False
+        try:
+            self._writer.journals.journal_names([])
+        except PeerLostError:
+            return True
+        return False
+
     def begin(self) -> Transaction:
         """Under a name one after the other; without, as many at once as you like."""
         if self._closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar
 
@@ -53,6 +53,7 @@ class RemoteJournals:
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Future[Any], Any]] = {}
         self._lost: HeadraceError | None = None
+        self._closing = False
         self._tables: Recent[Table] = Recent()
         self._kernel = running_kernel()
         """Nothing once it is known that the files of the log cannot be read here."""
@@ -137,6 +138,7 @@ class RemoteJournals:
 
     def close(self) -> None:
         """Leave in good order; what was asked is answered, what is pending is rolled back."""
+        self._closing = True
         with self._lock:
             asked = [future for future, _ in self._asked.values()]
         wait(asked, self._silence_s)
@@ -154,7 +156,18 @@ class RemoteJournals:
     def _stream(self, request: messages.Read | messages.Observe) -> Stream[messages.Reply]:
         if self._lost:
             raise self._lost
-        return self._client.stream(self._kind, request, replies)
+        with self._lost_if_closing():
+            return self._client.stream(self._kind, request, replies)
+
+    @contextmanager
+    def _lost_if_closing(self) -> Iterator[None]:
+        """Another thread may give this owner up while one is about to ask it."""
+        try:
+            yield
+        except UsageError as error:
+            if not self._closing:
+                raise
+            raise PeerLostError(error.what, do="ask the next owner") from error
 
     def _call(self, call: messages.Call[T]) -> T:
         answer: T = self._ask(call, (), call.answer).result()
@@ -168,7 +181,8 @@ class RemoteJournals:
                 if self._lost:
                     raise self._lost
                 self._asked[number] = future, expected
-            self._channel.send(Ask(number, call), bodies)
+            with self._lost_if_closing():
+                self._channel.send(Ask(number, call), bodies)
         except BaseException:
             # If it was interrupted it may have been sent, and is answered all the same.
             with self._lock:

@@ -16,6 +16,7 @@ from headrace.journal.collection import Collection, define
 from headrace.journal.connection import Connection
 from headrace.journal.contract import Frame, JournalInfo, Watch
 from headrace.journal.desk import Desk
+from headrace.journal.failover import FailoverWatch
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.publisher import Participant, Publisher
@@ -94,8 +95,8 @@ class Workspace:
         self._desk.forget_journals()
 
     def watch(self, selector: Selector | None = None) -> Watch:
-        """Sees journals come and go, and their heads move."""
-        return self._connection.call(lambda j: j.watch(selector or Selector()))
+        """Sees journals come and go, and their heads move, whoever owns the workspace."""
+        return FailoverWatch(self._connection, selector or Selector())
 
     # -- publishing ------------------------------------------------------------------------
 

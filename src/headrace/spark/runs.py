@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import UsageError
+from headrace.journal.connection import OWNERS_LOST_MAX
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import History
 from headrace.shuffle.stored import quoted
@@ -23,11 +25,13 @@ from headrace.spark.frames import source_options
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
 from headrace.spark.restarts import Restarts
-from headrace.spark.sinks.contract import CheckpointId, Target
+from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget, Target
 from headrace.spark.turns import Turn
 
 if TYPE_CHECKING:
     from headrace.spark.tasks import Task
+
+_log = logging.getLogger("headrace")
 
 _LOOK_S = 1
 
@@ -156,10 +160,32 @@ class Run:
                         f"task {self._task.name!r}: its function returned {type(output).__name__}",
                         do="return a DataFrame",
                     )
-                target.write(output, checkpoint)
+                self._write(target, output, checkpoint)
         self._checkpoints[batch] = checkpoint.number
         self.progressed |= checkpoint.number > self.reached
         self.reached = max(self.reached, checkpoint.number)
+
+    def _write(self, target: Target, output: DataFrame, checkpoint: CheckpointId) -> None:
+        """If the owner of the journals is gone meanwhile, again with the next one.
+
+        The sink tells that one which checkpoint it holds, as it would tell another run.
+        """
+        for _ in range(OWNERS_LOST_MAX):
+            try:
+                target.write(output, checkpoint)
+                return
+            except Exception as error:
+                if not (isinstance(target, ReopenableTarget) and target.is_lost()):
+                    raise
+                # Whoever is refused after this was not replaced.
+                self._turn.check()
+                _log.warning(
+                    "task %s: lost the owner of the journals: writing checkpoint %d again",
+                    *(self._task.name, checkpoint.number),
+                )
+                _log.info("the write ended with %s", explain(error))
+                target.reopen()
+        target.write(output, checkpoint)
 
     def report(self, failure: str = "") -> Progress:
         progress = self._progress(failure)

@@ -129,17 +129,6 @@ def test_a_commit_whose_answer_was_lost_is_told_by_the_next_owner(
     assert numbers(through) == [1, *told]
 
 
-def test_a_watch_ends_with_its_owner_and_can_be_opened_again(
-    owning: Child, through: hr.Workspace
-) -> None:
-    watch = through.watch()
-    first = watch.next(0)
-    owning.kill()
-    with pytest.raises(PeerLostError):
-        watch.next(20)
-    assert through.watch().next(0) == first
-
-
 def test_after_an_owner_that_left_in_good_order_the_others_go_on(
     owning: Child, through: hr.Workspace
 ) -> None:

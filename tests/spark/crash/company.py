@@ -16,10 +16,11 @@ import pytest
 
 import headrace
 from headrace.errors import PeerLostError
+from headrace.journal.site import Site
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.deadly import Death
-from tests.spark.crash.driver import READS, STOP
+from tests.spark.crash.driver import FAILURES, READS, STOP
 from tests.spark.crash.noting import Read, read_notes
 from tests.spark.crash.outputs import Kind, Seen, output
 from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
@@ -31,6 +32,14 @@ _PAUSE_S = 0.05
 _LOOK_S = 0.2
 _SOURCE = "python_streaming_source_runner"
 OWNER = "import headrace; workspace = headrace.open(root)"
+HEIR = """
+import fcntl
+from unittest import mock
+with mock.patch.object(fcntl, "LOCK_NB", 0):
+    import headrace
+    workspace = headrace.open(root)
+"""
+"""Stands by until the owner is gone: the kernel wakes it before others know that they may try."""
 DRIVER = """
 from tests.spark.crash.driver import Driver
 driver = Driver(folder, life, death, kind=kind, master=master, shards=shards)
@@ -126,6 +135,23 @@ class Company:
             if victims[-1] in ("member", "source", "owner"):
                 self.goes_on(2)
 
+    def kill_owners(self, count: int) -> int:
+        """One after the other, as long as it is not a part of the task that comes next.
+
+        The task must go on by itself. Returns how many were killed.
+        """
+        root = self._folder / "workspace"
+        for killed in range(count):
+            heir = self._running.enter_context(Child(HEIR, root=root))
+            eventually(partial(_waits_for_a_lock, heir.pid), WAIT_S, "an heir that stands by")
+            self._owner.kill()
+            self.goes_on(2)
+            owner = Site(root).owner()
+            if owner is None or owner.process != heir.pid:
+                return killed + 1
+            self._owner = heir
+        return count
+
     def goes_on(self, times: int, timeout_s: float = WAIT_S) -> None:
         """Waits for so many batches of the newest driver, which must not end."""
         for _ in range(times):
@@ -174,6 +200,12 @@ class Run:
     def reads(self) -> list[Read]:
         """On a cluster: of Queues, by its executors."""
         return read_notes(self._life / READS)
+
+    @property
+    def failures(self) -> list[str]:
+        """Why its query was started again, each time."""
+        noted = self._life / FAILURES
+        return noted.read_text().splitlines() if noted.exists() else []
 
     def check(self) -> None:
         """Raises what has ended it."""
@@ -253,6 +285,11 @@ class Run:
     def __exit__(self, *exception: object) -> None:
         _send(signal.SIGKILL, self._stopped)
         self.child.__exit__(*exception)
+
+
+def _waits_for_a_lock(process: int) -> bool:
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f" {process} " in line for line in lines)
 
 
 def _kill(find: Callable[[], int]) -> None:

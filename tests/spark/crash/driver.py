@@ -19,7 +19,7 @@ from tests.spark.cluster import CORES, WORKERS
 from tests.spark.crash.deadly import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
 from tests.spark.crash.outputs import Kind, output
 
-STOP, READS = "stop", "reads"
+STOP, READS, FAILURES = "stop", "reads", "failures"
 SPREAD = {
     "spark.cores.max": str(WORKERS * CORES),
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -93,6 +93,9 @@ class Driver:
 
     def _watch(self, progress: Progress) -> None:
         self._output.watch(self._spark)
+        if progress.failure:
+            with (self._life / FAILURES).open("a") as failures:
+                failures.write(f"{progress.failure}\n")
         if (self._life / STOP).exists():
             self.task.stop()
 

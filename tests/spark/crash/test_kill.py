@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +17,9 @@ from tests.spark.crash.outputs import Kind
 pytestmark = pytest.mark.timeout(900)
 """Each of them starts several applications of Spark."""
 
+KINDS: tuple[Kind, ...] = get_args(Kind)
+OWNER = re.compile("journals/|owner|transaction")
+"""In an error that comes from the loss of the owner."""
 GOES_ON_WITHOUT: list[Victim] = ["member", "source"]
 
 
@@ -30,6 +34,25 @@ def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) ->
 
 
 # proves G14
+@pytest.mark.parametrize(
+    ("kind", "owners"),
+    [("collection", 2), *(pytest.param(kind, 20, marks=pytest.mark.deep) for kind in KINDS)],
+)
+def test_a_task_is_not_started_again_because_the_owner_of_the_journals_dies(
+    tmp_path: Path, kind: Kind, owners: int
+) -> None:
+    with (
+        Company(tmp_path, chosen_seed(default=1), kind) as company,
+        company.driver(shards=2) as run,
+    ):
+        company.goes_on(1)
+        assert company.kill_owners(owners) >= 1
+        # A busy machine may make Spark fail.
+        assert not [each for each in run.failures if OWNER.search(each)]
+        company.finish(run)
+
+
+# proves G14
 @pytest.mark.deep
 def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
     with Company(tmp_path, chosen_seed(default=1), "parquet") as company:
@@ -41,7 +64,7 @@ def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
 # proves G14
 @pytest.mark.deep
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_kill_of_many_loses_or_repeats_a_document(tmp_path: Path, kind: Kind) -> None:
     """Of a collection more than 60, and half as many of the other sinks."""
     seed = chosen_seed()

@@ -20,7 +20,8 @@ from headrace.errors import (
     ProtocolError,
 )
 from headrace.ids import JournalId
-from headrace.journal.contract import Frame, Journals
+from headrace.journal.contract import Frame
+from headrace.journal.failover import FailoverReads
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
@@ -60,7 +61,7 @@ class SliceActor:
         self,
         sources: Sources,
         ranges: Sequence[Range],
-        journals: Journals,
+        journals: FailoverReads,
         session: Channel[Any],
         queues: Sequence[Peer],
         queue_status: Callable[[], tuple[int, str]],

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.errors import HeadraceError, ProtocolError
 from headrace.journal.connection import Connection
+from headrace.journal.failover import FailoverReads
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
@@ -62,11 +63,13 @@ class SliceService:
     ) -> SliceActor:
         connection = opening.workspace.open(Connection, self._settings)
         stack.callback(connection.close)
+        reads = FailoverReads(connection)
+        stack.callback(reads.close)
         queues = self._reach(opening, session, stack)
         actor = SliceActor(
             Sources(opening.sources),
             [member.range for member in opening.members],
-            connection.journals(),
+            reads,
             session,
             queues,
             self._queues.of(opening.session).status,

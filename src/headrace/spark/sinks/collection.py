@@ -45,8 +45,8 @@ class CollectionTarget:
         self._workspace = workspace
         self._collection = collection
         self._opened = task
-        self._publisher = workspace.publisher(f"task/{task.task}")
-        self._last = _last(self._publisher.payload, task)
+        self._last = 0
+        self.reopen()
 
     def last(self) -> int | None:
         return self._last
@@ -64,6 +64,13 @@ class CollectionTarget:
         finally:
             transaction.rollback()
         self._last = checkpoint.number
+
+    def is_lost(self) -> bool:
+        return self._publisher.is_lost()
+
+    def reopen(self) -> None:
+        self._publisher = self._workspace.publisher(f"task/{self._opened.task}")
+        self._last = _last(self._publisher.payload, self._opened)
 
     def close(self) -> None:
         self._publisher.close()

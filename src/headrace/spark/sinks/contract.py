@@ -8,7 +8,7 @@ one is first, and it does not matter which.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,6 +45,18 @@ class Target(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ReopenableTarget(Target, Protocol):
+    """One that lives by a conversation with the owner of the journals, and can begin another."""
+
+    def is_lost(self) -> bool:
+        """Whether the owner is gone, or was silent, since it was opened: nothing can be committed
+        any more."""
+
+    def reopen(self) -> None:
+        """Begin again with the next owner, as `Sink.open` does; then `last` tells what it holds."""
 
 
 class Sink(Protocol):
