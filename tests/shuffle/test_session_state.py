@@ -777,6 +777,22 @@ def test_a_replay_takes_only_the_reports_that_it_needs() -> None:
     ]
 
 
+# proves G10, G13
+def test_a_replay_does_not_wait_for_a_lane_behind_one_that_is_held() -> None:
+    """Slices take nothing of the lower priority before they took the higher one."""
+    before = two_priorities()
+    created(before, info(A, 100), info(B, 100))
+    report(before, B, 1, through=10, producers=[(1, 1)])
+    state = two_priorities(is_limited=True, kept_rows_max=200)
+    state._read_through = before.next_checkpoint()
+    created(state, info(A, 1000), info(B, 100))
+    for number in range(1, 12):
+        report(state, A, 0, through=number * 10, producers=[(2, 50 + number)])
+    assert state.held_lanes == {HIGH}
+    assert state.next_checkpoint(10) is None
+    assert state.held_lanes == set()
+
+
 # proves G11, G12
 def test_only_the_lane_waits_of_which_many_reports_wait() -> None:
     state = two_priorities(is_limited=True, kept_rows_max=200)

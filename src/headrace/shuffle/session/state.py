@@ -328,8 +328,10 @@ class SessionState:
         rows = wanted.frontier.producers.tolist()
         while not self._is_replayed(rows):
             # Other lanes wait: what is folded beyond the replay exceeds the limit of the next one.
-            lane = self._sources.of_place(rows[self._replayed][0]).lane
-            if not self._queue.has(lane):
+            # But Slices take nothing of this lane while an earlier one is held.
+            needed = self._sources.of_place(rows[self._replayed][0]).lane if self._queue else 0
+            lane = needed if self._queue.has(needed) else min(self.held_lanes, default=None)
+            if lane is None:
                 return None
             self._fold(lane)
         for at, *_ in rows:
