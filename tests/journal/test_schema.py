@@ -10,6 +10,7 @@ from headrace.journal.schema import (
     adapt,
     check_key,
     deserialize,
+    merge_declaration,
     merge_evolution,
     parse_schema,
     serialize,
@@ -275,6 +276,42 @@ def test_evolution_that_old_documents_do_not_fit_names_the_field(new: str, why: 
     # proves G27
     with pytest.raises(SchemaError, match=why):
         merge_evolution(parse_schema("a int not null, b string"), parse_schema(new))
+
+
+@pytest.mark.parametrize(
+    ("declared", "merged"),
+    [
+        ("a int not null", "a int not null, b string, c date"),
+        ("c date, a int not null", "a int not null, b string, c date"),
+        ("a int not null, b string, c date", "a int not null, b string, c date"),
+        ("c date, b string, a int not null, d int", "a int not null, b string, c date, d int"),
+        ("a int", "a int, b string, c date"),
+    ],
+)
+def test_nullable_fields_may_be_left_out_of_a_declaration(declared: str, merged: str) -> None:
+    present = parse_schema("a int not null, b string, c date")
+    assert merge_declaration(present, parse_schema(declared)) == parse_schema(merged)
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        ("b string", "field 'a' is NOT NULL, and is not declared"),
+        ("a int not null, d int", "field 'b' is not declared, and 'd' is new"),
+        ("a int not null, B string", "field 'b' is not declared, and 'B' is new"),
+        ("a bigint not null", "field 'a' changed from int to bigint"),
+        ("a int not null, b string not null", "field 'b' became NOT NULL"),
+        ("a int not null, b array<string>", "field 'b' changed from string"),
+    ],
+)
+def test_a_declaration_that_the_collection_cannot_serve_names_the_field(
+    declared: str, why: str
+) -> None:
+    # proves G27
+    present = parse_schema("a int not null, b string, c date")
+    with pytest.raises(SchemaError, match=why) as raised:
+        merge_declaration(present, parse_schema(declared))
+    assert "\n" not in str(raised.value)
 
 
 def test_adapt_adds_nulls_and_copies_nothing() -> None:

@@ -145,6 +145,28 @@ def merge_evolution(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     return merged
 
 
+def merge_declaration(present: pa.Schema, declared: pa.Schema) -> pa.Schema:
+    """The schema of a collection after a program declared one.
+
+    A program that is older than a nullable field does not declare it: the collection keeps it. A
+    declaration that leaves fields out adds none, since that would rather be a name misspelled.
+    """
+    left_out = [field for field in present if field.name not in declared.names]
+    added = [name for name in declared.names if name not in present.names]
+    if left_out and added:
+        raise SchemaError(
+            f"field {left_out[0].name!r} is not declared, and {added[0]!r} is new",
+            do="declare all fields that the collection has to add another",
+        )
+    for field in left_out:
+        if not field.nullable:
+            raise SchemaError(
+                f"field {field.name!r} is NOT NULL, and is not declared",
+                do="declare it; make a new collection without it",
+            )
+    return merge_evolution(present, pa.schema([*declared, *left_out]))
+
+
 def adapt(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch written under an older version of `schema`, with nulls for what was added since.
 

@@ -62,12 +62,23 @@ def test_fields_in_another_order_are_the_same_schema() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "named"),
-    [("x string", "'x' changed from bigint to string"), ("y long", "'x' was removed")],
+    [
+        ("x string", "'x' changed from bigint to string"),
+        ("y long", "'x' is not declared, and 'y' is new"),
+    ],
 )
 def test_an_incompatible_schema_is_refused_naming_the_field(schema: str, named: str) -> None:
     catalog = catalog_with()
     with pytest.raises(SchemaError, match=named):
         catalog.put_collection(define("c", schema))
+
+
+def test_an_older_declaration_is_served_and_changes_nothing() -> None:
+    catalog = catalog_with(schema="x long NOT NULL, y string, z int")
+    assert catalog.put_collection(define("c", "x long NOT NULL, y string")) == []
+    assert catalog.put_collection(define("c", "z int COMMENT 'other', x long NOT NULL")) == []
+    with pytest.raises(SchemaError, match="'x' is NOT NULL, and is not declared"):
+        catalog.put_collection(define("c", "y string, z int"))
 
 
 @pytest.mark.parametrize(

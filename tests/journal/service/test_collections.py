@@ -17,7 +17,7 @@ from headrace.errors import (
     SchemaError,
 )
 from headrace.ids import format_producer
-from tests.journal.conftest import column, documents
+from tests.journal.conftest import SETTINGS, column, documents
 
 WIDE = (
     "id long NOT NULL, flag boolean, small tinyint, ratio double, price decimal(10,2),"
@@ -44,7 +44,7 @@ ROWS: list[dict[str, Any]] = [
     ),
 ]
 NDJSON = (
-    '{"id":1,"flag":true,"small":-3,"ratio":0.5,"price":"12.30","name":"é\\n","raw":"ab",'
+    '{"id":1,"flag":true,"small":-3,"ratio":0.5,"price":"12.30","name":"é\\n","raw":"YWI=",'
     '"day":"2026-11-15","at":"2026-11-15T12:00:00.123456Z","tags":["x",null],'
     '"place":{"x":1,"y":null}}\n{"id":2}\n'
 )
@@ -76,11 +76,35 @@ def test_a_schema_grows_and_old_documents_are_read_under_the_new_one(
     expected = [{"n": 1, "more": None}, {"n": 2, "more": "x"}, {"n": 3, "more": None}]
     assert documents(workspace, "c") == expected
     assert workspace.table(old).to_pylist() == expected
-    with pytest.raises(SchemaError, match="field 'more' was removed"):
-        workspace.collection("c", "n long")
+    with pytest.raises(SchemaError, match="field 'more' is not declared, and 'other' is new"):
+        workspace.collection("c", "n long, other string")
     with pytest.raises(ExistsError, match="collection c exists with journals 1, not 2"):
         workspace.collection("c", "n long, more string", journals=2)
     assert workspace.collection("c").definition == new.definition
+
+
+def test_a_program_that_declares_an_older_schema_starts_writes_and_reads(
+    workspace: hr.Workspace,
+) -> None:
+    older = workspace.collection("c", "n long NOT NULL, s string", key="n")
+    newer = workspace.collection("c", "n long NOT NULL, s string, more string", key="n")
+    workspace.append(newer, [{"n": 1, "s": "a", "more": "x"}])
+    with hr.open(workspace.place, settings=SETTINGS) as other:
+        declared = other.collection("c", "n long NOT NULL, s string", key="n")
+        assert declared.definition == newer.definition
+        other.append(declared, [{"n": 2, "s": "b"}])
+        other.append(declared, pa.record_batch({"n": [3], "s": ["c"]}, schema=older.schema))
+        with other.publisher() as tx:
+            tx.append(declared, b'{"n": 4, "s": "d"}\n')
+        found = other.table(declared)
+    assert found.schema.names == ["n", "s", "more"]
+    assert found["n"].to_pylist() == [1, 2, 3, 4]
+    assert found["more"].to_pylist() == ["x", None, None, None]
+    assert workspace.collection("c").version == newer.version
+    with pytest.raises(SchemaError, match="field 's' is not declared, and 'z' is new"):
+        workspace.collection("c", "n long NOT NULL, z int", key="n")
+    with pytest.raises(ExistsError, match="exists with key n, not s"):
+        workspace.collection("c", "n long NOT NULL, s string", key="s")
 
 
 def test_a_deleted_collection_takes_its_journals_and_documents_with_it(

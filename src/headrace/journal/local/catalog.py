@@ -18,7 +18,7 @@ from headrace.journal.records import (
     JournalsCreated,
     JournalsDeleted,
 )
-from headrace.journal.schema import deserialize, merge_evolution, serialize
+from headrace.journal.schema import deserialize, merge_declaration, serialize
 
 Limit = TypeVar("Limit", int | None, float | None)
 
@@ -142,7 +142,7 @@ class Catalog:
 
 def _evolved(present: CollectionPut, wanted: CollectionPut) -> tuple[bytes, ...]:
     newest = deserialize(present.schemas[-1])
-    merged = merge_evolution(newest, deserialize(wanted.schemas[-1]))
+    merged = merge_declaration(newest, deserialize(wanted.schemas[-1]))
     if merged.equals(newest):
         return present.schemas
     return (*present.schemas, serialize(merged))
