@@ -26,9 +26,13 @@ class CheckpointId
 class Collection
     version: int
     decode(self, body: Any, version: int) -> pa.RecordBatch
+class CommitOutcome
 class Cut
     close(self) -> None
 class HeadraceError(what: str, *, do: str = '') -> None
+class InDoubtError(what: str, *, do: str = '', ask: Callable[[float], CommitOutcome] | None =
+        None) -> None
+    outcome(self, timeout_s: float = 30.0) -> CommitOutcome
 class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
         float = 5.0)
@@ -45,6 +49,7 @@ class Participant
     abandon(self) -> None
     __enter__(self) -> Self
 class PendingCommit
+    id: str
     done(self) -> bool
     result(self) -> None
 class Publisher
@@ -112,6 +117,7 @@ class Workspace
     watch(self, selector: Selector | None = None) -> Watch
     publisher(self, name: str = '') -> Publisher
     append(self, collection: Collection | str, documents: Documents) -> int
+    outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome
     join(self, invitation: str) -> Participant
     read(self, collection: Collection | str, *, selector: Selector | None = None, start:
         Mapping[str, int] | None = None, meta: bool = False) -> Iterator[pa.RecordBatch]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace import errors
-from headrace.errors import HeadraceError
+from headrace.errors import CommitOutcome, HeadraceError, InDoubtError
 from headrace.journal.collection import Collection
 from headrace.journal.names import Selector, selector
 from headrace.journal.publisher import Participant, PendingCommit, Publisher, Transaction
@@ -45,8 +45,10 @@ __all__ = [
     "Checkpoint",
     "CheckpointId",
     "Collection",
+    "CommitOutcome",
     "Cut",
     "HeadraceError",
+    "InDoubtError",
     "JournalSettings",
     "LogSettings",
     "Member",

@@ -13,6 +13,7 @@
     ├── PublishError              a transaction that did not commit
     │   ├── FencedError           another holder took over this publisher
     │   └── ProtocolError         frames out of order: a bug in a publisher
+    ├── InDoubtError              whether it committed is not known yet; ask before you repeat it
     ├── DataError                 bytes on disk are damaged
     ├── StorageError              a disk or object store refused (full, read-only, I/O)
     │   └── QueueFullError        a queue is over its limit, for now: a retry helps
@@ -26,6 +27,19 @@ A message is one line: what happened, where, and after a semicolon what to do ab
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Never
+
+_OUTCOME_S = 30.0
+
+COMMIT_ID = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{12}-[0-9a-f]{16}-[0-9a-f]{16}"
+    r"(?:-[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16})?\b"
+)
+"""An id as `InDoubtError` prints it: see `journal.commit_id`."""
 
 
 class HeadraceError(Exception):
@@ -77,6 +91,45 @@ class FencedError(PublishError): ...
 
 
 class ProtocolError(PublishError): ...
+
+
+class CommitOutcome(StrEnum):
+    """What became of a commit, or of documents that `ws.append` sent."""
+
+    COMMITTED = "committed"
+    """All of it is there."""
+    ROLLED_BACK = "rolled back"
+    """Nothing of it is there, and nothing ever will be."""
+    PARTIAL = "partial"
+    """Of `ws.append` alone, if the owner died over it: some frames are there, and others not."""
+
+    def __bool__(self) -> Never:
+        raise TypeError("an outcome is not true or false: compare it with CommitOutcome.COMMITTED")
+
+
+class InDoubtError(HeadraceError):
+    """Whether it committed could not be learned in time.
+
+    It is no `PublishError`, so nobody who repeats what did not commit repeats this by accident.
+    `id` names the commit for `ws.outcome`, in any process; it is empty if there is none to ask for.
+    """
+
+    def __init__(
+        self, what: str, *, do: str = "", ask: Callable[[float], CommitOutcome] | None = None
+    ) -> None:
+        super().__init__(what, do=do)
+        found = COMMIT_ID.search(what)
+        self.id = found[0] if found else ""
+        self._ask = ask
+
+    def outcome(self, timeout_s: float = _OUTCOME_S) -> CommitOutcome:
+        """What became of it. Raises InDoubtError if that is still not known after `timeout_s`."""
+        if self._ask is None:
+            raise UsageError(
+                "an InDoubtError that came from another process cannot ask by itself",
+                do=f"call ws.outcome({self.id!r})" if self.id else self.do,
+            )
+        return self._ask(timeout_s)
 
 
 class DataError(HeadraceError): ...

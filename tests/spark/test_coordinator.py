@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import FencedError, HeadraceError, PublishError
+from headrace.errors import FencedError, HeadraceError, InDoubtError, PublishError
 from headrace.settings import ServiceSettings
 from headrace.spark import coordinator
 from headrace.spark.coordinator import Batch, Begin, Coordinated, Started
@@ -126,7 +126,7 @@ def test_nothing_of_a_write_is_left_when_spark_is_gone(
     prepared = part(numbers, write, 1)
     doomed.spark.kill()
     assert doomed.coordinator.process.wait(END_S) == 0
-    with pytest.raises(PublishError, match=r"is not known.*; look for its documents"):
+    with pytest.raises(InDoubtError, match=r"is not known.*; look for its documents"):
         write.commit([prepared])
     write.abort()
     assert seen(numbers) == []
@@ -137,7 +137,7 @@ def test_a_killed_coordinator_commits_nothing(doomed: Both, numbers: headrace.Wo
     prepared = part(numbers, write, 1)
     doomed.coordinator.process.kill()
     doomed.coordinator.process.wait(END_S)
-    with pytest.raises(PublishError, match=r"is not known.*; start the query again"):
+    with pytest.raises(InDoubtError, match=r"is not known.*; start the query again"):
         write.commit([prepared], Batch("q", 0))
     assert seen(numbers) == []
 

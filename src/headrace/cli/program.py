@@ -1,7 +1,8 @@
 """The program: its commands, and how every one of them ends.
 
 An error is one line on stderr, `error: what; what to do`. Exit codes: 0 done, 1 an error, 2 a
-command line that cannot be understood, 130 interrupted, 141 nobody reads the output any more.
+command line that cannot be understood, 3 a commit in doubt, 130 interrupted, 141 nobody reads the
+output any more.
 What is none of Headrace's errors is a bug and keeps its traceback.
 """
 
@@ -22,6 +23,7 @@ from headrace.cli import (
     demo,
     doctor,
     journals,
+    outcome,
     publish,
     read,
     run,
@@ -31,6 +33,7 @@ from headrace.cli import (
 )
 from headrace.cli.output import as_example, print_error
 
+_IN_DOUBT = 3
 _BROKEN_PIPE = 141
 _SHOWN = 60
 
@@ -53,6 +56,9 @@ class Program(TyperGroup):
             # Python would try once more to flush what is left, at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_BROKEN_PIPE) from None
+        except hr.InDoubtError as error:
+            print_error(_as_command(error))
+            raise typer.Exit(_IN_DOUBT) from None
         except hr.HeadraceError as error:
             print_error(str(error))
             raise typer.Exit(1) from None
@@ -62,6 +68,11 @@ class Program(TyperGroup):
                 raise
             print_error(f"{error.object[:_SHOWN]!r} is not UTF-8; use text that is")
             raise typer.Exit(1) from None
+
+
+def _as_command(error: hr.InDoubtError) -> str:
+    """The error with a command instead of a call to ask with."""
+    return str(error).replace(f"ws.outcome('{error.id}')", f"`headrace outcome {error.id}`")
 
 
 def _show_usage_error(error: typer.TyperException) -> int:
@@ -111,6 +122,7 @@ def headrace(
 app.add_typer(collections.app, name="collections")
 app.add_typer(journals.app, name="journals")
 publish.register(app)
+outcome.register(app)
 read.register(app)
 serve.register(app)
 app.add_typer(shuffle.app, name="shuffle")

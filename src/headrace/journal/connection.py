@@ -54,7 +54,7 @@ class Ownership:
         token = settings.service.token or secrets.token_urlsafe(32)
         service = msgspec.structs.replace(settings.service, token=token)
         with ExitStack() as undo:
-            self.owner = Owner(site.root, settings)
+            self.owner = Owner(site.root, settings, site.id)
             undo.callback(self.owner.close)
             self.keeper = Keeper(self.owner, settings.journal)
             undo.callback(self._close_keeper)

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from headrace.clock import Clock
+from headrace.errors import CommitOutcome
 from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.commit_id import CommitId
 from headrace.journal.hints import Table
 from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
@@ -74,6 +76,8 @@ class Lease(msgspec.Struct, frozen=True):
     """The greatest that the producer ever used."""
     payload: bytes = b""
     """Of the last transaction that committed under the publisher's name."""
+    workspace: str = ""
+    """The identity of the workspace that gave it."""
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):
@@ -173,8 +177,12 @@ class Journals(Protocol):
     def prepare(self, prepared: Prepared) -> None:
         """Hand what a participant wrote to its coordinator, whose lease it now lives by."""
 
-    def was_committed(self, producer: Producer, holder: Holder, clock: Clock) -> bool:
-        """Whether a commit whose answer was lost took place; if not, it never will."""
+    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
+        """What became of a commit or an append whose answer was lost.
+
+        Its holder is fenced first, so that the answer stays true. Without `fence` the caller sees
+        to that: nothing that it sent for this id may still be under way.
+        """
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool

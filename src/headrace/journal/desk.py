@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from headrace.errors import FencedError, NotFoundError, PeerLostError
 from headrace.journal.collection import Collection
+from headrace.journal.commit_id import CommitId
 from headrace.journal.connection import Connection
-from headrace.journal.contract import Commit
+from headrace.journal.inquiry import Inquiry
 from headrace.journal.outgoing import Outgoing, Writer
 from headrace.journal.sequencer import Flags
 from headrace.journal.spread import Spreader
@@ -103,10 +104,5 @@ class Desk:
     def forget_journals(self) -> None:
         self._spreader.forget()
 
-    def was_committed(self, writer: Writer, commit: Commit) -> bool:
-        """Ask whoever owns the workspace now; if the answer is no, it never will be."""
-        lease = writer.lease
-        self._connection.reattach(writer.journals)
-        return self._connection.call(
-            lambda j: j.was_committed(lease.producer, lease.holder, commit.clock)
-        )
+    def inquiry(self, id: CommitId) -> Inquiry:
+        return Inquiry(self._connection, id)

@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from headrace.clock import Clock
+from headrace.errors import CommitOutcome
 from headrace.files import Whereabouts
 from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.commit_id import CommitId
 from headrace.journal.contract import JournalInfo, Lease, Prepared, Write
 from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
@@ -101,11 +103,10 @@ class JournalNames(Call[list[str]], frozen=True, tag=True):
     journals: list[JournalId]
 
 
-class WasCommitted(Call[bool], frozen=True, tag=True):
-    answer = bool
-    producer: Producer
-    holder: Holder
-    clock: Clock
+class AskOutcome(Call[CommitOutcome], frozen=True, tag=True):
+    answer = CommitOutcome
+    asked: CommitId
+    fence: bool = True
 
 
 AnyCall = (
@@ -121,7 +122,7 @@ AnyCall = (
     | Begin
     | Join
     | Prepare
-    | WasCommitted
+    | AskOutcome
     | JournalNames
 )
 

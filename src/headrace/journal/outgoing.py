@@ -18,6 +18,7 @@ from headrace.errors import DocumentError, HeadraceError, NotFoundError, Publish
 from headrace.ids import JournalId
 from headrace.journal import documents
 from headrace.journal.collection import Collection
+from headrace.journal.commit_id import AppendedFrame, CommitId, workspace_digits
 from headrace.journal.contract import Commit, DocsHead, Journals, Lease, Write
 from headrace.journal.fit import Shape
 from headrace.journal.sequencer import Flags
@@ -90,7 +91,9 @@ class Outgoing:
         self._torn = False
         """An append ended half-way, by Ctrl-C or since it could not be sent."""
         self.documents = 0
-        self.sent = False
+        self.messages_sent = 0
+        self._frames_sent: tuple[DocsHead, DocsHead] | None = None
+        """The first and the last."""
 
     def append(self, collection: Collection, given: Documents) -> int:
         """Take documents in, or none of them; returns how many."""
@@ -124,7 +127,10 @@ class Outgoing:
         """With `commit`, the end of the transaction travels along."""
         lease = self.writer.lease
         write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)
-        self.sent = True
+        self.messages_sent += 1
+        if sealed.heads:
+            first = self._frames_sent[0] if self._frames_sent else sealed.heads[0]
+            self._frames_sent = first, sealed.heads[-1]
         try:
             future = self.writer.journals.write(write, sealed.bodies)
         except HeadraceError as error:
@@ -132,6 +138,24 @@ class Outgoing:
             raise
         future.add_done_callback(lambda done: self._note_refusal(done.exception()))
         return future
+
+    def append_id(self, *, is_whole: bool) -> CommitId | None:
+        """Names what was sent outside of transactions; None if no frame was.
+
+        Unless `is_whole`, the id stands for more than was sent: that is never COMMITTED.
+        """
+        if self._frames_sent is None:
+            return None
+        lease = self.writer.lease
+        first, last = self._frames_sent
+        return CommitId(
+            workspace_digits(lease.workspace),
+            lease.producer,
+            lease.holder,
+            last.clock if is_whole else self.writer.clock.take(),
+            last.journal,
+            AppendedFrame(first.journal, first.clock),
+        )
 
     def _check_whole(self) -> None:
         if self._torn:

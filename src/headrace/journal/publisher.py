@@ -11,17 +11,20 @@ from typing import Self
 import msgspec
 
 from headrace.errors import (
+    CommitOutcome,
     FencedError,
     HeadraceError,
+    InDoubtError,
     PeerLostError,
     PublishError,
     TransportError,
     UsageError,
-    WorkspaceError,
 )
 from headrace.journal.collection import Collection
+from headrace.journal.commit_id import CommitId, workspace_digits
 from headrace.journal.contract import PAYLOAD_BYTES_MAX, Commit, Prepared
 from headrace.journal.desk import Desk
+from headrace.journal.inquiry import Inquiry
 from headrace.journal.names import check_publisher_name
 from headrace.journal.outgoing import Documents, Writer
 from headrace.journal.sequencer import Flags
@@ -30,34 +33,65 @@ from headrace.journal.sequencer import Flags
 class PendingCommit:
     """A commit that was sent and not yet answered."""
 
-    def __init__(self, desk: Desk, writer: Writer, commit: Commit, sent: Future[None]) -> None:
-        self._desk = desk
-        self._writer = writer
-        self._commit = commit
+    def __init__(self, inquiry: Inquiry, sent: Future[None]) -> None:
+        self._inquiry = inquiry
         self._sent = sent
+        self._outcome: CommitOutcome | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the commit for `ws.outcome`, in this process and any other."""
+        return str(self._inquiry.id)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether `result` has returned, or said that it was rolled back."""
+        return self._outcome is not None
 
     def done(self) -> bool:
         return self._sent.done()
 
     def result(self) -> None:
-        """Return once committed; raise if it was rolled back. There is nothing in between."""
+        """Return once committed; raise InDoubtError if that cannot be learned in time.
+
+        Any other error of ours says that it was rolled back. Called again it asks again.
+        """
         try:
             self._sent.result()
-        except PeerLostError as lost:
-            if not self._was_committed():
+        except (TransportError, InDoubtError, _InterruptedError) as lost:
+            if self._outcome is None:
+                self._outcome = self._ask(lost)
+            if self._outcome is not CommitOutcome.COMMITTED:
                 raise _rolled_back(lost) from lost
+        except HeadraceError:
+            self._outcome = CommitOutcome.ROLLED_BACK
+            raise
+        self._outcome = CommitOutcome.COMMITTED
 
-    def _was_committed(self) -> bool:
+    def _ask(self, lost: Exception) -> CommitOutcome:
         try:
-            return self._desk.was_committed(self._writer, self._commit)
-        except (TransportError, WorkspaceError) as error:
-            raise type(error)(
-                f"whether the transaction committed cannot be asked yet: {error.what}",
-                do=f"{error.do}, then call result() again: it still tells",
-            ) from error
+            return self._inquiry.ask()
+        except HeadraceError as error:
+            raise self._inquiry.in_doubt(error) from lost
+
+    def _learn(self) -> None:
+        """Ask the owner that was just told to roll back: nothing of it is under way any more."""
+        self._outcome = self._inquiry.ask(fence=False)
 
 
-def _rolled_back(lost: PeerLostError) -> PublishError:
+class _InterruptedError(Exception):
+    """Sending a commit was interrupted: it may have been sent."""
+
+    what = "sending the commit was interrupted"
+
+
+def _interrupted() -> Future[None]:
+    sent: Future[None] = Future()
+    sent.set_exception(_InterruptedError())
+    return sent
+
+
+def _rolled_back(lost: HeadraceError | _InterruptedError) -> PublishError:
     return PublishError(
         f"the transaction was rolled back: {lost.what}",
         do="repeat it; a publisher with a name must be opened again first",
@@ -84,6 +118,8 @@ class Transaction:
         self._participants: list[Prepared] = []
         self._number = 0
         self._open = True
+        self._pending: PendingCommit | None = None
+        """Once the commit was sent, or may have been."""
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
         """Add documents: all of them, or with an error none. Returns how many."""
@@ -115,13 +151,20 @@ class Transaction:
             ) from None
 
     def commit(self, payload: bytes = b"") -> None:
-        """Make everything visible at once, and durable. `payload` is kept for the next holder."""
-        self.commit_nowait(payload).result()
+        """Make everything visible at once, and durable. `payload` is kept for the next holder.
+
+        Raises InDoubtError if the outcome cannot be learned in time; called again it asks again.
+        With any other error of ours nothing of it is there.
+        """
+        if self._pending and not self._pending._is_known:
+            self._pending.result()
+        else:
+            self.commit_nowait(payload).result()
 
     def commit_nowait(self, payload: bytes = b"") -> PendingCommit:
         """Send the commit; commits of one publisher keep their order.
 
-        With an error nothing was sent, and everything is given up.
+        With an error of ours nothing was sent, and everything is given up.
         """
         self._check_open()
         self._check_payload(payload)
@@ -129,15 +172,36 @@ class Transaction:
             with _ending_with_its_owner():
                 last = self._outgoing.seal()
                 commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
+                self._pending = PendingCommit(self._inquiry(commit), _interrupted())
                 sent = self._outgoing.send(last, commit)
-        except BaseException:
-            with suppress(HeadraceError):
-                self.rollback()
+                self._pending = PendingCommit(self._inquiry(commit), sent)
+        except BaseException as error:
+            self._abandon_commit(error)
             raise
         self._open = False
         if self._pooled:
             self._desk.give_back_when_done(self._writer, sent)
-        return PendingCommit(self._desk, self._writer, commit, sent)
+        return self._pending
+
+    def _abandon_commit(self, error: BaseException) -> None:
+        """Roll back what could not be sent, or was perhaps sent when Ctrl-C came."""
+        if isinstance(error, HeadraceError):
+            self._pending = None
+        writer, was_broken = self._writer, self._writer.broken
+        # If this is interrupted too, nobody goes on with this writer.
+        writer.broken = True
+        with suppress(HeadraceError):
+            is_rolled_back = self._give_up()
+            if is_rolled_back and self._pending:
+                self._pending._learn()
+            writer.broken = was_broken or not is_rolled_back
+        self._release()
+
+    def _inquiry(self, commit: Commit) -> Inquiry:
+        lease = self._writer.lease
+        workspace = workspace_digits(lease.workspace)
+        id = CommitId(workspace, lease.producer, lease.holder, commit.clock)
+        return self._desk.inquiry(id)
 
     def _check_payload(self, payload: bytes) -> None:
         if not isinstance(payload, bytes):
@@ -155,29 +219,56 @@ class Transaction:
             )
 
     def rollback(self) -> None:
-        """Give everything up. Nobody sees any of it."""
-        if not self._open:
+        """Give everything up. Nobody sees any of it.
+
+        Raises UsageError if it has committed, InDoubtError if that is not known.
+        """
+        if self._pending:
+            self._check_rolled_back(self._pending)
+        elif self._open:
+            self._give_up()
+            self._release()
+
+    def _check_rolled_back(self, pending: PendingCommit) -> None:
+        try:
+            pending.result()
+        except InDoubtError:
+            raise
+        except HeadraceError:
             return
+        raise UsageError(
+            "the transaction has committed and cannot be rolled back",
+            do="publish documents that undo it",
+        )
+
+    def _give_up(self) -> bool:
+        """Have the owner roll back what it has; False if the owner or the lease is lost."""
         writer, lease = self._writer, self._writer.lease
+        if not self._outgoing.messages_sent and not self._number:
+            return True
         was_broken = writer.broken
-        if self._outgoing.sent or self._number:
-            # Until it is known to be rolled back, nobody may go on with what it may have open.
-            writer.broken = True
-            self._open = False
+        # Until it is known to be rolled back, nobody may go on with what it may have open.
+        writer.broken = True
+        self._open = False
+        try:
+            writer.journals.rollback(lease.producer, lease.holder)
+        except (PeerLostError, FencedError):
             # Whoever loses the owner or its lease is rolled back.
-            with suppress(PeerLostError, FencedError):
-                writer.journals.rollback(lease.producer, lease.holder)
-                writer.broken = was_broken
+            return False
+        writer.broken = was_broken
+        return True
+
+    def _release(self) -> None:
         self._open = False
         if self._pooled:
             self._desk.give_back(self._writer)
 
     @property
     def is_open(self) -> bool:
-        return self._open
+        return self._open and self._pending is None
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self.is_open:
             raise UsageError("the transaction has ended", do="begin another")
 
 
@@ -265,6 +356,8 @@ class Publisher:
         if error is None:
             if transaction.is_open:
                 transaction.commit()
+            return
+        if not transaction.is_open:
             return
         try:
             transaction.rollback()

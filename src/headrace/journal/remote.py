@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from headrace.clock import Clock
 from headrace.errors import (
+    CommitOutcome,
     DataError,
     HeadraceError,
     NotFoundError,
@@ -26,6 +26,7 @@ from headrace.errors import (
 from headrace.files import is_here, running_kernel
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal import messages
+from headrace.journal.commit_id import CommitId
 from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
 from headrace.journal.hints import WIDE_BYTES, Recent, Table
 from headrace.journal.messages import Answer, Ask, Changed, Fetched, Frames, PointedOut, replies
@@ -107,9 +108,8 @@ class RemoteJournals:
     def prepare(self, prepared: Prepared) -> None:
         self._call(messages.Prepare(prepared))
 
-    def was_committed(self, producer: Producer, holder: Holder, clock: Clock) -> bool:
-        call = messages.WasCommitted(producer, holder, clock)
-        return self._call(call)
+    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
+        return self._call(messages.AskOutcome(asked, fence))
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool

@@ -145,8 +145,8 @@ def _call(journals: LocalJournals, call: messages.AnyCall) -> Any:
             return journals.prepare(call.prepared)
         case messages.JournalNames():
             return journals.journal_names(call.journals)
-        case messages.WasCommitted():
-            return journals.was_committed(call.producer, call.holder, call.clock)
+        case messages.AskOutcome():
+            return journals.outcome(call.asked, call.fence)
 
 
 def _written(number: int, done: Future[None]) -> _Answer:

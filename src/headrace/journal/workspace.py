@@ -10,19 +10,20 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headrace.errors import BehindRetentionError, PeerLostError, PublishError, UsageError
+from headrace.errors import BehindRetentionError, CommitOutcome, UsageError
 from headrace.ids import Offset
 from headrace.journal.collection import Collection, define
+from headrace.journal.commit_id import parse_commit_id
 from headrace.journal.connection import Connection
 from headrace.journal.contract import Frame, JournalInfo, Watch
 from headrace.journal.desk import Desk
 from headrace.journal.failover import FailoverWatch
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.outgoing import Documents, Writer
+from headrace.journal.outside_append import append_outside
 from headrace.journal.publisher import Participant, Publisher
 from headrace.journal.reach import Reach
 from headrace.journal.reading import META_FIELDS, documents
-from headrace.journal.sequencer import Flags
 from headrace.settings import Settings
 from headrace.storage import Objects, open_objects
 
@@ -105,21 +106,20 @@ class Workspace:
         return Publisher(self._desk, name)
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
-        """Append documents outside of any transaction; returns when they are durable."""
-        target = self._desk.resolve(collection)
-        writer = self._desk.take_writer("")
-        outgoing = self._desk.outgoing(writer, Flags.OUTSIDE)
-        try:
-            outgoing.append(target, documents)
-            outgoing.send(outgoing.seal()).result()
-        except PeerLostError as lost:
-            raise PublishError(
-                f"whether the documents were appended is not known: {lost.what}",
-                do="look for them before you append them again; a transaction is never in doubt",
-            ) from lost
-        finally:
-            self._desk.give_back(writer)
-        return outgoing.documents
+        """Append documents outside of any transaction; returns when they are durable.
+
+        Raises InDoubtError if it cannot be learned in time whether they are there, or if the owner
+        died over them and only some are. With any other error of ours none is there.
+        """
+        return append_outside(self._desk, self._desk.resolve(collection), documents)
+
+    def outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome:
+        """What became of the commit that an InDoubtError or `PendingCommit.id` names.
+
+        Any process may ask. If it was not committed it never will be: whoever sent it is fenced.
+        Raises InDoubtError if that is still not known after `timeout_s`.
+        """
+        return self._desk.inquiry(parse_commit_id(id)).outcome(timeout_s)
 
     def join(self, invitation: str) -> Participant:
         """Take part in a transaction whose coordinator, in any process, called `invite`."""

@@ -14,7 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from headrace.errors import HeadraceError, NotFoundError, StorageError, UsageError
+from headrace.errors import (
+    HeadraceError,
+    InDoubtError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+)
 from headrace.log import format as layout
 from headrace.log import segments
 from headrace.log.disk import AppendFile, Disk
@@ -306,7 +312,8 @@ class Log:
             untold = untold + [done for group in self._groups for done in group.done]
             self._groups.clear()
             self._progress.notify_all()
-        tell(untold, failure)
+        # What could not be cut may be there when the log is opened again.
+        tell(untold, InDoubtError(failure.what, do=failure.do) if uncut else failure)
 
     def _cut_unsynced(self) -> OSError | None:
         newest = self._live.newest

@@ -28,11 +28,11 @@ import pyarrow as pa
 from headrace.errors import (
     DataError,
     HeadraceError,
+    InDoubtError,
     PeerLostError,
     PublishError,
     TransportError,
     UsageError,
-    WorkspaceError,
 )
 from headrace.journal.publisher import Publisher
 from headrace.journal.reach import Reach
@@ -45,6 +45,7 @@ _KIND = "spark-writes"
 _MODULE = "headrace.spark.coordinator"
 _START_S = 60.0
 _LOOK_S = 1.0
+_STREAM_REMEDY = "start the query again: its publisher knows, and nothing is written twice"
 
 
 class Batch(msgspec.Struct, frozen=True, tag="spark-batch"):
@@ -189,11 +190,12 @@ def _ask(address: str, token: str, request: Begin | Commit | Abort) -> Begun | E
         return answer.control
 
 
-def _in_doubt(why: HeadraceError, batch: Batch | None) -> PublishError:
-    do = "look for its documents before you write them again"
-    if batch:
-        do = "start the query again: its publisher knows, and nothing is written twice"
-    return PublishError(f"whether the write was committed is not known: {why.what}", do=do)
+def _in_doubt(why: PeerLostError, batch: Batch | None) -> InDoubtError:
+    """Only the coordinator knew the id of the commit."""
+    return InDoubtError(
+        f"whether the write was committed is not known: {why.what}",
+        do=_STREAM_REMEDY if batch else "look for its documents before you write them again",
+    )
 
 
 # In the process of its own.
@@ -223,8 +225,8 @@ class _Write:
             self._transaction.include(part)
         try:
             self._transaction.commit(msgspec.json.encode(batch) if batch else b"")
-        except (TransportError, WorkspaceError) as error:
-            raise _in_doubt(error, batch) from error
+        except InDoubtError as error:
+            raise InDoubtError(error.what, do=_STREAM_REMEDY if batch else error.do) from error
 
     def check(self) -> None:
         """Raises once nobody can join it any more."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Self
 from unittest import mock
 
 import headrace as hr
-from headrace.errors import HeadraceError, PublishError, TransportError, WorkspaceError
+from headrace.errors import HeadraceError, PublishError
 from headrace.journal.local import owner
 from headrace.log import Directory
 from headrace.testing.crash import Child, DeadlyDisk, KillPoint
@@ -102,7 +102,7 @@ class Part:
                 pending.result()
             except PublishError:
                 return False
-            except (TransportError, WorkspaceError):
+            except hr.InDoubtError:
                 continue
             return True
 

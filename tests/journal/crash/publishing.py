@@ -152,7 +152,7 @@ class Publishing:
                 pending.result()
             except PublishError:
                 return "no"
-            except (TransportError, WorkspaceError):
+            except hr.InDoubtError:
                 # Not known yet: ask again.
                 continue
             return "yes"

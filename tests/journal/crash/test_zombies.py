@@ -240,7 +240,7 @@ def test_an_owner_that_is_stopped_keeps_the_workspace_and_others_are_told(root: 
             locked = f"locked by process {owner.pid}, which cannot be reached"
             with pytest.raises(WorkspaceError, match=locked):
                 hr.open(root, settings=IMPATIENT)
-            with pytest.raises(WorkspaceError, match=f"cannot be asked yet.*{locked}"):
+            with pytest.raises(hr.InDoubtError, match=f"committed is not known: .*{locked}"):
                 pending.result()
             with pytest.raises(WorkspaceError, match=locked):
                 workspace.journals()
@@ -258,7 +258,7 @@ def test_an_owner_that_is_stopped_keeps_the_workspace_and_others_are_told(root: 
 def _verdict(pending: hr.PendingCommit) -> str | None:
     try:
         pending.result()
-    except WorkspaceError:
+    except hr.InDoubtError:
         return None
     except PublishError:
         return "no"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.clock import Clock
-from headrace.errors import ProtocolError
+from headrace.errors import InDoubtError, ProtocolError
 from headrace.ids import JournalId, Offset, new_producer
 from headrace.journal.collection import define
 from headrace.journal.contract import Commit, DocsHead, Lease, Prepared, Write
@@ -72,7 +72,7 @@ def test_a_commit_of_too_many_holders_ago_is_an_error_that_changes_nothing() -> 
         write(state, lease, clock, Commit(Clock(clock + 1)))
     write(state, lease, 1000)
     before = repr(state)
-    with pytest.raises(ProtocolError, match="too many holders"):
+    with pytest.raises(InDoubtError, match="too many holders"):
         state.was_committed(first.producer, first.holder, Clock(2))
     assert repr(state) == before
 

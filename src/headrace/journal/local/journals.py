@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from headrace.clock import Clock
-from headrace.errors import HeadraceError
+import msgspec
+
+from headrace.errors import CommitOutcome, HeadraceError
 from headrace.ids import Holder, JournalId, Offset, Producer, new_producer
+from headrace.journal.commit_id import CommitId
 from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write, until_full
 from headrace.journal.local.catalog import CatalogChange
+from headrace.journal.local.outcome import find_outcome
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.state import Client, OwnerState
 from headrace.journal.local.watching import LocalWatch
@@ -59,8 +62,10 @@ class LocalJournals:
         return self._owner.journals(selector)
 
     def open_publisher(self, name: str) -> Lease:
-        return self._owner.decide(
-            lambda state: state.open_publisher(self._client, name, new_producer())
+        return self._signed(
+            self._owner.decide(
+                lambda state: state.open_publisher(self._client, name, new_producer())
+            )
         )
 
     def close_publisher(self, producer: Producer, holder: Holder) -> None:
@@ -84,8 +89,10 @@ class LocalJournals:
         return self._owner.decide(decision)
 
     def join(self, transaction: int) -> Lease:
-        return self._owner.decide(
-            lambda state: ([], state.join(self._client, transaction, new_producer()))
+        return self._signed(
+            self._owner.decide(
+                lambda state: ([], state.join(self._client, transaction, new_producer()))
+            )
         )
 
     def prepare(self, prepared: Prepared) -> None:
@@ -95,8 +102,8 @@ class LocalJournals:
 
         self._owner.decide(decision)
 
-    def was_committed(self, producer: Producer, holder: Holder, clock: Clock) -> bool:
-        return self._owner.decide(lambda state: state.was_committed(producer, holder, clock))
+    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
+        return find_outcome(self._owner, asked, fence)
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
@@ -129,6 +136,9 @@ class LocalJournals:
 
     def close(self) -> None:
         self.lost()
+
+    def _signed(self, lease: Lease) -> Lease:
+        return msgspec.structs.replace(lease, workspace=self._owner.identity)
 
     def _change(self, changes: Callable[[OwnerState], Iterable[CatalogChange]]) -> None:
         self._owner.decide(lambda state: (state.change_catalog(changes(state)), None))

@@ -64,7 +64,9 @@ Found = TypeVar("Found", Frame, Stored, Placed)
 class Owner:
     """What `LocalJournals` of every client call. The workspace sees to it that there is one."""
 
-    def __init__(self, root: Path, settings: Settings) -> None:
+    def __init__(self, root: Path, settings: Settings, identity: str = "") -> None:
+        """`identity` is that of the workspace."""
+        self.identity = identity
         self.log = Log(Directory(root / "log"), settings.log)
         self.directory = whereabouts(root / "log")
         self._planning = threading.Lock()

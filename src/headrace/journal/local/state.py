@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.clock import CLOCK_MAX, ZERO, Clock
-from headrace.errors import FencedError, NotFoundError, ProtocolError
+from headrace.errors import FencedError, InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
 from headrace.journal import records
 from headrace.journal.contract import NO_HOLDER, PAYLOAD_BYTES_MAX, Commit, Lease, Prepared, Write
@@ -181,8 +181,13 @@ class OwnerState:
         state.prepared = prepared
         state.client = self.producers[transaction.coordinator].client
 
+    def fence(self, producer: Producer, holder: Holder) -> list[Record]:
+        """End a holder's lease, whoever's it is; nothing if it has ended."""
+        state = self.producers.get(producer)
+        return self._end(producer) if state and state.holder == holder else []
+
     def was_committed(
-        self, producer: Producer, holder: Holder, clock: Clock
+        self, producer: Producer, holder: Holder, clock: Clock, *, fence: bool = True
     ) -> tuple[list[Record], bool]:
         """Fences that holder first, so that the answer cannot change afterwards."""
         state = self.producers.get(producer)
@@ -191,12 +196,12 @@ class OwnerState:
         last = dict(state.commits).get(holder)
         forgets = len(state.commits) == COMMITS_REMEMBERED
         if last is None and forgets and holder < max(state.commits)[0]:
-            raise ProtocolError(
+            raise InDoubtError(
                 f"producer {format_producer(producer)} had too many holders since to tell"
                 f" whether it committed {clock}",
                 do="read back what the transaction wrote",
             )
-        made = self._end(producer) if state.holder == holder else []
+        made = self.fence(producer, holder) if fence else []
         return made, last is not None and clock <= last
 
     def _check_docs(self, write: Write, bodies: int, state: ProducerState) -> None:

@@ -60,9 +60,10 @@ class CollectionTarget:
         transaction = self._publisher.begin()
         try:
             publish(rows, self._workspace, self._collection, transaction)
-            transaction.commit(stored)
-        finally:
+        except BaseException:
             transaction.rollback()
+            raise
+        transaction.commit(stored)
         self._last = checkpoint.number
 
     def is_lost(self) -> bool:
