@@ -96,6 +96,10 @@ class SteppedObjects:
             found = self._objects.list(directory)
             yield from (each for each in found if _directory(each) == directory)
 
+    def move(self, key: str, to: str) -> None:
+        self._wait()
+        self._objects.move(key, to)
+
     def delete(self, key: str) -> None:
         self._wait()
         self._objects.delete(key)

@@ -241,6 +241,34 @@ def test_a_key_means_itself(objects: Objects, key: str) -> None:
     assert keys(objects) == []
 
 
+def test_an_object_is_moved_once_whoever_moves_it(objects: Objects) -> None:
+    objects.put("a/b", b"moved")
+    objects.move("a/b", "c")
+    assert (keys(objects), objects.get("c")) == (["c"], b"moved")
+    objects.move("a/b", "c")
+    assert objects.get("c") == b"moved"
+    objects.put("a/b", b"another")
+    objects.move("a/b", "c")
+    assert (keys(objects), objects.get("c")) == (["c"], b"another")
+    with pytest.raises(NotFoundError, match="no object a/b in"):
+        objects.move("a/b", "d/e")
+    assert keys(objects) == ["c"]
+
+
+def test_many_may_move_the_same_object(objects: Objects) -> None:
+    for number in range(20):
+        objects.put(f"staged/{number}", b"moved")
+
+    def move_all() -> None:
+        for number in range(20):
+            objects.move(f"staged/{number}", f"{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(move_all) for _ in range(4)]:
+            each.result()
+    assert keys(objects) == sorted(str(number) for number in range(20))
+
+
 @pytest.mark.parametrize(
     "key",
     [
@@ -256,6 +284,8 @@ def test_a_bad_key_is_refused_everywhere(objects: Objects, key: str) -> None:  #
         lambda: objects.get(key),
         lambda: objects.get_range(key, 0, 0),
         lambda: objects.head(key),
+        lambda: objects.move(key, "other"),
+        lambda: objects.move("other", key),
         lambda: objects.delete(key),
     ):
         with pytest.raises(UsageError, match="key") as refusal:

@@ -63,6 +63,13 @@ class Objects(Protocol):
         An object that was there before the call and is there after it is listed.
         """
 
+    def move(self, key: str, to: str) -> None:
+        """Give an object another key; what was there is replaced.
+
+        That somebody has moved it already is no error, so many may move the same object. If
+        neither key has an object: `NotFoundError`. On S3 both have it for a moment.
+        """
+
     def delete(self, key: str) -> None:
         """Remove the object; that there is none is no error."""
 

@@ -101,6 +101,17 @@ class LocalObjects:
         with self._refusals.to(f"list {prefix or 'all objects'}"):
             return sorted(self._below(prefix), key=lambda info: info.key)
 
+    def move(self, key: str, to: str) -> None:
+        source, target = self._path(key), self._path(to)
+        with self._refusals.to_get(key):
+            self._make_directory(target.parent)
+            try:
+                source.replace(target)
+            except FileNotFoundError:
+                if not target.is_file():
+                    raise
+            sync_directory(target.parent)
+
     def delete(self, key: str) -> None:
         path = self._path(key)
         with self._refusals.to(f"delete {key}"), suppress(*_NOTHING_THERE):

@@ -96,6 +96,15 @@ class StoreObjects:
         infos = (_info(meta) for meta in found if is_key(meta["path"]))
         return sorted(infos, key=lambda info: info.key)
 
+    def move(self, key: str, to: str) -> None:
+        with self._refusals.to_get(key):
+            try:
+                obstore.copy(self._store, check_key(key), check_key(to))
+            except FileNotFoundError:
+                if self.head(to) is None:
+                    raise
+            obstore.delete(self._store, key)
+
     def delete(self, key: str) -> None:
         with self._refusals.to(f"delete {key}"):
             obstore.delete(self._store, check_key(key))

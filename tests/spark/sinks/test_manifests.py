@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from headrace.errors import DataError, ExistsError, NotFoundError, SchemaError, VersionError
 from headrace.spark.sinks import manifests
-from headrace.spark.sinks.manifests import Manifests, Written, data_key, found, owned
+from headrace.spark.sinks.manifests import Manifests, Written, data_key, found, owned, staged_key
 from headrace.storage import Objects, open_objects
 
 COLUMNS = pa.schema([("id", pa.int64())])
@@ -30,16 +31,25 @@ def opened(objects: Objects, task: str = "bank/totals", generation: str = "g1") 
 
 
 def write(objects: Objects, to: Manifests, number: int) -> Written:
-    key = data_key(to.data_prefix(number))
-    objects.put(key, b"rows")
+    key = data_key(number)
+    objects.put(staged_key(to.staging, key), b"rows")
     return Written(key, 1, 4)
 
 
 def commit(objects: Objects, to: Manifests, number: int) -> Written:
     written = write(objects, to, number)
-    to.commit(number, [written], COLUMNS)
+    to.show(to.commit(number, [written], COLUMNS))
     to.close_group(number)
     return written
+
+
+def visible(objects: Objects) -> set[str]:
+    """What readers see that do not know Headrace."""
+    return {each.key for each in objects.list() if not each.key.startswith("_")}
+
+
+def staged(objects: Objects) -> set[str]:
+    return {each.rpartition("/")[2] for each in names(objects, "_headrace/staged")}
 
 
 def names(objects: Objects, prefix: str) -> set[str]:
@@ -54,13 +64,13 @@ def test_every_committed_checkpoint_is_found(objects: Objects, count: int) -> No
     read = list(found(objects, "place").all())
     assert [each.number for each in read] == list(range(1, count + 1))
     assert [each for one in read for each in one.files] == written
-    assert len(names(objects, "groups")) == count // 3
+    assert len(names(objects, "_headrace/groups")) == count // 3
 
 
 def test_a_group_that_was_not_put_together_is_found_too(objects: Objects) -> None:
     writer = opened(objects)
     written = [commit(objects, writer, number) for number in range(1, 8)]
-    for key in names(objects, "groups"):
+    for key in names(objects, "_headrace/groups"):
         objects.delete(key)
     assert opened(objects).last() == 7
     assert [each for one in found(objects, "place").all() for each in one.files] == written
@@ -74,24 +84,63 @@ def test_the_first_to_commit_a_number_wins(objects: Objects) -> None:
     assert second.commit(1, files[1:], COLUMNS).files == (files[0],)
 
 
-def test_only_files_of_checkpoints_that_are_decided_are_swept(objects: Objects) -> None:
+def test_only_files_of_checkpoints_that_are_decided_are_settled(objects: Objects) -> None:
     writer = opened(objects)
-    kept = {commit(objects, writer, number).key for number in range(1, 6)}
+    kept = {commit(objects, writer, number).key for number in range(1, 5)}
     lost = {write(objects, writer, number).key for number in (1, 2, 4, 5)}
+    committed = write(objects, writer, 5)
+    writer.commit(5, [committed], COLUMNS)
     undecided = write(objects, writer, 6).key
-    objects.put("data/mine.txt", b"")
-    opened(objects).sweep(5)
-    assert names(objects, "data") == kept | {undecided, "data/mine.txt"}
-    assert lost.isdisjoint(names(objects, "data"))
+    objects.put("mine.txt", b"")
+    assert staged(objects) == lost | {committed.key, undecided}
+    opened(objects).settle(5)
+    assert staged(objects) == {undecided}
+    assert visible(objects) == kept | {committed.key, "mine.txt"}
 
 
-def test_a_group_is_swept_when_it_is_complete(objects: Objects) -> None:
+def test_a_group_is_settled_when_it_is_complete(objects: Objects) -> None:
     writer = opened(objects)
     lost = write(objects, writer, 1).key
     kept = {commit(objects, writer, number).key for number in (1, 2)}
-    assert lost in names(objects, "data")
+    assert staged(objects) == {lost}
     kept.add(commit(objects, writer, 3).key)
-    assert names(objects, "data") == kept
+    assert (visible(objects), staged(objects)) == (kept, set())
+
+
+def test_a_checkpoint_is_read_when_all_its_files_are_visible(objects: Objects) -> None:
+    """Whoever committed it may have died before, and whoever comes next completes it."""
+    writer = opened(objects)
+    first = commit(objects, writer, 1)
+    files = [write(objects, writer, 2) for _ in range(2)]
+    writer.commit(2, files, COLUMNS)
+    objects.move(staged_key(writer.staging, files[0].key), files[0].key)
+    assert writer.last() == 2
+    assert [each.number for each in found(objects, "place").visible()] == [1]
+    opened(objects).settle(2)
+    assert [each.number for each in found(objects, "place").visible()] == [1, 2]
+    assert visible(objects) == {first.key, *(each.key for each in files)}
+
+
+def test_a_place_of_the_older_layout_goes_on(objects: Objects) -> None:
+    """It has its manifests at the top, and rows below `data`."""
+    key = "data/g1/00000000000000000000/00000000000000000001-00.parquet"
+    schema = b64encode(COLUMNS.serialize().to_pybytes()).decode()
+    objects.put(key, b"rows")
+    objects.put("owner.json", b'{"task":"bank/totals","generation":"g1","format":1}')
+    objects.put(
+        "manifests/g1/00000000000000000000/00000000000000000001.json",
+        f'{{"task":"bank/totals","generation":"g1","number":1,"files":[{{"key":"{key}","rows":1,'
+        f'"bytes":4}}],"schema":"{schema}","format":1}}'.encode(),
+    )
+    writer = opened(objects)
+    assert writer.last() == 1
+    added = [commit(objects, writer, number) for number in (2, 3, 4)]
+    assert opened(objects).last() == 4
+    read = [each.key for one in found(objects, "place").visible() for each in one.files]
+    assert read == [key, *(each.key for each in added)]
+    assert names(objects, "_headrace") == set()
+    with pytest.raises(ExistsError, match="task 'bank/totals' writes to place"):
+        opened(objects, task="other")
 
 
 def test_a_column_keeps_its_type_and_spelling(objects: Objects) -> None:
@@ -121,7 +170,7 @@ def test_a_manifest_that_is_missing_or_damaged_is_named(objects: Objects) -> Non
     writer = opened(objects)
     for number in (1, 2):
         commit(objects, writer, number)
-    first, second = sorted(names(objects, "manifests"))
+    first, second = sorted(names(objects, "_headrace/manifests"))
     data = objects.get(first)
     objects.put(first, objects.get(second))
     with pytest.raises(DataError, match=r"1.json in place is of checkpoint 2"):

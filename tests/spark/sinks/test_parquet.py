@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -67,6 +69,48 @@ def test_rows_are_appended_checkpoint_by_checkpoint(
     expected = [(n, f"name {n}", None) for n in range(4)] + [(4, None, False), (5, None, True)]
     assert sorted(map(tuple, place.sink.read(spark).collect())) == expected
     assert sorted(tuple(row.values()) for row in place.sink.table().to_pylist()) == expected
+
+
+def plainly_read(spark: SparkSession, directory: Path) -> list[list[int]]:
+    """What those see who do not know Headrace."""
+    return [
+        sorted(pd.read_parquet(directory)["id"]),
+        sorted(ds.dataset(directory, format="parquet").to_table()["id"].to_pylist()),
+        sorted(row["id"] for row in spark.read.parquet(str(directory)).collect()),
+    ]
+
+
+def test_readers_without_headrace_see_what_is_committed_once(
+    place: Place, numbers: Numbers, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Whatever attempts left, and wherever they were interrupted."""
+    directory = tmp_path / "movements"
+    first = place.open()
+    first.write(numbers(0, 2), checkpoint(1))
+    assert plainly_read(spark, directory) == [[0, 1]] * 3
+    left = first.stage(numbers(2, 4), checkpoint(2))
+    second = place.open()
+    again = second.stage(numbers(2, 4), checkpoint(2))
+    assert plainly_read(spark, directory) == [[0, 1]] * 3
+    second._manifests.commit(*again)  # and the process is killed
+    assert plainly_read(spark, directory) == [[0, 1]] * 3
+    assert place.ids() == [0, 1]
+    third = place.open()
+    assert third.last() == 2
+    assert plainly_read(spark, directory) == [[0, 1, 2, 3]] * 3
+    first.commit(left)
+    third.write(numbers(4, 6), checkpoint(3))
+    assert plainly_read(spark, directory) == [[0, 1, 2, 3, 4, 5]] * 3
+    assert place.ids() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_another_process_committed_and_did_not_show_is_shown(
+    place: Place, numbers: Numbers
+) -> None:
+    first, second = place.open(), place.open()
+    first._manifests.commit(*first.stage(numbers(0, 2), checkpoint(1)))
+    assert second.last() == 1
+    assert place.ids() == [0, 1]
 
 
 def test_a_checkpoint_that_is_held_is_not_written_again(place: Place, numbers: Numbers) -> None:
@@ -192,7 +236,7 @@ def test_on_s3_it_is_the_same(
     assert sorted(map(tuple, place.sink.read(spark).collect())) == expected
     assert sorted(tuple(row.values()) for row in place.sink.table().to_pylist()) == expected
     assert place.open().last() == 2
-    assert all(each.startswith(f"s3://{BUCKET}/movements/data/") for each in place.sink.files())
+    assert all(each.startswith(f"s3://{BUCKET}/movements/0000") for each in place.sink.files())
 
 
 def test_a_relative_path_means_the_directory_of_the_driver(

@@ -1,13 +1,19 @@
 """Which files a place holds, checkpoint by checkpoint.
 
-    owner.json                                           the generation of a task that writes here
-    manifests/<generation>/<group>/<number>.json         a checkpoint: its files and its columns
-    groups/<generation>/<group>.json                     the manifests of a group, together
-    data/<generation>/<group>/<number>-<random>.parquet  rows
+    <number>-<random>.parquet                                  rows that are committed
+    _headrace/owner.json                                       the generation of a task that writes
+    _headrace/manifests/<generation>/<group>/<number>.json     a checkpoint: its files and columns
+    _headrace/groups/<generation>/<group>.json                 the manifests of a group, together
+    _headrace/staged/<generation>/<number>-<random>.parquet    rows that are not visible yet
 
-The order: **put the files → put the manifest, if absent.** The manifest is the commit. The files of
-whoever comes second are in no manifest: nobody reads them, and as soon as their checkpoint has its
-manifest, anybody may delete them. Before that they may still be about to be committed.
+The order: **put the files, staged → put the manifest, if absent → move its files to where readers
+look.** The manifest is the commit. Whoever finds files of a committed checkpoint staged moves them,
+so the next run completes what a crash interrupted. The files of whoever comes second are in no
+manifest: they stay staged, and as soon as their checkpoint has its manifest, anybody may delete
+them. Before that they may still be about to be committed.
+
+Readers that do not know Headrace skip names that begin with an underscore. So they see rows that
+are committed, each once; those of a checkpoint file by file.
 
 A place belongs to one generation of one task. Rows of a second, or of the same task after a reset,
 would be there beside what they repeat, so it is refused.
@@ -15,6 +21,9 @@ would be there beside what they repeat, so it is refused.
 Manifests are never deleted: each keeps its number from being written again. When a group of them is
 complete it is put once more as one object, so that neither opening nor reading a place takes a
 request for every checkpoint that there ever was.
+
+An older layout had all but the rows at the top, and the rows below `data/`. Such a place goes on
+with its manifests where they are.
 """
 
 from __future__ import annotations
@@ -34,8 +43,9 @@ GROUP = 64
 """Checkpoints in a group."""
 
 _FORMAT = 1
+_OURS = "_headrace/"
 _OWNER = "owner.json"
-_DATA = re.compile(r"data/[^/]+/\d+/(\d+)-[0-9a-f]+\.parquet")
+_DATA = re.compile(r"(\d+)-[0-9a-f]+\.parquet")
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -78,9 +88,10 @@ _Stored = TypeVar("_Stored", _Owner, Manifest, _Group)
 
 def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests:
     """Take a place for a generation of a task; refused if it is another's."""
+    root = _root(objects)
     mine = _Owner(task, generation)
-    if not objects.put_if_absent(_OWNER, msgspec.json.encode(mine)):
-        owner = _get(objects, place, _OWNER, _Owner)
+    if not objects.put_if_absent(root + _OWNER, msgspec.json.encode(mine)):
+        owner = _get(objects, place, root + _OWNER, _Owner)
         if owner.task != task:
             raise ExistsError(
                 f"task {owner.task!r} writes to {place}", do=f"give task {task!r} another place"
@@ -91,26 +102,34 @@ def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests
                 f" is generation {generation}, which would write it again",
                 do="give the task another place, or delete this one",
             )
-    return Manifests(objects, place, task, generation)
+    return Manifests(objects, place, root, task, generation)
 
 
 def found(objects: Objects, place: str) -> Manifests:
     """For who reads."""
+    root = _root(objects)
     try:
-        owner = _get(objects, place, _OWNER, _Owner)
+        owner = _get(objects, place, root + _OWNER, _Owner)
     except NotFoundError as error:
         raise NotFoundError(
             f"no task has written to {place}", do="check the place, or run the task first"
         ) from error
-    return Manifests(objects, place, owner.task, owner.generation)
+    return Manifests(objects, place, root, owner.task, owner.generation)
+
+
+def _root(objects: Objects) -> str:
+    """What the keys of manifests begin with; nothing if the place has the older layout."""
+    is_older = objects.head(_OWNER) and not objects.head(_OURS + _OWNER)
+    return "" if is_older else _OURS
 
 
 class Manifests:
     """Those of one generation of a task."""
 
-    def __init__(self, objects: Objects, place: str, task: str, generation: str) -> None:
+    def __init__(self, objects: Objects, place: str, root: str, task: str, generation: str) -> None:
         self._objects = objects
         self._place = place
+        self._root = root
         self._task = task
         self._generation = generation
         self._recent: dict[int, Manifest] = {}
@@ -118,11 +137,12 @@ class Manifests:
 
     def last(self) -> int:
         """The number of the newest checkpoint, 0 if there is none."""
-        together = self._numbers(f"groups/{self._generation}")
+        together = self._numbers(f"{self._root}groups/{self._generation}")
         group = max(together, default=-1) + 1
         last = group * GROUP
         # A complete group may not have been put together.
-        while numbers := self._numbers(f"manifests/{self._generation}/{group:020d}"):
+        manifests = f"{self._root}manifests/{self._generation}"
+        while numbers := self._numbers(f"{manifests}/{group:020d}"):
             last = max(numbers)
             group += 1
         return last
@@ -154,9 +174,19 @@ class Manifests:
             yield from together or (self.get(number) for number in numbers)
             self._recent.clear()
 
-    def data_prefix(self, number: int) -> str:
-        """What the keys of the checkpoint's files begin with; `data_key` completes it."""
-        return f"data/{self._generation}/{_group(number):020d}/{number:020d}-"
+    @property
+    def staging(self) -> str:
+        """Where files are until their checkpoint is committed: `staged_key` has their keys."""
+        return f"{_OURS}staged/{self._generation}"
+
+    def visible(self) -> list[Manifest]:
+        """All checkpoints up to the first whose files have not been moved to where readers look."""
+        manifests = list(self.all())
+        # Listed afterwards: a file that is not staged now has been moved.
+        staged = {name for name, _ in self._staged()}
+        hidden = (each.number for each in manifests if staged & {file.key for file in each.files})
+        end = next(hidden, len(manifests) + 1)
+        return manifests[: end - 1]
 
     def commit(self, number: int, files: Iterable[Written], columns: pa.Schema) -> Manifest:
         """Whoever commits a number first wins, and everybody is given what the winner committed."""
@@ -192,6 +222,11 @@ class Manifests:
                 )
         return pa.schema([*before, *(each for each in columns if each.name not in before.names)])
 
+    def show(self, manifest: Manifest) -> None:
+        """Move the files of a committed checkpoint to where readers look."""
+        for each in manifest.files:
+            self._objects.move(staged_key(self.staging, each.key), each.key)
+
     def close_group(self, number: int) -> None:
         """After the last checkpoint of a group: put it together, and clear up after it."""
         if number % GROUP:
@@ -200,21 +235,26 @@ class Manifests:
         manifests = tuple(self.get(each) for each in range(number - GROUP + 1, number + 1))
         key = self._group_key(group)
         self._objects.put_if_absent(key, msgspec.json.encode(_Group(manifests)))
-        self._sweep(group, number)
+        self.settle(number)
         self._recent = {number: manifests[-1]}  # the next has its columns
 
-    def sweep(self, last: int) -> None:
-        """Delete the files of attempts that came to nothing, of this group and the one before."""
-        for group in range(max(0, _group(last) - 1), _group(last) + 1) if last else ():
-            self._sweep(group, last)
+    def settle(self, last: int) -> None:
+        """Complete what others began: of checkpoints up to the last, move the files that are
+        committed and delete those of attempts that came to nothing."""
+        for key, number in self._staged():
+            if number > last:
+                continue
+            staged = staged_key(self.staging, key)
+            if any(key == each.key for each in self.get(number).files):
+                self._objects.move(staged, key)
+            else:
+                self._objects.delete(staged)
 
-    def _sweep(self, group: int, last: int) -> None:
-        listed = self._objects.list(f"data/{self._generation}/{group:020d}")
-        keys = {each.key: int(name[1]) for each in listed if (name := _DATA.fullmatch(each.key))}
-        decided = {key for key, number in keys.items() if number <= last}
-        manifests = self._together(group) or map(self.get, {keys[key] for key in decided})
-        for key in decided.difference(each.key for one in manifests for each in one.files):
-            self._objects.delete(key)
+    def _staged(self) -> Iterator[tuple[str, int]]:
+        """The key that a staged file will have, and the number of its checkpoint."""
+        for each in self._objects.list(self.staging):
+            if name := _DATA.fullmatch(each.key.rpartition("/")[2]):
+                yield name[0], int(name[1])
 
     def _together(self, group: int) -> tuple[Manifest, ...] | None:
         """The manifests of a complete group; None if it was never put together."""
@@ -228,15 +268,21 @@ class Manifests:
         return [int(name.removesuffix(".json")) for name in listed]
 
     def _key(self, number: int) -> str:
-        return f"manifests/{self._generation}/{_group(number):020d}/{number:020d}.json"
+        group = f"{self._root}manifests/{self._generation}/{_group(number):020d}"
+        return f"{group}/{number:020d}.json"
 
     def _group_key(self, group: int) -> str:
-        return f"groups/{self._generation}/{group:020d}.json"
+        return f"{self._root}groups/{self._generation}/{group:020d}.json"
 
 
-def data_key(prefix: str) -> str:
-    """No other attempt has it."""
-    return f"{prefix}{secrets.token_hex(16)}.parquet"
+def data_key(number: int) -> str:
+    """For rows of a checkpoint; no other attempt has it."""
+    return f"{number:020d}-{secrets.token_hex(16)}.parquet"
+
+
+def staged_key(staging: str, key: str) -> str:
+    """Where a file is before it has its key."""
+    return f"{staging}/{key}"
 
 
 def _group(number: int) -> int:

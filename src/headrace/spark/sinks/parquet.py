@@ -42,7 +42,15 @@ from headrace.errors import NotFoundError, SchemaError, StorageError, UsageError
 from headrace.journal.workspace import Workspace
 from headrace.settings import MIB
 from headrace.spark.sinks.contract import CheckpointId, is_due
-from headrace.spark.sinks.manifests import Manifest, Manifests, Written, data_key, found, owned
+from headrace.spark.sinks.manifests import (
+    Manifest,
+    Manifests,
+    Written,
+    data_key,
+    found,
+    owned,
+    staged_key,
+)
 from headrace.spark.versions import for_executors
 from headrace.storage import Objects, S3Options, open_objects
 
@@ -134,7 +142,7 @@ class ParquetFiles:
             raise NotFoundError(f"there is no directory {self._place}", do="check the place")
         files: list[Written] = []
         last: Manifest | None = None
-        for last in found(self._objects(), self._place).all():
+        for last in found(self._objects(), self._place).visible():
             files.extend(last.files)
         if last is None:
             raise NotFoundError(
@@ -168,12 +176,16 @@ class ParquetTarget:
         self._place = place
         self._opened = opened
         self._file_bytes = file_bytes
-        self._last = manifests.last()
-        manifests.sweep(self._last)
+        self._last = 0
+        self.last()
 
     def last(self) -> int:
-        self._last = self._manifests.last()
-        return self._last
+        last = self._manifests.last()
+        if last != self._last:
+            # Whoever committed it may have died before its files were visible.
+            self._manifests.settle(last)
+        self._last = last
+        return last
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         if checkpoint.number > self._last + 1:
@@ -185,11 +197,12 @@ class ParquetTarget:
         """Write the files. Nobody sees them."""
         columns = _columns(rows)
         self._manifests.merged(checkpoint.number, columns)
-        prefix = self._manifests.data_prefix(checkpoint.number)
-        write = for_executors(_write, self._objects, prefix, columns, self._file_bytes)
+        staging = self._manifests.staging
+        at = staging, checkpoint.number
+        write = for_executors(_write, self._objects, at, columns, self._file_bytes)
         written = [Written(*each) for each in rows.mapInArrow(write, _STAGED).collect()]
         for each in written:
-            seen = self._objects.head(each.key)
+            seen = self._objects.head(staged_key(staging, each.key))
             if (seen is None or seen.bytes != each.bytes) and self.last() < checkpoint.number:
                 raise StorageError(
                     f"{each.key} was written by a Spark task and is not in {self._place} here",
@@ -200,9 +213,10 @@ class ParquetTarget:
     def commit(self, staged: Staged) -> None:
         """Unless another was first, whose files count then."""
         manifest = self._manifests.commit(*staged)
+        self._manifests.show(manifest)
         self._last = max(self._last, staged.number)
         for each in set(staged.files).difference(manifest.files):
-            self._objects.delete(each.key)
+            self._objects.delete(staged_key(self._manifests.staging, each.key))
         self._manifests.close_group(staged.number)
 
     def close(self) -> None:
@@ -245,12 +259,13 @@ def _parallelism(spark: SparkSession) -> int:
 
 def _write(
     objects: Objects,
-    prefix: str,
+    at: tuple[str, int],
     columns: pa.Schema,
     file_bytes: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as files; yields what was written."""
+    """Rows as files, staged there for a checkpoint of that number; yields what was written."""
+    staging, number = at
     groups = _row_groups(batches, columns, file_bytes // 4)
     first = next(groups, None)
     while first is not None:
@@ -263,8 +278,8 @@ def _write(
                 rows += group.num_rows
                 group = next(groups, None) if buffer.tell() < file_bytes else None
         data = buffer.getvalue()
-        key = data_key(prefix)
-        objects.put(key, memoryview(data))
+        key = data_key(number)
+        objects.put(staged_key(staging, key), memoryview(data))
         yield pa.record_batch([[key], [rows], [data.size]], schema=_STAGED_ARROW)
         first = next(groups, None)
 
