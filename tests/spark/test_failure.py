@@ -17,7 +17,7 @@ from headrace.errors import (
     StorageError,
     UsageError,
 )
-from headrace.spark.failure import GONE, explain, is_final
+from headrace.spark.failure import GONE, explain, is_final, is_late_start
 
 SOURCE = """\
 [STREAM_FAILED] Query [id = 8157506c, runId = 50431734] terminated with exception: \
@@ -190,3 +190,10 @@ def test_what_is_not_of_spark_stays_what_it_is() -> None:
 )
 def test_what_would_fail_again_is_final(error: BaseException, final: bool) -> None:
     assert is_final(error) is final
+
+
+def test_a_process_that_starts_too_late_is_told_from_one_that_fails() -> None:
+    late = "terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+    assert is_late_start(stream(f"[STREAM_FAILED] Query [id = 1, runId = 2] {late}"))
+    assert not is_late_start(stream(SOURCE.format(error="UsageError: x")))
+    assert not is_late_start(ValueError("failed to connect back"))

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.udf import _wrap_function
 
 import headrace
 from headrace.errors import PeerLostError, UsageError
 from headrace.spark.cut import Cut
 from headrace.spark.runs import Progress
 from headrace.spark.sinks.contract import CheckpointId, Sink
+from headrace.spark.source import HeadraceSource
 from headrace.spark.tasks import Task, derivation
 from headrace.testing.crash import Child
 from tests.spark.bank import Bank
 
+UserDefinedPythonDataSource = (
+    "org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource"
+)
 MOVEMENTS = "number long, account string, cents long"
 
 
@@ -63,6 +70,40 @@ def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, bank: Ba
         assert published(bank) == bank.movements()
         assert (seen[-1].rows, seen[-1].shards, seen[-1].restarts) == (40, shards, 0)
     assert pc.sum(bank.workspace.table("movements")["cents"]).as_py() == 0
+
+
+def with_source_in(spark: SparkSession, python: str) -> SparkSession:
+    """Another session, whose `format("headrace")` runs in a Python of its own."""
+    session = spark.newSession()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark.sparkContext, "pythonExec", python)
+        function = _wrap_function(spark.sparkContext, HeadraceSource)
+    source = getattr(spark._jvm, UserDefinedPythonDataSource)(function)
+    manager: Any = session._jsparkSession.sessionState().dataSourceManager()
+    manager.registerDataSource(HeadraceSource.name(), source)
+    return session
+
+
+def test_a_source_that_starts_too_late_for_spark_uses_up_no_restart(
+    spark: SparkSession, bank: Bank, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a machine that is very busy: Spark gives the process ten seconds to connect."""
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f"case $* in *source_runner*) mkdir {tmp_path}/tried 2>/dev/null && exit 0;; esac\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    session = with_source_in(spark, str(python))
+    bank.transfer(20)
+    seen: list[Progress] = []
+    moving(bank).run(session, once=True, restarts=0, watch=seen.append)
+    assert (tmp_path / "tried").exists()
+    assert published(bank) == bank.movements()
+    assert (seen[-1].rows, seen[-1].restarts) == (40, 0)
+    [told] = [each.getMessage() for each in caplog.records if each.name == "headrace"]
+    assert told.startswith("task my/movements: this machine is too busy: ")
 
 
 def test_a_function_must_return_a_dataframe(spark: SparkSession, bank: Bank) -> None:

@@ -29,6 +29,8 @@ _NO_MODULE = re.compile(
 _OTHER_PYTHON = re.compile(r"different version: (\S+) than that in driver: (\d+\.\d+)")
 _STATE = re.compile(r"[.;]?\s*SQLSTATE: \w+;?\s*$")
 _CRASHED = "Python worker exited unexpectedly"
+_LATE = "to connect back"
+"""A Python process of a query took longer than Spark waits for it: ten seconds, in its code."""
 _CALLING = "An error occurred while calling"
 _LINE_MAX = 300
 _SAME_PYTHON = (
@@ -86,6 +88,11 @@ def is_final(error: BaseException) -> bool:
     if isinstance(error, HeadraceError):
         return isinstance(error, UsageError | DataError)
     return not isinstance(error, Py4JError | PySparkException | OSError)
+
+
+def is_late_start(error: BaseException) -> bool:
+    """Whether a query ended before it began: the machine was too busy to start its source."""
+    return isinstance(error, Py4JError | PySparkException) and _LATE in str(error)
 
 
 def is_gone(spark: SparkSession) -> bool:

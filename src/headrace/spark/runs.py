@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,7 +21,7 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import History
 from headrace.shuffle.stored import quoted
 from headrace.spark.cut import Cut
-from headrace.spark.failure import explain, is_final
+from headrace.spark.failure import explain, is_final, is_late_start
 from headrace.spark.frames import source_options
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import planned_offset
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace")
 
 _LOOK_S = 1
+_LATE_STARTS = 6
+"""A minute, in which a machine that is only busy starts a process."""
+
+_log = logging.getLogger("headrace")
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,21 +105,47 @@ class Run:
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
             self._processes = members.processes
             self.report()
-            query = self._start(target, members, once=once)
-            stack.callback(query.stop)
-            self._query = query
+            self._run_queries(target, members, once=once)
+
+    def _run_queries(self, target: Target, members: SparkMembers, *, once: bool) -> None:
+        """One query, until it ends: another in its place only if Spark did not wait for its source.
+
+        Nothing has failed then and nothing was done, so members stay and no restart is used up.
+        """
+        for late in range(1, _LATE_STARTS + 1):
+            query = self._query = self._start(target, members, once=once)
+            try:
+                error = self._watch_query(query, members)
+            finally:
+                query.stop()
+            if error is None:
+                return
+            self._lost = None if members.is_alive else members.failure()
+            if self._lost or not is_late_start(error) or late == _LATE_STARTS:
+                raise error
+            _log.warning(
+                "task %s: this machine is too busy: no process started in the ten seconds that"
+                " Spark waits: starting the query again (%d of %d)",
+                *(self._task.name, late, _LATE_STARTS),
+            )
+
+    def _watch_query(
+        self, query: StreamingQuery, members: SparkMembers
+    ) -> StreamingQueryException | None:
+        """Until it ends or is to be stopped; what it failed with."""
+        try:
             while not query.awaitTermination(_LOOK_S):
                 self.report()
-                if task.is_stopping:
-                    return
+                if self._task.is_stopping:
+                    return None
                 if not members.is_alive:
                     # To stop the query makes its function fail, too.
                     self._lost = members.failure()
                     raise self._lost
-            self.report()
-            if (error := query.exception()) is not None:
-                self._lost = None if members.is_alive else members.failure()
-                raise error
+        except StreamingQueryException as error:
+            return error
+        self.report()
+        return query.exception()
 
     def why(self, error: BaseException) -> BaseException:
         """What made it fail, of all that failed with it."""

@@ -32,6 +32,7 @@ FAILURES = 4
 SETTINGS = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.python.task.killTimeout": "100ms",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
