@@ -57,8 +57,12 @@ define install
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "headrace needs the venv module, and '$(PYTHON)' has none: install it" \
 	    "(on Debian and Ubuntu the package python3-venv)" >&2; exit 1; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear .venv
-	@echo "installing $(1) into .venv" && $(BIN)/python -m pip install --quiet --editable '$(1)'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  echo "making .venv with $$("$(PYTHON)" --version)"; "$(PYTHON)" -m venv --clear .venv; }
+	@echo "installing $(1) and what it needs into .venv: the first time about half a gigabyte," \
+	  "mostly Spark, which takes a minute or more"
+	@$(BIN)/python -m pip install --no-input --editable '$(1)'
+	@echo "installed: run 'source .venv/bin/activate', or .venv/bin/headrace"
 endef
 
 $(RUNTIME): pyproject.toml requirements.lock | java

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 
@@ -215,3 +217,16 @@ def test_the_names_are_sorted_and_each_is_there_once() -> None:
 def test_every_public_class_and_function_says_what_it_is() -> None:
     public = {name: getattr(headrace, name) for name in headrace.__all__}
     assert [name for name, each in public.items() if not inspect.getdoc(each)] == []
+
+
+def test_dir_shows_the_public_api_and_nothing_else() -> None:
+    """Also what is imported when it is asked for, which this process may not have done yet."""
+    assert dir(headrace) == headrace.__all__
+    assert dir(headrace.spark) == sorted(headrace.spark.__all__)
+    seen = subprocess.run(
+        [sys.executable, "-c", "import headrace; print(*dir(headrace))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stdout.split() == headrace.__all__

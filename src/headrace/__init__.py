@@ -98,3 +98,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     spark = import_module("headrace.spark")
     return spark if name == "spark" else getattr(spark, name)
+
+
+def __dir__() -> list[str]:
+    """The public API, also what has not been imported yet."""
+    return list(__all__)

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.cli import demo
 from headrace.cli.bank import Audit, Bank, Difference, Flow, compare
-from headrace.cli.demo import Outcome
+from headrace.cli.demo import Outcome, verdict
 from headrace.errors import NotFoundError
 from headrace.testing.crash import eventually
+from tests.cli.conftest import Run
 from tests.cli.processes import PATIENCE_S, SPARK_S, Running, headrace
 
 
@@ -111,6 +113,25 @@ GOOD = Outcome(
     uncommitted=0,
     seconds=1.0,
 )
+
+
+def test_the_last_line_says_whether_it_held() -> None:
+    assert verdict(GOOD) == (
+        "It held: 2 documents, each applied once, in checkpoints that sum to zero, through 1 kill."
+    )
+    assert verdict(GOOD._replace(lost=1, duplicates=2, torn_checkpoints=1)) == (
+        "It did not hold: 1 document lost, 2 documents twice, 1 checkpoint not summing to zero."
+        " Please report this with the seed."
+    )
+    assert "1 document never committed" in verdict(GOOD._replace(uncommitted=1))
+
+
+def test_a_demo_that_did_not_hold_exits_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for outcome, code in ((GOOD, 0), (GOOD._replace(lost=1), 1)):
+        monkeypatch.setattr(demo._Demo, "run", lambda _, outcome=outcome: outcome)
+        result = run("demo")
+        assert result.exit_code == code
+        assert result.stdout.splitlines()[-1] == verdict(outcome)
 
 
 @pytest.mark.parametrize("wrong", ["torn_checkpoints", "duplicates", "lost", "uncommitted"])

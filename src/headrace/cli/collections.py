@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import headrace as hr
+from headrace.cli.completion import complete_collection
 from headrace.cli.confirming import YesOption, confirm
 from headrace.cli.opening import (
     DEFAULT_PLACE,
@@ -34,7 +35,10 @@ _JOURNALS_SHOWN = 20
 
 app = typer.Typer(no_args_is_help=True, help="List, make, look at and delete collections.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the collection.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Of the collection.", autocompletion=complete_collection),
+]
 
 
 @app.command(

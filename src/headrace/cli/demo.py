@@ -14,9 +14,10 @@ import typer
 import headrace as hr
 from headrace.cli.bank import Audit, Bank, Flow, compare
 from headrace.cli.engine import spark_for
-from headrace.cli.output import JsonOption, as_example, print_fields, print_json
+from headrace.cli.output import JsonOption, as_example, print_fields, print_json, print_line
 from headrace.cli.progress import Display
 from headrace.cli.stopping import aside
+from headrace.cli.units import counted
 
 if TYPE_CHECKING:
     from headrace.spark import Progress
@@ -71,7 +72,7 @@ def demo(
     Transfers are transactions over journals of two collections. A task of two members on Spark
     appends them to Parquet files while they are made; at every checkpoint what it sees must sum to
     zero. One member is killed on the way. In the end the files are compared with what was
-    committed.
+    committed. The last line says whether it held, and so does the exit code: 0 or 1.
     """
     with (
         # Who gives up waiting for its end leaves Spark writing there.
@@ -196,3 +197,23 @@ def _print_outcome(outcome: Outcome) -> None:
             "time": f"{outcome.seconds:.1f} s",
         }
     )
+    print_line(verdict(outcome))
+
+
+def verdict(outcome: Outcome) -> str:
+    """The last line: whether it held."""
+    if outcome.is_good:
+        kills = counted(outcome.kills, "kill")
+        return (
+            f"It held: {outcome.documents:,} documents, each applied once, in checkpoints that sum"
+            f" to zero, through {kills}."
+        )
+    wrong = {
+        "lost": outcome.lost,
+        "twice": outcome.duplicates,
+        "never committed": outcome.uncommitted,
+    }
+    counts = [f"{counted(count, 'document')} {how}" for how, count in wrong.items() if count]
+    if outcome.torn_checkpoints:
+        counts.append(f"{counted(outcome.torn_checkpoints, 'checkpoint')} not summing to zero")
+    return f"It did not hold: {', '.join(counts)}. Please report this with the seed."

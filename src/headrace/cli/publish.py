@@ -17,6 +17,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 import headrace as hr
+from headrace.cli.completion import complete_collection
 from headrace.cli.lines import chunks
 from headrace.cli.opening import on_workspace
 from headrace.cli.output import JsonOption, as_example, console, print_json, print_line
@@ -45,7 +46,9 @@ def publish(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="COLLECTION[=FILE]...", help="NDJSON for it; without a file, or -, from stdin."
+            metavar="COLLECTION[=FILE]...",
+            help="NDJSON for it; without a file, or -, from stdin.",
+            autocompletion=complete_collection,
         ),
     ],
     name: Annotated[

@@ -13,6 +13,7 @@ import pyarrow as pa
 import typer
 
 import headrace as hr
+from headrace.cli.completion import complete_collection
 from headrace.cli.following import Follower
 from headrace.cli.opening import TlsRootOption, on_workspace
 from headrace.cli.output import JsonOption, as_example
@@ -33,6 +34,12 @@ _GRACE_S = 3.0
 """For documents that are being printed, if nobody takes them."""
 
 
+CollectionsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="COLLECTION", help="One or more.", autocompletion=complete_collection),
+]
+
+
 def register(app: typer.Typer) -> None:
     example = "headrace read bank/debits --where region=eu --follow"
     app.command(epilog=as_example(example))(on_workspace(read))
@@ -40,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 def read(
     ws: hr.Workspace,
-    collections: Annotated[list[str], typer.Argument(metavar="COLLECTION", help="One or more.")],
+    collections: CollectionsArgument,
     where: WhereOption = None,
     from_offset: Annotated[
         list[str] | None,

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 import headrace as hr
+from headrace.cli.completion import complete_task
 from headrace.cli.opening import on_workspace
 from headrace.cli.output import JsonOption, as_example, print_fields, print_json, print_table
 from headrace.cli.run import (
@@ -25,7 +26,9 @@ from headrace.shuffle import describe_task, list_checkpoints, list_tasks
 
 app = typer.Typer(no_args_is_help=True, help="See how far tasks are, and run them.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the task.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Of the task.", autocompletion=complete_task)
+]
 
 
 @app.command("list", epilog=as_example("headrace task list"))

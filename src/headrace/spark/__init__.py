@@ -7,6 +7,8 @@
 - `registration`: the data source, made known to any other session.
 """
 
+from __future__ import annotations
+
 from headrace.spark.cut import Cut
 from headrace.spark.frames import read, stream
 from headrace.spark.registration import register
@@ -38,3 +40,7 @@ __all__ = [
     "stream",
     "writer",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

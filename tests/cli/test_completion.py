@@ -1,0 +1,63 @@
+"""What a shell completes, and that it opens nothing for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import app
+from headrace.shuffle import History
+from tests.cli.conftest import Ok
+
+
+def completed(line: str, *, place: str = "") -> list[str]:
+    """What bash offers for the last word of a line."""
+    environment = {
+        "_HEADRACE_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+    } | ({"HEADRACE_WORKSPACE": place} if place else {})
+    result = CliRunner().invoke(app, [], env=environment, prog_name="headrace")
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout.split()
+
+
+def test_commands_and_options_are_completed() -> None:
+    assert completed("headrace col") == ["collections"]
+    assert completed("headrace task ch") == ["checkpoints"]
+    assert completed("headrace read --sh") == ["--shards"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_a_shell_can_be_shown(ok: Ok, shell: str) -> None:
+    assert "_HEADRACE_COMPLETE" in ok("--show-completion", shell)
+
+
+def test_collections_are_those_of_the_owner_that_runs(here: Path) -> None:
+    with hr.open("bank") as workspace:
+        for name in ("bank/debits", "bank/credits", "other"):
+            workspace.collection(name, "n long")
+        assert completed("headrace read bank/", place="bank") == ["bank/credits", "bank/debits"]
+        assert completed("headrace read -w bank oth") == ["other"]
+        assert completed("headrace collections show bank/d", place="bank") == ["bank/debits"]
+        assert completed("headrace publish o", place="bank") == ["other"]
+        address = str(workspace.address)
+        assert completed("headrace read o", place=address) == []  # it asks for a token
+    assert completed("headrace read bank/", place="bank") == []
+    assert not (here / "bank" / "owner.json").exists()
+    assert completed("headrace read x", place="nowhere") == []
+    assert not (here / "nowhere").exists()
+
+
+def test_tasks_are_completed_without_an_owner(here: Path) -> None:
+    with hr.open("bank") as workspace:
+        for name in ("kept", "moves"):
+            History(workspace.objects, name)
+    assert completed("headrace task show ", place="bank") == ["kept", "moves"]
+    assert completed("headrace task run m", place="bank") == ["moves"]
+    assert completed("headrace task show x", place="bank") == []
+    assert completed("headrace task show x", place="nowhere") == []
+    assert not (here / "nowhere").exists()
