@@ -21,8 +21,13 @@ def closed(last_commit: int, last_continue: int = 0) -> Sequence:
     return Sequence(Clock(last_commit), Clock(last_continue))
 
 
-def opened(last_commit: int, last_continue: int, begin: int = 30) -> Sequence:
-    return Sequence(Clock(last_commit), Clock(last_continue), Offset(begin))
+def opened(last_commit: int, last_continue: int, begin: int = 30, first: int = 7) -> Sequence:
+    return Sequence(Clock(last_commit), Clock(last_continue), Offset(begin), Clock(first))
+
+
+def unknown(before: Sequence) -> Sequence:
+    """The same for a reader that began in the middle of the journal."""
+    return before._replace(is_known=False)
 
 
 def step(before: Sequence, flags: Flags, clock: int, count: int = 1) -> Step:
@@ -39,7 +44,7 @@ TABLE = [
     (CONTINUE, 9, closed(5, 9), Outcome.DUPLICATE, closed(5, 9)),
     (CONTINUE, 5, opened(5, 9), Outcome.DUPLICATE, opened(5, 9)),
     (CONTINUE, 9, opened(5, 9), Outcome.DUPLICATE, opened(5, 9)),
-    (CONTINUE, 10, closed(5, 9), Outcome.BEGIN, opened(5, 10, HERE)),
+    (CONTINUE, 10, closed(5, 9), Outcome.BEGIN, opened(5, 10, HERE, first=10)),
     (CONTINUE, 10, opened(5, 9), Outcome.EXTEND, opened(5, 10)),
     (ACK, 6, closed(5), Outcome.EMPTY, closed(6)),
     (ACK, 6, closed(5, 9), Outcome.EMPTY, closed(6, 9)),
@@ -50,6 +55,11 @@ TABLE = [
     (ACK, 5, opened(5, 9), Outcome.ROLLBACK, closed(5, 9)),
     (ACK, 4, opened(5, 9), Outcome.ROLLBACK, closed(5, 9)),
     (ACK, 0, opened(0, 9), Outcome.ROLLBACK, closed(0, 9)),
+    (CONTINUE, 10, unknown(closed(0)), Outcome.BEGIN, unknown(opened(0, 10, HERE, first=10))),
+    (ACK, 6, unknown(opened(0, 9)), Outcome.ROLLBACK, unknown(closed(0, 9))),
+    (ACK, 9, unknown(opened(0, 9)), Outcome.COMMIT, closed(9, 9)),
+    (ACK, 6, unknown(closed(0)), Outcome.EMPTY, unknown(closed(6))),
+    (OUTSIDE, 6, unknown(closed(0)), Outcome.COMMIT, closed(6)),
 ]
 
 
@@ -70,6 +80,12 @@ def test_outside_in_an_open_span_is_refused_whatever_its_clock(clock: int) -> No
 def test_an_ack_below_a_pending_document_is_refused(clock: int) -> None:
     with pytest.raises(ProtocolError, match=f"ACK of clock {clock} .* clock 9"):
         step(opened(5, 9), ACK, clock)
+
+
+@pytest.mark.parametrize("clock", [7, 8])
+def test_an_ack_within_the_pending_documents_is_refused_whatever_precedes_them(clock: int) -> None:
+    with pytest.raises(ProtocolError, match=f"ACK of clock {clock} .* clock 9"):
+        step(unknown(opened(0, 9)), ACK, clock)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from headrace.ids import Producer
+from headrace.ids import FIRST, JournalId, Offset, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, Outcome, Sequence, sequence
 
@@ -15,12 +15,15 @@ def committed(
     """The frames of one journal's committed documents, at the place of their commit.
 
     A span that began before the first frame is seen from there on; one that is still open at
-    the last is not seen at all. `stood` says where producers did before it.
+    the last is not seen at all. `stood` says where producers did before it; of others that is
+    unknown, unless the first frame is the journal's first.
     """
     states = dict(stood or {})
     pending: dict[Producer, list[Frame]] = {}
+    begins: dict[JournalId, Offset] = {}
     for frame in frames:
-        before = states.get(frame.producer, Sequence())
+        begin = begins.setdefault(frame.journal, frame.offset)
+        before = states.get(frame.producer) or Sequence(is_known=begin == FIRST)
         step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
         states[frame.producer] = step.after
         match step.outcome:

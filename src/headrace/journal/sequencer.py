@@ -16,10 +16,14 @@ Everything about sequencing is in this file. The state is per (journal, producer
 | ACK      | <= last commit                          | closed | DUPLICATE                        |
 | ACK      | == last commit                          | open   | ROLLBACK (clean)                 |
 | ACK      | < last commit                           | open   | ROLLBACK (deep)                  |
+| ACK      | < every pending one, commits not known  | open   | ROLLBACK                         |
 
 A rollback never moves `last_commit` back, and clocks after it are above everything rolled back:
 `last_continue` keeps what was seen, so a repeated frame of a dead span stays a duplicate.
 A frame that overlaps what was seen is cut to its new documents.
+
+A reader that begins in the middle of a journal does not know the last commit of a producer there.
+An ACK below all pending documents then repeats a commit that lies before: it rolls back.
 """
 
 from __future__ import annotations
@@ -53,6 +57,10 @@ class Sequence(NamedTuple):
     last_commit: Clock = ZERO
     last_continue: Clock = ZERO
     begin: Offset | None = None
+    first: Clock = ZERO
+    """The clock of the first pending document."""
+    is_known: bool = True
+    """False while there may be a commit above `last_commit` that the reader has not seen."""
 
 
 class Step(NamedTuple):
@@ -80,7 +88,8 @@ def sequence(before: Sequence, flags: Flags, clock: Clock, count: int, offset: O
     else:
         seen = max(before.last_commit, before.last_continue)
         begin = offset if before.begin is None else before.begin
-        after = Sequence(before.last_commit, last, begin)
+        first = Clock(max(clock, seen + 1)) if before.begin is None else before.first
+        after = Sequence(before.last_commit, last, begin, first, before.is_known)
         outcome = Outcome.BEGIN if before.begin is None else Outcome.EXTEND
     if last <= seen:
         return Step(Outcome.DUPLICATE, before)
@@ -91,9 +100,12 @@ def _ack(before: Sequence, clock: Clock) -> Step:
     if before.begin is None:
         if clock <= before.last_commit:
             return Step(Outcome.DUPLICATE, before)
-        return Step(Outcome.EMPTY, Sequence(clock, before.last_continue))
-    if clock <= before.last_commit:
-        return Step(Outcome.ROLLBACK, Sequence(before.last_commit, before.last_continue))
+        # It may repeat a commit that is older than one that was not seen.
+        empty = Sequence(clock, before.last_continue, is_known=before.is_known)
+        return Step(Outcome.EMPTY, empty)
+    if clock <= before.last_commit or (clock < before.first and not before.is_known):
+        closed = Sequence(before.last_commit, before.last_continue, is_known=before.is_known)
+        return Step(Outcome.ROLLBACK, closed)
     if clock < before.last_continue:
         raise ProtocolError(
             f"an ACK of clock {clock} stands below the pending document of clock"

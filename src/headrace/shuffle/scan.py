@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.clock import CLOCK_MAX, Clock
+from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.errors import BehindRetentionError, NotFoundError, UsageError
 from headrace.frontier import BindingTag, Frontier, JournalProgress, reduce
 from headrace.ids import FIRST, JournalId, Offset, Producer
@@ -123,7 +123,11 @@ class Part(NamedTuple):
 def parts(source: Source, scan: Scan, frames: Iterable[Frame]) -> Iterator[Part]:
     """Of the frames of a journal; if there is a window, of all from its offset on, with ACKs."""
     if scan.window:
-        stood = {producer: Sequenced(commit) for producer, commit in scan.window.since.items()}
+        from_first = scan.offset == FIRST
+        stood = {
+            producer: Sequenced(commit, is_known=from_first or commit > ZERO)
+            for producer, commit in scan.window.since.items()
+        }
         frames = committed(frames, stood)
     for frame in frames:
         upto = scan.window.upto.get(frame.producer, 0) if scan.window else CLOCK_MAX

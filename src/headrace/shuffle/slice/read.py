@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.clock import ZERO, Clock
-from headrace.ids import JournalId, Offset, Producer
+from headrace.ids import FIRST, JournalId, Offset, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
@@ -37,8 +37,9 @@ class Producing:
 
     __slots__ = ("extent", "first", "pending", "sequence")
 
-    def __init__(self, last_commit: Clock) -> None:
-        self.sequence = Sequenced(last_commit)
+    def __init__(self, last_commit: Clock, *, from_first: bool) -> None:
+        """`from_first`: the journal is read from its first document on."""
+        self.sequence = Sequenced(last_commit, is_known=from_first or last_commit > ZERO)
         self.first = ZERO
         """The clock of the first document of the open span."""
         self.pending = 0
@@ -64,7 +65,7 @@ class Read:
     __slots__ = (
         *("place", "journal", "name", "source", "producers", "head", "taken", "phase"),
         *("frames", "frames_bytes", "frame_bytes", "offset", "edge", "behind", "unfinished"),
-        *("fetch", "asked_bytes", "stopped"),
+        *("fetch", "asked_bytes", "stopped", "_from_first"),
     )
 
     def __init__(self, start: Start, source: Source) -> None:
@@ -72,7 +73,11 @@ class Read:
         self.journal = start.journal
         self.name = start.name
         self.source = source
-        self.producers = {producer: Producing(clock) for producer, clock in start.producers}
+        self._from_first = start.offset == FIRST
+        self.producers = {
+            producer: Producing(clock, from_first=self._from_first)
+            for producer, clock in start.producers
+        }
         self.head = start.head
         self.taken = start.offset
         """Everything below is taken."""
@@ -97,7 +102,7 @@ class Read:
 
     def producing(self, producer: Producer) -> Producing:
         if (found := self.producers.get(producer)) is None:
-            found = self.producers[producer] = Producing(ZERO)
+            found = self.producers[producer] = Producing(ZERO, from_first=self._from_first)
         return found
 
     @property
