@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.delta import PROGRESS_ROW, Delta
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.transport import Channel
@@ -189,6 +190,38 @@ def test_a_journal_that_was_deleted_after_the_cut_is_named(task: Task) -> None:
         with pytest.raises(OutdatedError) as gone:
             drained(shuffle)
         assert "journal a/0001 of binding 'a' was deleted after the cut" in gone.value.what
+
+
+# proves G9, G13
+def test_a_cut_without_the_journals_of_a_binding_is_refused(task: Task) -> None:
+    workspace = task.workspace
+    workspace.collection("b", "n long, p long", key="n", partition_by="p")
+    with workspace.publisher("p") as transaction:
+        transaction.append("a", [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}])
+        transaction.append("b", [{"n": 1, "p": 1}])
+    bindings = [hr.Binding(collection="a"), hr.Binding(collection="b")]
+    whole = workspace.journals()
+    for name in ("a/0000", "b/p=1/0000"):
+        cut = [journal for journal in whole if journal.name != name]
+        wanted = rf"the cut lacks {name}, which binding '{name[0]}' reads; take the cut of all"
+        with pytest.raises(UsageError, match=wanted):
+            hr.Shuffle(workspace, bindings, task.addresses, cut=cut)
+    workspace.append("b", [{"n": 20, "p": 2}])
+    with soon(), open_cut(task, *bindings, cut=whole) as shuffle:
+        assert drained(shuffle) == [1, 1, 2, 3, 4], "what was made after the cut is not in it"
+
+
+# proves G9, G13
+def test_a_cut_that_lacks_what_its_transactions_name_is_refused() -> None:
+    sources = Sources([source(0, "a"), source(1, "b")])
+    state = SessionState(sources, split_evenly(1), Checkpoint(), None, 1 << 60, is_cut=True)
+    info = JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(100), 1)
+    state.journals_changed(Changes([info], [], {}))
+    parts = np.array([(0, 1, 5, 2, 1, 1, 5, 10)], PART_ROW)
+    commits = np.array([(0, 1, 5, A, 1, 5, 4, 0)], COMMIT_ROW)
+    state.progress(0, replace(committed(50), commits=commits, parts=parts))
+    with pytest.raises(UsageError, match=r"the cut lacks journal 2, which binding 'b\.1' reads"):
+        state.next_checkpoint()
 
 
 # proves G13

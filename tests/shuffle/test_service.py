@@ -13,6 +13,7 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.local.watching import LocalWatch
+from headrace.journal.names import selector
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import Binding, Member, Shuffle
 from headrace.shuffle.routing import Range
@@ -75,6 +76,23 @@ def test_a_session_holds_one_watch_whatever_it_reads_and_through_how_many_member
         assert watches(task) == [watch]
         task.leave()
         assert watches(task) == []
+
+
+def test_a_session_watches_the_journals_of_its_bindings_and_no_others(tmp_path: Path) -> None:
+    with Task(tmp_path, members=1) as task:
+        workspace = task.workspace
+        workspace.collection("a", "n long", key="n", journals=2)
+        workspace.collection("b", "p long, n long", key="n", partition_by="p")
+        workspace.collection("other", "n long", journals=20)
+        workspace.append("b", [{"p": p, "n": p} for p in range(5)])
+        task.open("a", Binding(collection="b", selector=selector("b", {"p": [3, 7]})))
+        (watch,) = watches(task)
+        workspace.append("b", [{"p": 7, "n": 7}])
+        task.take(2)
+        names = {journal.id: journal.name for journal in workspace.journals()}
+        assert sorted(names[id] for id in watch._matching) == [
+            *("a/0000", "a/0001", "b/p=3/0000", "b/p=7/0000")
+        ]
 
 
 def watches(task: Task) -> list[LocalWatch]:

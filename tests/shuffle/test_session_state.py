@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from headrace.clock import ZERO, Clock
 from headrace.errors import BehindRetentionError, NotFoundError, ProtocolError, UsageError
@@ -17,6 +18,7 @@ from headrace.frontier import (
 )
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
+from headrace.journal.names import Selector
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
@@ -280,6 +282,33 @@ def test_a_rollback_retracts_what_was_queued(ack: int) -> None:
     story.ack(A, 20)
     assert story.next() == [(0, 20)]
     assert story.next() == []
+
+
+# proves G6, G7
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("others", [False, True], ids=["pruned", "kept without its commit"])
+def test_a_rollback_to_a_commit_that_the_checkpoint_does_not_know_any_more(
+    restarts: bool, others: bool
+) -> None:
+    """`C10 ACK12`, restart, `C20 ACK12`: the ACK repeats the last commit."""
+    story = abc()
+    story.write(A, 10)
+    story.ack(A, 12)
+    assert story.next() == [(0, 10)]
+    if others:
+        story.write(A, 20)
+        story.outside(A, 15, producer=3)
+        assert story.next() == [(0, 15)]
+    if restarts:
+        story.open()
+    if not others:
+        story.write(A, 20)
+    story.ack(A, 12)
+    story.outside(A, 21, producer=2)
+    assert story.next() == [(0, 21)]
+    story.write(A, 30)
+    story.ack(A, 31)
+    assert story.next() == [(0, 30)]
 
 
 # -- checkpoints and restarts ------------------------------------------------------------------
@@ -577,6 +606,22 @@ def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(bindi
     delta = state.next_checkpoint()
     assert delta is not None
     assert delta.gone == ({JournalTag(1)} if binding == 0 else set())
+
+
+# proves G7
+def test_progress_of_a_journal_that_is_not_selected_any_more_is_kept() -> None:
+    """It is not watched, so it cannot be told from one that is gone; the selector may come back."""
+    base = begun((A, "a/x=1/0000"), (B, "a/x=2/0000"))
+    only = replace(source(0, "a"), selector=Selector("a", {"x": ("1",)}))
+    state = SessionState(Sources([only]), split_evenly(1), base, None, FOREVER)
+    created(state, info(A, 100, name="a/x=1/0000"))
+    report(state, A, 0, through=100, producers=[(1, 20)])
+    delta = state.next_checkpoint()
+    assert delta is not None
+    assert delta.gone == set()
+    state = SessionState(Sources([source(0, "a")]), split_evenly(1), base, None, FOREVER)
+    told = created(state, info(B, 100, name="a/x=2/0000"))
+    assert [start.offset for start in told.start[0]] == [10]
 
 
 # proves G9

@@ -204,5 +204,7 @@ class Journals(Protocol):
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         """The name of each; empty if it is gone."""
 
-    def watch(self, selector: Selector) -> Watch: ...
+    def watch(self, *selectors: Selector) -> Watch:
+        """Sees the journals that any of the selectors matches; without selectors, all of them."""
+
     def close(self) -> None: ...

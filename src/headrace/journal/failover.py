@@ -124,14 +124,14 @@ class FailoverWatch:
     One thread calls `next`; any may close it.
     """
 
-    def __init__(self, connection: Connection, selector: Selector) -> None:
+    def __init__(self, connection: Connection, *selectors: Selector) -> None:
         self._connection = connection
-        self._selector = selector
+        self._selectors = selectors
         self._heads: dict[JournalId, Offset] = {}
         """Of every journal that was told of."""
         self._lock = threading.Lock()
         self._closed = False
-        self._watch = connection.call(lambda journals: journals.watch(selector))
+        self._watch = connection.call(lambda journals: journals.watch(*selectors))
 
     def next(self, timeout_s: float) -> Changes:
         try:
@@ -149,7 +149,7 @@ class FailoverWatch:
             if not self._connection.finds_next_owner:
                 break
             try:
-                self._use(self._connection.call(lambda journals: journals.watch(self._selector)))
+                self._use(self._connection.call(lambda journals: journals.watch(*self._selectors)))
                 return self._differing(self._watch.next(0).created)
             except PeerLostError as again:
                 error = again

@@ -157,9 +157,9 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
 
 
 class Observe(msgspec.Struct, frozen=True, array_like=True, tag="observe"):
-    """Opens a watch."""
+    """Opens a watch of the journals that any of the selectors matches; without any, of all."""
 
-    selector: Selector
+    selectors: tuple[Selector, ...]
 
 
 Request = Ask | Read | Observe

@@ -133,8 +133,8 @@ class RemoteJournals:
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         return self._call(messages.JournalNames(list(journals)))
 
-    def watch(self, selector: Selector) -> RemoteWatch:
-        return RemoteWatch(self._stream(messages.Observe(selector)))
+    def watch(self, *selectors: Selector) -> RemoteWatch:
+        return RemoteWatch(self._stream(messages.Observe(selectors)))
 
     def close(self) -> None:
         """Leave in good order; what was asked is answered, what is pending is rolled back."""

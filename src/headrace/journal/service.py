@@ -101,7 +101,7 @@ class JournalService:
     def _observe(
         self, request: messages.Observe, channel: Channel[messages.Request]
     ) -> Generator[Message[Any], None, None]:
-        watch = self._owner.watch(request.selector)
+        watch = self._owner.watch(*request.selectors)
         channel.on_end(watch.close)
         try:
             first = True

@@ -95,9 +95,12 @@ class Workspace:
         self._connection.journals().delete_journals(names)
         self._desk.forget_journals()
 
-    def watch(self, selector: Selector | None = None) -> Watch:
-        """Sees journals come and go, and their heads move, whoever owns the workspace."""
-        return FailoverWatch(self._connection, selector or Selector())
+    def watch(self, *selectors: Selector) -> Watch:
+        """Sees journals come and go, and their heads move, whoever owns the workspace.
+
+        It sees the journals that any of the selectors matches; without selectors, all of them.
+        """
+        return FailoverWatch(self._connection, *selectors)
 
     # -- publishing ------------------------------------------------------------------------
 

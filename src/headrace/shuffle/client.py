@@ -17,14 +17,15 @@ from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.errors import NotFoundError, TransportError, UsageError
 from headrace.frontier import TAG_BITS
 from headrace.journal.contract import JournalInfo
+from headrace.journal.names import Selector
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.announcing import Announcement
-from headrace.shuffle.binding import Binding, Source, resolve
+from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.consumer import Consumer
-from headrace.shuffle.cut import CutWatch
+from headrace.shuffle.cut import CutWatch, check_cut
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
 from headrace.shuffle.session.actor import SessionActor
@@ -73,6 +74,8 @@ class Shuffle:
             messages.OpenSlice(self.session, member, at, self._sources.all, reach, settings)
             for member in range(len(members))
         ]
+        if cut is not None:
+            check_cut(cut, _journals_of(workspace, self._sources), self._sources)
         self._members = tuple(members)
         self._journals = {**base.journals, **replayed.journals}
         self._asking = threading.Lock()
@@ -92,7 +95,8 @@ class Shuffle:
                 is_cut=self._is_cut,
                 is_limited=settings.report_documents is not None,
             )
-            watch = workspace.watch() if cut is None else CutWatch(cut)
+            selectors = [source.selector for source in self._sources.all]
+            watch = workspace.watch(*selectors) if cut is None else CutWatch(cut)
             self._actor = SessionActor(state, slices, watch)
             stack.callback(self._actor.close)
             self._announce(workspace, members, stack)
@@ -209,6 +213,12 @@ class Shuffle:
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+def _journals_of(workspace: Workspace, sources: Sources) -> list[JournalInfo]:
+    """The journals of the collections that bindings read, as they are now."""
+    collections = sorted({source.collection for source in sources.all})
+    return [each for name in collections for each in workspace.journals(Selector(name))]
 
 
 def _tiles(members: Sequence[str], ranges: Sequence[Range] | None) -> list[Range]:

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from headrace.errors import UsageError
+from headrace.ids import FIRST
 from headrace.journal.contract import Changes, JournalInfo
+from headrace.shuffle.binding import Sources
+
+
+def check_cut(cut: Sequence[JournalInfo], there: Iterable[JournalInfo], sources: Sources) -> None:
+    """Raises UsageError if the cut lacks a journal of a binding that it should have.
+
+    `there` are the journals of the bindings' collections as they are now. Those that were made
+    after the cut are not in it: ids ascend. A binding of which the cut has nothing is refused too,
+    since that cannot be told from a cut of other collections.
+    """
+    known = {journal.id for journal in cut}
+    newest = max(known, default=0)
+    read = {source.tag for journal in cut for source in sources.of_journal(journal.name)}
+    for journal in there:
+        if journal.id in known or journal.head == FIRST:
+            continue
+        for source in sources.of_journal(journal.name):
+            if journal.id < newest or source.tag not in read:
+                raise UsageError(
+                    f"the cut lacks {journal.name}, which binding {source.name!r} reads",
+                    do="take the cut of all bindings at once, with `journals()`",
+                )
 
 
 class CutWatch:

@@ -23,7 +23,7 @@ class Watched:
 
     def __init__(self, *names: str, collection: str = "c") -> None:
         self.lock = threading.Lock()
-        self.watch = LocalWatch(self.lock, selector(collection))
+        self.watch = LocalWatch(self.lock, [selector(collection)])
         self.journals: dict[str, JournalIndex] = {}
         self.create(*names)
 

@@ -114,6 +114,33 @@ def test_a_watch_sees_journals_come_and_go_and_heads_move(workspace: hr.Workspac
     watch.close()
 
 
+def test_a_watch_sees_what_any_of_its_selectors_matches_and_nothing_else(
+    workspace: hr.Workspace,
+) -> None:
+    for name in ("c", "d"):
+        workspace.collection(name, "n long, p string", partition_by="p")
+    workspace.collection("e", "n long")
+    watch = workspace.watch(
+        hr.selector("c", {"p": ["x"]}),
+        hr.selector("c", {"p": ["z"]}),
+        hr.selector("d", {}, {"p": ["x"]}),
+    )
+    assert not watch.next(0).created
+    workspace.append("e", [{"n": 0}])
+    for name in ("c", "d"):
+        workspace.append(name, [{"n": 1, "p": value} for value in "xyz"])
+    names: set[str] = set()
+    heads: set[JournalId] = set()
+    while len(heads) < 4:
+        seen = watch.next(20)
+        assert seen, "nothing was seen"
+        names |= {journal.name for journal in seen.created}
+        heads |= seen.heads.keys()
+    assert names == {"c/p=x/0000", "c/p=z/0000", "d/p=y/0000", "d/p=z/0000"}
+    assert heads == {each.id for each in workspace.journals() if each.name in names}
+    watch.close()
+
+
 def test_a_watch_of_nothing_begins_empty_and_waits(workspace: hr.Workspace) -> None:
     watch = workspace.watch(hr.selector("later"))
     assert not watch.next(3600), "that there is none is said at once"

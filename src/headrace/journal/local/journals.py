@@ -127,8 +127,8 @@ class LocalJournals:
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         return self._owner.journal_names(journals)
 
-    def watch(self, selector: Selector) -> LocalWatch:
-        return self._owner.watch(selector)
+    def watch(self, *selectors: Selector) -> LocalWatch:
+        return self._owner.watch(*selectors)
 
     def lost(self) -> None:
         """End every lease of this client: what it had pending is rolled back."""

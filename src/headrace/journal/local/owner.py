@@ -317,8 +317,8 @@ class Owner:
             known = self._index.journals
             return [known[id].name if id in known else "" for id in journals]
 
-    def watch(self, selector: Selector) -> LocalWatch:
-        watch = LocalWatch(self._view, selector)
+    def watch(self, *selectors: Selector) -> LocalWatch:
+        watch = LocalWatch(self._view, selectors)
         with self._view:
             watch.created(self._index.journals.values())
             self._watches.append(watch)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headrace.errors import UsageError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes
 from headrace.journal.local.index import JournalIndex
-from headrace.journal.names import Selector, parse_journal_name
+from headrace.journal.names import JournalName, Selector, parse_journal_name
 
 
 class LocalWatch:
@@ -20,8 +20,11 @@ class LocalWatch:
     The owner calls `created`, `deleted` and `moved` with `lock` held.
     """
 
-    def __init__(self, lock: threading.Lock, selector: Selector) -> None:
-        self._selector = selector
+    def __init__(self, lock: threading.Lock, selectors: Sequence[Selector] = ()) -> None:
+        """Without selectors it sees all journals."""
+        self._selectors: dict[str, list[Selector]] = {}
+        for selector in selectors or [Selector()]:
+            self._selectors.setdefault(selector.collection, []).append(selector)
         self._matching: set[JournalId] = set()
         self._changes = Changes([], [], {})
         self._listed = False
@@ -51,10 +54,15 @@ class LocalWatch:
 
     def created(self, journals: Iterable[JournalIndex]) -> None:
         for journal in journals:
-            if self._selector.matches(parse_journal_name(journal.name)):
+            if self._matches(parse_journal_name(journal.name)):
                 self._matching.add(journal.id)
                 self._changes.created.append(journal.info())
         self._changed.notify_all()
+
+    def _matches(self, name: JournalName) -> bool:
+        """Looks only at the selectors of the journal's collection, and at those of all."""
+        of_collection, of_all = self._selectors.get(name.collection), self._selectors.get("")
+        return any(each.matches(name) for each in [*(of_collection or ()), *(of_all or ())])
 
     def deleted(self, ids: Iterable[JournalId]) -> None:
         gone = self._matching.intersection(ids)

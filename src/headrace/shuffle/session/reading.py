@@ -100,14 +100,18 @@ class Reading:
     def _missing(self, listed: Iterable[JournalInfo]) -> list[JournalId]:
         """The journals of the checkpoint that were deleted before this Session.
 
-        Of a binding that is not read, progress is kept for when it comes back.
+        Of a binding that is not read, and of a journal that no binding selects any more, progress
+        is kept for when it comes back: whether those journals exist is not watched.
         """
         if self.is_listed or self._is_cut:
             return []
         unread = _read_by_others(self._last_commit.frontier, self._sources.by_tag.keys())
         there = {info.id for info in listed}
-        known = self._last_commit.journals.items()
-        return [ref.id for tag, ref in known if ref.id not in there and tag not in unread]
+        return [
+            ref.id
+            for tag, ref in self._last_commit.journals.items()
+            if ref.id not in there and tag not in unread and self._sources.of_journal(ref.name)
+        ]
 
     def _created(self, info: JournalInfo, told: Assignments) -> None:
         name = parse_journal_name(info.name)

@@ -222,7 +222,20 @@ class SessionState:
             key = at, producer
             self._row(key).report(commit, span, since)
             self._touched.add(key)
+        if self._is_cut:
+            self._check_cut_has(delta)
         self._groups.fold(delta)
+
+    def _check_cut_has(self, delta: Delta) -> None:
+        """A cut has all of a transaction or nothing."""
+        for journal, binding in set(delta.parts[["journal", "binding"]].tolist()):
+            if self.reading.place_of(journal, binding) is None:
+                source = self._sources.by_tag[BindingTag(binding)]
+                raise UsageError(
+                    f"the cut lacks journal {journal}, which binding {source.name!r} reads and in"
+                    " which transactions of the cut have an ACK",
+                    do="take the cut of all bindings at once, with `journals()`",
+                )
 
     def _row(self, key: Key) -> ProducerRow:
         if (found := self._rows.get(key)) is None:
