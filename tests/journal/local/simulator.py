@@ -27,7 +27,14 @@ from headrace.journal.committed import committed
 from headrace.journal.contract import Commit, DocsHead, Frame, Lease, Prepared, Write
 from headrace.journal.local.state import NOBODY, Client, OwnerState
 from headrace.journal.names import NAME_BYTES_MAX
-from headrace.journal.records import Acks, Docs, JournalsDeleted, Record, Trimmed
+from headrace.journal.records import (
+    Acks,
+    Docs,
+    JournalsCreated,
+    JournalsDeleted,
+    Record,
+    Trimmed,
+)
 from headrace.journal.sequencer import Flags
 from headrace.testing.journals import Document, documents
 
@@ -54,6 +61,8 @@ class Holding:
     name: str = ""
     clock: int = 0
     pending: Shown = field(default_factory=lambda: defaultdict(list))
+    lost: set[str] = field(default_factory=set)
+    """The journals that were deleted after its transaction wrote to them."""
     transaction: int = 0
     coordinator: Holding | None = None
     joined: list[Holding] = field(default_factory=list)
@@ -69,6 +78,10 @@ class Holding:
     def state_clock(self, state: OwnerState) -> Clock:
         """The greatest clock that the producer used: none at or below it may come again."""
         return state.producers[self.lease.producer].last_clock
+
+    def forget_pending(self) -> None:
+        self.pending.clear()
+        self.lost.clear()
 
     @property
     def who(self) -> tuple[Client, Producer, Holder]:
@@ -113,7 +126,8 @@ class Simulator:
         gone = self.state.catalog.journal_id(name)
         self.keep(self.state.change_catalog(self.state.catalog.delete_journals([name])))
         for holding in self.live:
-            holding.pending.pop(gone, None)
+            if holding.pending.pop(gone, None):
+                holding.lost.add(name)
 
     def open(self) -> None:
         name = self.rng.choice(["", *NAMES])
@@ -163,7 +177,7 @@ class Simulator:
     def rollback(self) -> None:
         if holding := self.pick(lambda h: not h.prepared):
             self.keep(self.state.rollback(*holding.who))
-            holding.pending.clear()
+            holding.forget_pending()
             self.end_transaction(holding)
 
     def close(self) -> None:
@@ -287,6 +301,15 @@ class Simulator:
         self.refused_write(holding, (good, wrong), None)
         return True
 
+    def write_on_after_a_deletion(self) -> bool:
+        """To a journal that has lost a part of the transaction, by its old id or its new one."""
+        if not (holding := self.pick(lambda h: h.lost and not h.prepared)):
+            return False
+        lost = [id for id, name in self.journal_names().items() if name in holding.lost]
+        head = DocsHead(self.rng.choice(lost), Clock(holding.clock + 5), 1, 0, Flags.CONTINUE)
+        self.refused_write(holding, (head,), None)
+        return True
+
     def commit_wrongly(self) -> bool:
         if not (holding := self.pick(lambda _: True)):
             return False
@@ -345,7 +368,7 @@ class Simulator:
         if holding in self.live:
             self.live.remove(holding)
             self.dead.append(holding)
-            holding.pending.clear()
+            holding.forget_pending()
             if holding.coordinator:
                 holding.coordinator.joined.remove(holding)
             self.end_transaction(holding)
@@ -355,19 +378,25 @@ class Simulator:
         for participant in list(holding.joined):
             self.end(participant)
 
+    def journal_names(self) -> dict[JournalId, str]:
+        """Of those that are there, and of deleted ones that clients still remember."""
+        catalog = self.state.catalog
+        return {id: each.name for id, each in (catalog.deleted | catalog.journals).items()}
+
     def some_docs(self, holding: Holding) -> list[DocsHead]:
-        journals = list(self.state.catalog.journals)
+        journals = [id for id, name in self.journal_names().items() if name not in holding.lost]
         heads = []
-        spans = set(holding.pending)
+        names = self.journal_names()
+        spans = {names[id] for id in holding.pending}
         for _ in range(self.rng.randint(1, 3)):
             journal = self.rng.choice(journals) if journals else None
             if journal is None:
                 break
             count = self.rng.randint(1, 3)
             holding.clock += self.rng.randint(0, 2)
-            outside = journal not in spans and self.rng.random() < 0.3
+            outside = names[journal] not in spans and self.rng.random() < 0.3
             flags = Flags.OUTSIDE if outside else Flags.CONTINUE
-            spans |= set() if outside else {journal}
+            spans |= set() if outside else {names[journal]}
             heads.append(DocsHead(journal, holding.take(count), count, 0, flags))
         return heads
 
@@ -375,17 +404,28 @@ class Simulator:
         client, producer, holder = holding.who
         if commit and docs:
             commit = Commit(holding.take(), commit.participants, commit.payload)
+        names, by_name = self.journal_names(), set(self.state.catalog.by_name)
         made = self.state.write(
             client,
             Write(producer, holder, tuple(docs), commit),
             [100 + i for i in range(len(docs))],
         )
+        missing = {names[head.journal] for head in docs} - by_name
+        if missing:
+            assert isinstance(made[0], JournalsCreated)
+            assert {name for _, name in made[0].journals} == missing
+            self.keep(made[:1])
+            del made[0]
         for at, head in enumerate(docs):
+            docs_record = made[at]
+            assert isinstance(docs_record, Docs)
+            journal = docs_record.journal
+            assert self.state.catalog.journals[journal].name == names[head.journal]
             new = [Document(producer, Clock(head.clock + i)) for i in range(head.documents)]
             outside = head.flags is Flags.OUTSIDE
             if not outside:
-                holding.pending[head.journal] += new
-            self.log.append(Logged(made[at], 100 + at, {head.journal: new} if outside else {}))
+                holding.pending[journal] += new
+            self.log.append(Logged(docs_record, 100 + at, {journal: new} if outside else {}))
         if commit:
             self.note_commit(holding, commit, made[len(docs) :])
         else:
@@ -401,7 +441,7 @@ class Simulator:
         ]:
             for journal, pending in each.pending.items():
                 shown[journal] += pending
-            each.pending.clear()
+            each.forget_pending()
         commits = [r for r in made if isinstance(r, Acks) and (r.rows["clock"] > 0).any()]
         assert len(commits) == (1 if shown or commit.payload else 0)
         if commits:
@@ -554,6 +594,7 @@ _MISDEEDS: list[Callable[[Simulator], bool]] = [
     Simulator.act_as_dead,
     Simulator.act_as_another_client,
     Simulator.write_wrongly,
+    Simulator.write_on_after_a_deletion,
     Simulator.commit_wrongly,
     Simulator.prepare_wrongly,
     Simulator.ask_for_nonsense,

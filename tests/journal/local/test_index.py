@@ -105,7 +105,7 @@ def test_what_can_be_read(offset: int, through: int, error: type[Exception] | No
 
 
 def test_a_deleted_journal_is_not_found() -> None:
-    with pytest.raises(NotFoundError, match="journal 7 is gone"):
+    with pytest.raises(NotFoundError, match="journal that is asked for is gone"):
         Index().journal(JournalId(7))
 
 

@@ -263,7 +263,7 @@ def test_a_journal_that_is_deleted_while_it_is_read_says_so(kept: Kept) -> None:
     next(reading)
     kept.workspace.delete_collection("stays")
     kept.keep()
-    with pytest.raises(NotFoundError, match=f"journal {journal.id} is gone"):
+    with pytest.raises(NotFoundError, match=f"journal {journal.name} is gone"):
         list(reading)
 
 

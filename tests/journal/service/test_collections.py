@@ -118,7 +118,7 @@ def test_a_deleted_collection_takes_its_journals_and_documents_with_it(
     workspace.delete_collection("c")
     assert [each.name for each in workspace.collections()] == ["c/d"]
     assert [each.name for each in workspace.journals()] == ["c/d/0000"]
-    with pytest.raises(NotFoundError, match=f"journal {gone[0].id} is gone"):
+    with pytest.raises(NotFoundError, match=f"journal {gone[0].name} is gone"):
         list(workspace.frames(gone[0]))
     with pytest.raises(NotFoundError, match="no collection 'c'"):
         workspace.delete_collection("c")

@@ -81,7 +81,7 @@ def test_an_offset_that_cannot_be_read_says_what_can(
         with pytest.raises(AheadOfHeadError, match=f"offset {journal.head + 1} is beyond its head"):
             list(workspace.frames(beyond, committed=committed))
     unknown = JournalInfo(JournalId(999), "x/0000", Offset(0), Offset(0), 0)
-    with pytest.raises(NotFoundError, match="journal 999 is gone"):
+    with pytest.raises(NotFoundError, match="journal that is asked for is gone"):
         list(workspace.frames(unknown))
     with pytest.raises(OffsetError, match=f"offset {journal.begin + 1} lies inside a frame"):
         list(workspace.frames(journal, journal.begin + 1))

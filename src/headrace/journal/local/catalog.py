@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,6 +31,17 @@ class JournalState:
     head: Offset
 
 
+DELETED_REMEMBERED = 65_536
+
+
+class Deleted(NamedTuple):
+    """A journal that was deleted."""
+
+    name: str
+    collection: int
+    """The incarnation of its collection."""
+
+
 @dataclass(slots=True)
 class Catalog:
     """Decisions return the changes to make; `apply` makes them."""
@@ -40,6 +51,9 @@ class Catalog:
     by_name: dict[str, JournalId] = field(default_factory=dict)
     last_journal: int = 0
     last_collection: int = 0
+    deleted: dict[JournalId, Deleted] = field(default_factory=dict)
+    """The newest of them. A publisher may know journals by the ids that they had; those that it got
+    from an earlier owner it has forgotten, so this need not be durable."""
 
     def collection(self, name: str) -> CollectionPut:
         if (found := self.collections.get(name)) is None:
@@ -110,6 +124,33 @@ class Catalog:
             for values, number in product(partitions, range(collection.journals))
         ]
 
+    def find_again(
+        self, ids: Iterable[JournalId]
+    ) -> tuple[dict[JournalId, JournalId], list[CatalogChange]]:
+        """The journals that now have the names of deleted ones, and what makes the missing ones."""
+        found: dict[JournalId, JournalId] = {}
+        missing: dict[str, JournalId] = {}
+        for id in ids:
+            if (gone := self.deleted.get(id)) is None:
+                raise NotFoundError(
+                    "a journal that was written to was deleted long ago",
+                    do="repeat the append: it makes the journal anew",
+                )
+            collection = parse_journal_name(gone.name).collection
+            present = self.collections.get(collection)
+            if present is None or present.id != gone.collection:
+                raise NotFoundError(
+                    f"collection {collection!r} was deleted while it was written to",
+                    do="make it again with `ws.collection`",
+                )
+            if gone.name not in self.by_name:
+                first = JournalId(self.last_journal + 1 + len(missing))
+                found[id] = missing.setdefault(gone.name, first)
+            else:
+                found[id] = self.by_name[gone.name]
+        made = [(id, name) for name, id in missing.items()]
+        return found, [JournalsCreated(made)] if made else []
+
     def delete_journals(self, names: Iterable[str]) -> list[CatalogChange]:
         return [JournalsDeleted([self.journal_id(name) for name in names])]
 
@@ -129,6 +170,13 @@ class Catalog:
                 for id in change.journals:
                     if gone := self.journals.pop(id, None):
                         del self.by_name[gone.name]
+                        self._remember(id, gone.name)
+
+    def _remember(self, id: JournalId, name: str) -> None:
+        collection = self.collections.get(parse_journal_name(name).collection)
+        self.deleted[id] = Deleted(name, collection.id if collection else 0)
+        if len(self.deleted) > DELETED_REMEMBERED:
+            del self.deleted[next(iter(self.deleted))]
 
     def _missing_journals(
         self, collection: CollectionPut, partitions: Sequence[tuple[str, ...]]

@@ -20,6 +20,7 @@ from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundErro
 from headrace.ids import JournalId, Offset
 from headrace.journal import records
 from headrace.journal.contract import JournalInfo
+from headrace.journal.local.catalog import DELETED_REMEMBERED
 from headrace.journal.names import parse_journal_name
 from headrace.journal.records import (
     Acks,
@@ -145,10 +146,13 @@ class Index:
         self.collections: dict[str, CollectionPut] = {}
         self.shrinks = 0
         """How often journals gave something up since this was made."""
+        self._deleted: dict[JournalId, str] = {}
+        """The names of those that were deleted last, for whoever still reads them."""
 
     def journal(self, id: JournalId) -> JournalIndex:
         if (found := self.journals.get(id)) is None:
-            raise NotFoundError(f"journal {id} is gone", do="it was deleted; list journals again")
+            name = self._deleted.get(id, "that is asked for")
+            raise NotFoundError(f"journal {name} is gone", do="it was deleted; list journals again")
         return found
 
     def holds(self, journal: JournalId, offset: int) -> bool:
@@ -171,7 +175,10 @@ class Index:
                     self.journals[id] = JournalIndex(id, name)
             case JournalsDeleted():
                 for id in record.journals:
-                    self.journals.pop(id, None)
+                    if gone := self.journals.pop(id, None):
+                        self._deleted[id] = gone.name
+                        if len(self._deleted) > DELETED_REMEMBERED:
+                            del self._deleted[next(iter(self._deleted))]
                 self.shrinks += 1
             case Trimmed():
                 for id, begin in record.begins:

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.errors import FencedError, InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
@@ -49,6 +51,8 @@ class ProducerState:
     transaction: int = 0
     """The one it coordinates or joined; 0 for none."""
     prepared: Prepared | None = None
+    lost: set[str] = field(default_factory=set)
+    """The journals that were deleted with an open span of it."""
 
 
 @dataclass(slots=True)
@@ -125,12 +129,24 @@ class OwnerState:
         return self._roll_back(self.producers)
 
     def write(self, client: Client, write: Write, bodies_bytes: Sequence[int]) -> list[Record]:
-        """The records of a write, all or nothing; body i belongs to the i-th Docs record."""
+        """The records of a write, all or nothing; body i belongs to the i-th Docs record.
+
+        Documents for a journal that was deleted go to the one that has its name now, which is made
+        if there is none.
+        """
         state = self._held(client, write.producer, write.holder)
+        self._check_lost(write, state)
+        gone = {each.journal for each in write.docs if each.journal not in self.catalog.journals}
+        found, changes = self.catalog.find_again(sorted(gone)) if gone else ({}, [])
+        if found:
+            heads = (
+                replace(each, journal=found.get(each.journal, each.journal)) for each in write.docs
+            )
+            write = replace(write, docs=tuple(heads))
         self._check_docs(write, len(bodies_bytes), state)
         if write.commit:
             self._check_commit(write.producer, write.commit, state)
-        made: list[Record] = []
+        made: list[Record] = self.change_catalog(changes)
         for head, body_bytes in zip(write.docs, bodies_bytes, strict=True):
             docs = Docs(
                 head.journal,
@@ -204,6 +220,19 @@ class OwnerState:
         made = self.fence(producer, holder) if fence else []
         return made, last is not None and clock <= last
 
+    def _check_lost(self, write: Write, state: ProducerState) -> None:
+        """Part of a transaction's documents in a journal must not be gone when it commits."""
+        if not state.lost:
+            return
+        catalog = self.catalog
+        for head in write.docs:
+            known = catalog.journals.get(head.journal) or catalog.deleted.get(head.journal)
+            if known and known.name in state.lost:
+                raise NotFoundError(
+                    f"journal {known.name} was deleted after this transaction wrote to it",
+                    do="repeat the transaction: it makes the journal anew",
+                )
+
     def _check_docs(self, write: Write, bodies: int, state: ProducerState) -> None:
         who = format_producer(write.producer)
         if state.prepared:
@@ -219,11 +248,8 @@ class OwnerState:
         last = state.last_clock
         begun: set[JournalId] = set()
         for head in write.docs:
-            if (journal := self.catalog.journals.get(head.journal)) is None:
-                raise NotFoundError(
-                    f"journal {head.journal} is gone",
-                    do="it was deleted while you wrote to it; open the collection again",
-                )
+            journal = self.catalog.journals.get(head.journal)
+            name = journal.name if journal else "a journal to be made"
             fits = (
                 1 <= head.documents <= records.COUNT_MAX
                 and 0 <= head.schema <= records.SCHEMA_MAX
@@ -232,14 +258,14 @@ class OwnerState:
             if not fits or head.flags is Flags.ACK:
                 raise ProtocolError(
                     f"publisher {who} wrote {head.documents} documents of clock {head.clock} and"
-                    f" schema {head.schema} after clock {last} to {journal.name}",
+                    f" schema {head.schema} after clock {last} to {name}",
                     do="clocks of a producer must ascend, and a frame must hold documents",
                 )
             if head.flags is Flags.CONTINUE:
                 begun.add(head.journal)
             elif head.journal in begun or head.journal in state.spans:
                 raise ProtocolError(
-                    f"publisher {who} wrote outside its open transaction to {journal.name}",
+                    f"publisher {who} wrote outside its open transaction to {name}",
                     do="commit or roll back first",
                 )
             last = Clock(head.clock + head.documents - 1)
@@ -281,6 +307,8 @@ class OwnerState:
         if rows:
             acks = Acks(records.ack_rows(rows), state.name, state.holder, commit.payload)
             made.append(self._apply(acks))
+        for each in ends:
+            self.producers[each].lost.clear()
         return made + self._end_participants(producer)
 
     def _held(self, client: Client, producer: Producer, holder: Holder) -> ProducerState:
@@ -324,6 +352,9 @@ class OwnerState:
         return [record for participant in joined for record in self._end(participant)]
 
     def _roll_back(self, producers: Iterable[Producer]) -> list[Record]:
+        producers = list(producers)
+        for producer in producers:
+            self.producers[producer].lost.clear()
         rows = self._ack_rows((producer, ZERO) for producer in producers)
         return [self._apply(Acks(records.ack_rows(rows)))] if rows else []
 
@@ -354,11 +385,16 @@ class OwnerState:
             case Trimmed():
                 pass
             case _:
-                self.catalog.apply(record)
                 if isinstance(record, JournalsDeleted):
-                    for producer in self.producers.values():
-                        for journal in record.journals:
-                            producer.spans.pop(journal, None)
+                    self._lose_spans(record)
+                self.catalog.apply(record)
+
+    def _lose_spans(self, deleted: JournalsDeleted) -> None:
+        gone = set(deleted.journals)
+        for producer in self.producers.values():
+            for journal in producer.spans.keys() & gone:
+                del producer.spans[journal]
+                producer.lost.add(self.catalog.journals[journal].name)
 
     def _apply(self, record: Record, body_bytes: int = 0) -> Record:
         self.apply(record, body_bytes)
