@@ -81,7 +81,7 @@ def test_a_poll_that_comes_as_the_session_ends_is_answered(task: Task) -> None:
     with actor._lock:
         # It cannot say that it has ended before both are in its inbox.
         actor._inbox.put(_Failed(StorageError("the disk is gone", do="mend it")))
-        actor._inbox.put(_Poll(answer, None))
+        actor._inbox.put(_Poll(answer, None, may_be_empty=False))
     with pytest.raises(StorageError, match="the disk is gone"):
         answer.result(SOON_S)
 

@@ -398,8 +398,9 @@ def test_a_restart_reads_from_the_oldest_pending_transaction_on(
             continue
         shown += story.next()
         entry = story.last_commit.frontier.get(JournalTag(story.tag(A)), BindingTag(0))
-        assert entry is not None
-        assert entry.resume_offset == begin
+        # There is no checkpoint before one shows a document.
+        assert entry is not None or number == 1
+        assert (entry.resume_offset if entry else 0) == begin
         if number % 5 == 0:
             story.open()
     assert late
@@ -492,7 +493,7 @@ def report(
 
 def shown(state: SessionState, documents_max: int | None = None) -> dict[tuple[int, int], int]:
     """The commits that the next checkpoint says have moved, by place and producer."""
-    delta = state.next_checkpoint(documents_max)
+    delta = state.next_checkpoint(documents_max, may_be_empty=True)
     rows = delta.frontier.producers.tolist() if delta else []
     return {(at, producer): commit for at, producer, commit, _ in rows if commit}
 

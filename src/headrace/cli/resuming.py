@@ -110,7 +110,10 @@ class Sessions:
             self._opened_before = True
             self._opened_s = time.monotonic()
             while not self._stopping.is_set():
-                if checkpoint := shuffle.next_checkpoint(_LOOK_S, documents_max=_DOCUMENTS_MAX):
+                checkpoint = shuffle.next_checkpoint(
+                    _LOOK_S, documents_max=_DOCUMENTS_MAX, may_be_empty=True
+                )
+                if checkpoint:
                     yield from self._whole(shuffle, checkpoint)
                     shuffle.release(checkpoint)
 

@@ -74,6 +74,11 @@ class Source(msgspec.Struct, frozen=True):
         """The clock plus the read delay."""
         return min(clock + self.delay, ADJUSTED_MAX)
 
+    def documents_shown(self, clock: int, count: int) -> int:
+        """How many of `count` documents, clocked from `clock` on, lie in the clock window."""
+        first, last = max(clock, self.not_before), min(clock + count - 1, self.not_after)
+        return max(0, last - first + 1)
+
 
 class Sources:
     """All sources of a task, by what is asked of them."""

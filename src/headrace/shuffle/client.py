@@ -34,6 +34,9 @@ from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus
 from headrace.shuffle.share import Share
 
+_KEPT_BACK_SHARE = 4
+"""Progress that shows nothing may keep this share of a Queue's soft limit."""
+
 
 class Shuffle:
     """Reads the bindings of a task through members, from `last_commit` on.
@@ -94,6 +97,7 @@ class Shuffle:
                 horizon,
                 is_cut=self._is_cut,
                 is_limited=settings.report_documents is not None,
+                kept_back_bytes_max=settings.queue_soft_bytes // _KEPT_BACK_SHARE,
             )
             selectors = [source.selector for source in self._sources.all]
             watch = workspace.watch(*selectors) if cut is None else CutWatch(cut)
@@ -107,19 +111,27 @@ class Shuffle:
         return len(self._consumers)
 
     def next_checkpoint(
-        self, timeout_s: float | None = None, *, documents_max: int | None = None
+        self,
+        timeout_s: float | None = None,
+        *,
+        documents_max: int | None = None,
+        may_be_empty: bool = False,
     ) -> NextCheckpoint | None:
         """The next one; None if nothing became visible in time, or a cut is at its end.
 
         `documents_max` is soft: it has whole reports of Slices, and at least one, so give them a
         limit too, with `ShuffleSettings.report_documents`.
+
+        `may_be_empty`: progress that shows no document, such as a rollback, is a checkpoint too.
+        Otherwise it is part of the next one that shows some. Whoever stores checkpoints should ask
+        for it now and then: a stored one must not fall behind retention.
         """
         if not self._asking.acquire(blocking=False):
             raise UsageError("a checkpoint is asked for already", do="let one thread ask")
         try:
             # Of a call that was interrupted the answer is still to come.
             if self._answer is None:
-                self._answer = self._actor.poll(documents_max)
+                self._answer = self._actor.poll(documents_max, may_be_empty=may_be_empty)
             found = self._result(self._answer, timeout_s)
             # One that an interruption takes away from here on leaves a gap in the numbers, which
             # members refuse to read across.

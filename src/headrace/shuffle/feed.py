@@ -7,10 +7,17 @@ begins with exactly the checkpoint that is stored, if one is.
 
 Another process may be doing the same for the same task. Whatever number is stored first is what
 that number means to both.
+
+Only checkpoints that show documents are stored, with few exceptions: where journals begin that
+retention had cut before the task; progress through much that is rolled back, which Queues keep
+until then; and progress that showed nothing for `empty_after_s`. Without the last one, a task whose
+sources are rolled back again and again would stand still, and one day retention would remove what
+it stands at.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,13 +31,28 @@ Opener = Callable[[Checkpoint, Checkpoint | None], Shuffle]
 """Opens a Session from the last commit, to begin with `read_through` if there is one."""
 
 
+EMPTY_AFTER_S = 600.0
+
+
 class Feed:
     """For one thread."""
 
-    def __init__(self, history: History, open: Opener, *, names: bool = False) -> None:
-        """`names`: shares have those of journals."""
+    def __init__(
+        self,
+        history: History,
+        open: Opener,
+        *,
+        names: bool = False,
+        empty_after_s: float = EMPTY_AFTER_S,
+    ) -> None:
+        """`names`: shares have those of journals.
+
+        When the newest checkpoint is `empty_after_s` old, the next may show nothing.
+        """
         self.history = history
         self._names = names
+        self._empty_after_s = empty_after_s
+        self._empty_from_s = 0.0
         self._open = open
         self._shuffle: Shuffle | None = None
         self._number = 0
@@ -51,7 +73,11 @@ class Feed:
             self._release(number)
             while True:
                 shuffle = self._at(number)
-                found = shuffle.next_checkpoint(timeout_s, documents_max=documents_max)
+                found = shuffle.next_checkpoint(
+                    timeout_s,
+                    documents_max=documents_max,
+                    may_be_empty=time.monotonic() >= self._empty_from_s,
+                )
                 if found is None:
                     return number
                 if self._is_next_stored or self.history.append(number + 1, found.delta) is None:
@@ -66,10 +92,8 @@ class Feed:
         return self._number
 
     def behind(self) -> int:
-        """About how many bytes of journals members know of and have not read."""
-        if self._shuffle is None:
-            return 0
-        return sum(each.head - each.taken for each in self._shuffle.status().lagging)
+        """How many bytes journals have beyond the checkpoint that was handed out last."""
+        return self._shuffle.status().behind_bytes if self._shuffle else 0
 
     def shares(self, number: int) -> list[Share]:
         """Of a checkpoint that is stored: one for each member."""
@@ -94,12 +118,17 @@ class Feed:
                 last = self.history.load(number)
             self._shuffle = self._open(last, through)
             self._number, self._found = number, None
+            self._stored(self.history.age_s())
         return self._shuffle
 
     def _hand_out(self, shuffle: Shuffle, found: NextCheckpoint) -> None:
         self._found, self._shares = found, shuffle.shares(found, names=self._names)
         self._number += 1
         self._is_next_stored = False
+        self._stored(0.0)
+
+    def _stored(self, ago_s: float) -> None:
+        self._empty_from_s = time.monotonic() - ago_s + self._empty_after_s
 
     def _release(self, number: int) -> None:
         if number == self._released:

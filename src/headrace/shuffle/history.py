@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from headrace.errors import DataError, NotFoundError, UsageError
@@ -135,6 +136,14 @@ class History:
     def last(self) -> int:
         """The number of the newest checkpoint."""
         return self._look().last
+
+    def age_s(self) -> float:
+        """How long ago the newest checkpoint was stored."""
+        kept = self._look()
+        newest = max(each for each in kept.bytes if each.number == kept.last)
+        # One that was released since is followed by another.
+        info = self._objects.head(newest.key)
+        return (datetime.now(UTC) - info.modified).total_seconds() if info else 0.0
 
     def load(self, number: int) -> Checkpoint:
         """The checkpoint, whole."""

@@ -33,6 +33,7 @@ class _FromSlice(NamedTuple):
 class _Poll(NamedTuple):
     answer: Future[NextCheckpoint | None]
     documents_max: int | None
+    may_be_empty: bool
 
 
 class _GiveUp(NamedTuple):
@@ -74,10 +75,12 @@ class SessionActor:
             thread.daemon = True
             thread.start()
 
-    def poll(self, documents_max: int | None) -> Future[NextCheckpoint | None]:
+    def poll(
+        self, documents_max: int | None, *, may_be_empty: bool = False
+    ) -> Future[NextCheckpoint | None]:
         """The next checkpoint, once there is one; None at the end of a cut. One poll at a time."""
         answer: Future[NextCheckpoint | None] = Future()
-        self._ask(_Poll(answer, documents_max))
+        self._ask(_Poll(answer, documents_max, may_be_empty))
         return answer
 
     def give_up(self, answer: Future[NextCheckpoint | None]) -> None:
@@ -227,7 +230,9 @@ class SessionActor:
             # Whoever does not ask has enough: reads stop at the soft limit.
             self._starve(False)
             return
-        delta = self._state.next_checkpoint(self._poll.documents_max)
+        delta = self._state.next_checkpoint(
+            self._poll.documents_max, may_be_empty=self._poll.may_be_empty
+        )
         has_answer = delta is not None or self._state.is_over
         if has_answer:
             poll, self._poll = self._poll, None

@@ -46,6 +46,13 @@ class ProducerRow:
         ]
         self._spans = deque(joined + spans[len(joined) * 2 :])
 
+    def has_span_before(self, commit: int, begin: int) -> bool:
+        """Whether a span that is not shown was committed by `commit`, or began before `begin`."""
+        if not self._spans:
+            return False
+        ended, began = self._spans[0]
+        return ended <= commit or began < begin
+
     def withheld_since(self, commit: int) -> int:
         """Where the oldest span begins that is reported and lies above `commit`, which is shown
         from now on. Zero if there is none."""

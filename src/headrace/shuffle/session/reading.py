@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +66,7 @@ class Reading:
         self._readers: dict[int, int] = {}
         self._places: dict[JournalId, list[int]] = {}
         self._heads: dict[JournalId, Offset] = {}
+        self._begins: dict[JournalId, Offset] = {}
         self._gone: set[JournalId] = set()
         self._gone_tags: set[JournalTag] = set()
         frontier = last_commit.frontier
@@ -126,6 +127,7 @@ class Reading:
             raise _foreign(f"what it knows as {known} is {info.name} here")
         self._places[info.id] = []
         self._heads[info.id] = info.head
+        self._begins[info.id] = info.begin
         told.tags.append((info.id, tuple(source.tag for source in found)))
         for source in found:
             at = place(tag, source.tag)
@@ -159,6 +161,7 @@ class Reading:
             self._gone_tags.add(tag)
             told.gone.add(tag)
         self._heads.pop(id, None)
+        self._begins.pop(id, None)
         for at in self._places.pop(id, []):
             told.stop.setdefault(self._readers.pop(at), []).append(at)
 
@@ -183,6 +186,14 @@ class Reading:
 
     def head(self, journal: JournalId) -> Offset:
         return self._heads[journal]
+
+    def behind_bytes(self, positions: Mapping[int, int]) -> int:
+        """How much journals have beyond these positions, once for each binding that reads them."""
+        return sum(
+            max(0, self._heads[journal] - max(self._begins[journal], positions.get(at, 0)))
+            for journal, places in self._places.items()
+            for at in places
+        )
 
     def is_gone(self, journal: JournalId) -> bool:
         return journal in self._gone

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,23 @@ Key = tuple[int, int]
 """A place and a producer."""
 
 
+class _Publishable(NamedTuple):
+    """What a checkpoint may show of a producer in a place."""
+
+    commit: int
+    span: int
+    shows_any: bool
+    """False if nothing was committed between what is shown and this commit."""
+
+
 class SessionState:
+    _unshown = 0
+    """Documents that were folded since everything folded was shown: at least those withheld."""
+    _begins_unsaid = False
+    """True until a checkpoint says where journals began that retention had cut."""
+    _is_kept_back = False
+    """True if there is progress that shows no document, and waits for some that does."""
+
     def __init__(
         self,
         sources: Sources,
@@ -61,16 +78,21 @@ class SessionState:
         is_cut: bool = False,
         is_limited: bool = False,
         kept_rows_max: int = KEPT_ROWS_MAX,
+        kept_back_bytes_max: float = math.inf,
     ) -> None:
         """`horizon`, in clock units, is how long a hint is waited for.
 
         Of a cut all journals are there at first, and never change. While nobody asks for a
         checkpoint, at most about `kept_rows_max` are kept of what Slices report: if checkpoints
         are limited, Slices wait then (see `held_lanes`); else reports are folded into one.
+
+        Queues keep what is rolled back until the next checkpoint: progress through more than
+        `kept_back_bytes_max` of journals is one, whether or not it shows any document.
         """
         self._replayed = 0
         """How many rows of `read_through` are read again."""
         self._is_limited = is_limited
+        self._kept_back_bytes_max = kept_back_bytes_max
         self._sources = sources
         self._members = len(ranges)
         self._read_through = read_through
@@ -99,7 +121,7 @@ class SessionState:
         self._folded = 0
         """Documents of what was folded since it was last seen what shows."""
         self._has_moved = read_through is not None
-        """Whether anything was since, or is to be repeated."""
+        """True if a checkpoint may be due: something was folded since the last look."""
 
     # -- journals --------------------------------------------------------------------------
 
@@ -112,7 +134,7 @@ class SessionState:
             if start.place not in self._published_through and start.offset > FIRST:
                 # A restart must know that nothing was removed but what is below.
                 self._touched_places.add(start.place)
-                self._has_moved = True
+                self._has_moved = self._begins_unsaid = True
         if told.gone:
             self._forget_the_deleted()
             self._has_moved = True
@@ -183,15 +205,22 @@ class SessionState:
     def _is_read_to_its_end(self) -> bool:
         return len(self._finished) == self._members
 
-    def next_checkpoint(self, documents_max: int | None = None) -> Checkpoint | None:
-        """The next one, as a delta, if there is any progress; else None.
+    def next_checkpoint(
+        self, documents_max: int | None = None, *, may_be_empty: bool = False
+    ) -> Checkpoint | None:
+        """The next one, as a delta, if it shows any document; else None.
 
-        `documents_max` is soft: it has whole reports, and at least one of them. Reports of a
-        higher priority come first.
+        Progress that shows nothing, such as a rollback, is part of the next checkpoint that does;
+        with `may_be_empty` it is one by itself. So is where journals begin that retention has cut.
+
+        `documents_max` is soft: a checkpoint has whole reports, and at least one of them. Reports
+        of a higher priority come first.
         """
         if self._read_through is not None:
             return self._replay(self._read_through)
         limit = math.inf if documents_max is None else max(1, documents_max)
+        if may_be_empty:
+            self._has_moved |= self._is_kept_back
         while True:
             while self._queue and self._folded + self._queue.first_documents() <= limit:
                 self._fold_first()
@@ -199,7 +228,8 @@ class SessionState:
                 self._fold_first()
             if not self._has_moved:
                 return None
-            if (delta := self._publish()) is not None or not self._queue:
+            delta = self._publish(may_be_empty=may_be_empty)
+            if delta is not None or not self._queue:
                 return delta
 
     def _fold_first(self) -> None:
@@ -213,6 +243,7 @@ class SessionState:
         delta = self._still_read(delta)
         self._has_moved = True
         self._folded += delta.documents
+        self._unshown += delta.documents
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
@@ -244,26 +275,17 @@ class SessionState:
 
     # -- publishing ------------------------------------------------------------------------
 
-    def _publish(self) -> Checkpoint | None:
+    def _publish(self, *, may_be_empty: bool) -> Checkpoint | None:
         self._has_moved = False
-        self._folded = 0
         floors = self._groups.settle(self._find)
-        producers: list[tuple[int, int, int, int]] = []
-        withheld: set[Key] = set()
-        for key in self._touched:
-            row = self._rows[key]
-            before, row.shown = row.shown, self._publishable(key, row, floors)
-            commit, span = row.shown
-            if row.shown != before:
-                # Only what moved is said, so that a replay waits for nothing else.
-                moved = commit if before is None or commit > before[0] else ZERO
-                producers.append((*key, moved, span))
-            if commit < row.raw_commit:
-                withheld.add(key)
-            elif self._is_behind(key[0]):
-                self._behind.setdefault(key[0], set()).add(key)
-        # What is withheld is looked at again, whether or not its place has moved.
-        self._touched = withheld
+        rows = [(key, self._publishable(key, floors)) for key in self._touched]
+        shows_any = self._unshown > 0 and any(row.shows_any for _, row in rows)
+        if not (shows_any or may_be_empty or self._begins_unsaid or self._is_too_much_kept_back):
+            self._is_kept_back = True
+            return None
+        self._folded = 0
+        self._begins_unsaid = self._is_kept_back = False
+        producers = self._show(rows)
         shown = {at for at, *_ in producers}
         journals = []
         for at in shown | self._touched_places:
@@ -275,10 +297,37 @@ class SessionState:
         self._published_through |= dict(journals)
         return self._delta(journals, producers) if journals else None
 
-    def _publishable(
-        self, key: Key, row: ProducerRow, floors: Mapping[tuple[int, int], int]
-    ) -> tuple[int, int]:
-        """The commit and the span that a checkpoint may show of the row now."""
+    @property
+    def _is_too_much_kept_back(self) -> bool:
+        read = (
+            self._through[at] - self._published_through.get(at, 0) for at in self._touched_places
+        )
+        return sum(max(0, each) for each in read) > self._kept_back_bytes_max
+
+    def _show(self, rows: list[tuple[Key, _Publishable]]) -> list[tuple[int, int, int, int]]:
+        """These are what checkpoints show from now on; returns what has changed."""
+        producers: list[tuple[int, int, int, int]] = []
+        withheld: set[Key] = set()
+        for key, (commit, span, _) in rows:
+            row = self._rows[key]
+            before, row.shown = row.shown, (commit, span)
+            if row.shown != before:
+                # Only what moved is said, so that a replay waits for nothing else.
+                moved = commit if before is None or commit > before[0] else ZERO
+                producers.append((*key, moved, span))
+            if commit < row.raw_commit:
+                withheld.add(key)
+            elif self._is_behind(key[0]):
+                self._behind.setdefault(key[0], set()).add(key)
+        # What is withheld is looked at again, whether or not its place has moved.
+        self._touched = withheld
+        if not withheld:
+            self._unshown = 0
+        return producers
+
+    def _publishable(self, key: Key, floors: Mapping[tuple[int, int], int]) -> _Publishable:
+        """What a checkpoint may show of the row now."""
+        row = self._rows[key]
         assert row.raw is not None
         at, producer = key
         raw, span = row.raw
@@ -286,6 +335,7 @@ class SessionState:
         cohort = self._sources.by_tag[BindingTag(at & TAG_MAX)].cohort
         hold = self._groups.hold(cohort, producer, at, floors)
         commit = raw if hold is None else max(before, min(raw, hold.cap))
+        shows_any = commit > before and row.has_span_before(commit, hold.begin if hold else 0)
         withheld_since = row.withheld_since(commit)
         if hold is not None and commit < raw:
             span = max(withheld_since, hold.begin, self._settled(at, row))
@@ -293,11 +343,11 @@ class SessionState:
         if _rank(span) <= _rank(before_span):
             # A restart reads again what was published, and is behind it for a while.
             has_closed = span < 0 <= before_span and not is_behind
-            return commit, -self._through[at] if has_closed else before_span
-        if span < 0 and is_behind:
+            span = -self._through[at] if has_closed else before_span
+        elif span < 0 and is_behind:
             # The last checkpoint had read on from here, and this Session has yet to.
             span = -span
-        return commit, span
+        return _Publishable(commit, span, shows_any)
 
     def _is_behind(self, at: int) -> bool:
         """Whether the place is still being read again."""
@@ -386,6 +436,11 @@ class SessionState:
             )
 
     # -- status ----------------------------------------------------------------------------
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much journals have beyond the last checkpoint that was handed out."""
+        return self.reading.behind_bytes(self._published_through)
 
     def waiting_for(self) -> Iterator[tuple[Producer, str]]:
         """Producers whose transactions are pending, each with a journal that it waits for."""

@@ -45,6 +45,8 @@ class SessionStatus(msgspec.Struct, frozen=True):
     transactions: list[OpenTransaction]
     settled: bool
     """All that members know of is taken and reported; a checkpoint of it may yet be asked for."""
+    behind_bytes: int = 0
+    """How much journals have beyond the last checkpoint, once for each binding that reads them."""
 
 
 def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> SessionStatus:
@@ -76,4 +78,5 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
         lagging[:_SHOWN],
         transactions[:_SHOWN],
         all(status.settled for status in slices),
+        state.behind_bytes,
     )

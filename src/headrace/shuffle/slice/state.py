@@ -304,7 +304,7 @@ class SliceState:
             clock = Clock(frame.clock + step.skip)
             if step.outcome is not Outcome.EXTEND:
                 producing.first = clock
-            producing.pending += frame.documents - step.skip
+            producing.pending += read.source.documents_shown(clock, frame.documents - step.skip)
             batch = self._decode(frame, read.source).slice(step.skip)
             pieces.setdefault(read.source.tag, []).append(
                 Piece(read.place, frame.producer, clock, batch)

@@ -67,6 +67,7 @@ class Simulator:
         self.is_in_hand = False
         """Whether this Session handed out what is prepared; else it is to be replayed."""
         self.is_draining = False
+        self.is_finishing = False
         self.crashes = 0
         self.run = self.open()
 
@@ -163,7 +164,8 @@ class Simulator:
             self.commit()
             return
         limit = self.rng.choice([None, None, 1, 5])
-        delta = self.run.session.next_checkpoint(limit)
+        may_be_empty = self.is_finishing or self.rng.random() < 0.3
+        delta = self.run.session.next_checkpoint(limit, may_be_empty=may_be_empty)
         self.run.starve(delta is None)
         self.run.hold()
         if delta is None:
@@ -273,6 +275,7 @@ class Simulator:
 
     def finish(self) -> None:
         """With nothing in the way, everything that is committed is shown."""
+        self.is_finishing = True
         for transaction in list(self.world.open):
             self.world.roll_back(transaction)
         for _ in range(10_000):
