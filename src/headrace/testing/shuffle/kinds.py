@@ -26,6 +26,7 @@ class Kind(StrEnum):
     OVERLAPPING_FRAME = "a frame has documents of the one before it, and more"
     LOSER = "a commit rolled back participants that lost"
     LOST_EARLY = "a participant was lost before its transaction ended"
+    CLEAN_ROLLBACK = "an ACK rolled back by repeating the producer's last commit"
     SILENT_COORDINATOR = "a coordinator committed and had written nothing"
     NO_CREDIT = "a Slice had documents to send and no credit"
     HELD = "the Session told Slices to hold"

@@ -116,6 +116,8 @@ class World:
         """The greatest head that any watch told: no later one tells less."""
         self._written: dict[tuple[JournalId, Producer], tuple[Frame, list[Document]]] = {}
         """The last frame of documents of each producer in each journal."""
+        self._last_commits: dict[tuple[int, int], int] = {}
+        """By journal and producer, the clock of the last commit."""
         self.journals: dict[JournalId, Journal] = {}
         self.deleted: set[JournalId] = set()
         self.open: list[Open] = []
@@ -240,15 +242,15 @@ class World:
         else:
             self._acknowledge(transaction, rows)
             for loser in losers:
-                self._acknowledge(transaction, self._ack_rows(transaction, {loser: 0}))
+                self._retract(transaction, loser)
         self.idle += transaction.producers
         if kept:
             self._commit(transaction.number, kept)
 
     def roll_back(self, transaction: Open) -> None:
         self.open.remove(transaction)
-        ends = dict.fromkeys(transaction.producers, 0)
-        self._acknowledge(transaction, self._ack_rows(transaction, ends))
+        for producer in transaction.producers:
+            self._retract(transaction, producer)
         self.idle += transaction.producers
 
     def lose(self, transaction: Open) -> None:
@@ -257,9 +259,22 @@ class World:
             lost = transaction.producers.pop(self._rng.randrange(1, len(transaction.producers)))
             self._counts[Kind.LOST_EARLY] += any(d.producer == lost for d in transaction.documents)
             transaction.documents = [d for d in transaction.documents if d.producer != lost]
-            self._acknowledge(transaction, self._ack_rows(transaction, {lost: 0}))
+            self._retract(transaction, lost)
             transaction.begins = {at: b for at, b in transaction.begins.items() if at[1] != lost}
             self.idle.append(lost)
+
+    def _retract(self, transaction: Open, producer: Producer) -> None:
+        """Roll back all of a producer, with ACKs of clock zero or of its last commits."""
+        rows = self._ack_rows(transaction, {producer: 0})
+        if self._rng.random() < 0.3:
+            for at, (id, offset, _, _) in enumerate(rows):
+                clock = self._last_commits.get((id, producer), 0)
+                rows[at] = id, offset, producer, clock
+                self._counts[Kind.CLEAN_ROLLBACK] += clock > 0
+            for row in rows:
+                self._acknowledge(transaction, [row])
+        else:
+            self._acknowledge(transaction, rows)
 
     def _commit(self, transaction: int, documents: list[Document]) -> None:
         self.committed[transaction] = documents
@@ -297,6 +312,8 @@ class World:
             bytes=10 * len(body),
         )
         self._written[journal.id, producer] = frame, body
+        if flags is Flags.OUTSIDE:
+            self._last_commits[journal.id, producer] = body[-1].clock
         if self._may_repeat(journal, producer, frame) and self._rng.random() < 0.1:
             journal.repeat(frame)
             self._counts[Kind.REPEATED_FRAME] += 1
@@ -354,6 +371,8 @@ class World:
         added = []
         for at, (id, _, producer, clock) in enumerate(rows):
             if id != NO_JOURNAL:
+                last = self._last_commits.get((id, producer), 0)
+                self._last_commits[id, producer] = max(last, clock)
                 frame = self.journals[JournalId(id)].add(
                     1,
                     producer=producer,
