@@ -140,8 +140,9 @@ def test_a_disk_that_refuses_loses_nothing_and_shows_nothing_of_what_failed(
             faults.first = 0
             tx = workspace.publisher().begin()
             tx.append("c", [{"n": 3}])
+            with pytest.raises(hr.InDoubtError, match="could not be cut") as doubt:
+                tx.commit()
             for use in (
-                tx.commit,
                 lambda: workspace.append("c", [{"n": 4}]),
                 lambda: workspace.collection("d", "n long"),
                 lambda: workspace.publisher("job"),
@@ -156,6 +157,7 @@ def test_a_disk_that_refuses_loses_nothing_and_shows_nothing_of_what_failed(
                 assert [each.name for each in reader.collections()] == ["c"]
         faults.first = 1 << 60
     with hr.open(place, settings=SETTINGS) as again:
+        assert again.outcome(doubt.value.id) is hr.CommitOutcome.ROLLED_BACK
         assert column(again, "c", "n") == [1, 2]
         again.append("c", [{"n": 5}])
         assert column(again, "c", "n") == [1, 2, 5]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import headrace
 from headrace.errors import FencedError, HeadraceError, InDoubtError, PublishError
+from headrace.journal.contract import Write
+from headrace.journal.local.owner import Owner
 from headrace.settings import ServiceSettings
 from headrace.spark import coordinator
 from headrace.spark.coordinator import Batch, Begin, Coordinated, Started
 from headrace.spark.place import Place
 from headrace.spark.publishing import take_part
+from headrace.testing.crash import eventually
 from headrace.transport import Client
 from tests.spark.coordinating import END_S, Both, both
 
@@ -126,7 +132,7 @@ def test_nothing_of_a_write_is_left_when_spark_is_gone(
     prepared = part(numbers, write, 1)
     doomed.spark.kill()
     assert doomed.coordinator.process.wait(END_S) == 0
-    with pytest.raises(InDoubtError, match=r"is not known.*; look for its documents"):
+    with pytest.raises(PublishError, match="nothing of it was committed"):
         write.commit([prepared])
     write.abort()
     assert seen(numbers) == []
@@ -137,9 +143,44 @@ def test_a_killed_coordinator_commits_nothing(doomed: Both, numbers: headrace.Wo
     prepared = part(numbers, write, 1)
     doomed.coordinator.process.kill()
     doomed.coordinator.process.wait(END_S)
-    with pytest.raises(InDoubtError, match=r"is not known.*; start the query again"):
+    with pytest.raises(PublishError, match="nothing of it was committed"):
         write.commit([prepared], Batch("q", 0))
     assert seen(numbers) == []
+
+
+# proves G29
+@pytest.mark.parametrize(
+    ("batch", "remedy"),
+    [(None, "look for its documents"), (Batch("q", 0), "start the query again")],
+    ids=["write", "stream"],
+)
+def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
+    doomed: Both,
+    numbers: headrace.Workspace,
+    batch: Batch | None,
+    remedy: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, released = threading.Event(), threading.Event()
+    write_now = Owner.write
+
+    def write_late(owner: Owner, client: int, write: Write, bodies: Sequence[Any]) -> Any:
+        if write.commit:
+            asked.set()
+            released.wait(END_S)
+        return write_now(owner, client, write, bodies)
+
+    monkeypatch.setattr(Owner, "write", write_late)
+    write = begin(doomed.coordinator, numbers, "stream/numbers" if batch else "")
+    prepared = part(numbers, write, 1)
+    with ThreadPoolExecutor(1) as thread:
+        committing = thread.submit(write.commit, [prepared], batch)
+        assert asked.wait(END_S)
+        doomed.coordinator.process.kill()
+        with pytest.raises(InDoubtError, match=f"is not known.*; {remedy}"):
+            committing.result()
+        released.set()
+    eventually(lambda: seen(numbers) == [1], END_S, "the commit that the owner had")
 
 
 def test_a_write_whose_publisher_was_taken_over_is_given_up(

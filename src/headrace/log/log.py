@@ -319,9 +319,12 @@ class Log:
         newest = self._live.newest
         if self._file is None or newest is None:
             return None
+        end = max(self._synced_end - newest.base, layout.SEGMENT_HEADER.size)
         try:
-            self._file.truncate(max(self._synced_end - newest.base, layout.SEGMENT_HEADER.size))
-            self._file.sync()
+            # A write that was refused whole has left nothing to cut.
+            if self._file.size() > end:
+                self._file.truncate(end)
+                self._file.sync()
         except OSError as error:
             return error
         return None

@@ -180,7 +180,13 @@ _mine: Started | None = None
 
 def _ask(address: str, token: str, request: Begin | Commit | Abort) -> Begun | Ended:
     with Client(address, ServiceSettings(token=token)) as client:
-        channel = client.converse(_KIND, _replies)
+        try:
+            channel = client.converse(_KIND, _replies)
+        except PeerLostError as lost:
+            if isinstance(request, Commit):
+                # Nothing was asked, and the transaction ends with its coordinator.
+                raise _rolled_back() from lost
+            raise
         channel.send(request)
         if (answer := channel.receive()) is None:
             raise PeerLostError(f"the coordinator at {address} did not answer", do="write again")
