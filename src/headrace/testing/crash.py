@@ -104,6 +104,12 @@ class Child:
         """Until it has ended by itself; its exit code."""
         return self._process.wait(timeout_s)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it, and none has let it go on."""
+        flags = os.WSTOPPED | os.WNOWAIT | os.WNOHANG
+        return self.is_alive and os.waitid(os.P_PID, self.pid, flags) is not None
+
     def stop(self) -> None:
         """Stop it where it stands; returns when it does."""
         os.kill(self.pid, signal.SIGSTOP)
