@@ -125,7 +125,7 @@ def test_a_missing_certificate_is_named(own: ServiceSettings, tmp_path: Path) ->
 def test_a_taken_port_is_named() -> None:
     with Server({"echo": Echo()}, ServiceSettings()) as server:
         port = int(server.address.rpartition(":")[2])
-        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 is in use; end "):
             Server({"echo": Echo()}, ServiceSettings(port=port))
 
 

@@ -13,9 +13,10 @@ import typer
 
 import headrace as hr
 from headrace.cli.access import pem_option
-from headrace.cli.output import print_fields, print_json, print_line
+from headrace.cli.output import print_fields, print_json, print_line, print_warning
 from headrace.cli.stopping import wait
 from headrace.errors import UsageError
+from headrace.transport.access import is_loopback
 
 LOOPBACK = "127.0.0.1"
 NEW_TOKEN = " Default: a new one."
@@ -44,6 +45,11 @@ def service_settings(
     """What the options say. Without a token, a new one; without a root, the certificate itself."""
     if bool(tls_cert) != bool(tls_key):
         raise UsageError("--tls-cert and --tls-key belong together", do="give both, or none")
+    if not tls_cert and not is_loopback(host):
+        print_warning(
+            f"listening on {host} without TLS: tokens and documents travel in the clear;"
+            " give --tls-cert and --tls-key"
+        )
     root = tls_root or tls_cert
     return hr.ServiceSettings(
         host=host,

@@ -50,6 +50,11 @@ def print_note(message: str) -> None:
     _print_aside(("note: ", "bold"), message)
 
 
+def print_warning(message: str) -> None:
+    """What the user may want to change: one line on stderr."""
+    _print_aside(("warning: ", "bold yellow"), message)
+
+
 def _print_aside(label: tuple[str, str], message: str) -> None:
     line = Text.assemble(label, " ".join(message.splitlines()))
     console(stderr=True).print(line, soft_wrap=True)

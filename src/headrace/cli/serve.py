@@ -20,8 +20,8 @@ from headrace.cli.listening import (
     wait_for_callers,
 )
 from headrace.cli.opening import DEFAULT_PLACE, PlaceOption
-from headrace.cli.output import JsonOption, as_example
-from headrace.cli.stopping import until_stopped
+from headrace.cli.output import JsonOption, as_example, print_note
+from headrace.cli.stopping import aside, until_stopped
 from headrace.errors import UsageError
 from headrace.journal.places import is_address
 from headrace.journal.site import Site
@@ -40,31 +40,51 @@ def serve(
     ] = "",
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="While another process owns it, stand by.")
+    ] = False,
     json: JsonOption = False,
     workspace: PlaceOption = DEFAULT_PLACE,
 ) -> None:
     """Serve a workspace until Ctrl-C.
 
-    Makes this process its owner, which other processes and machines work through.
+    Makes this process its owner, which other processes and machines work through. With --wait it
+    stands by until the present owner is gone, and then takes over.
     """
     if is_address(workspace):
         raise UsageError(f"{workspace} is served already", do="name a directory")
     service = service_settings(host, port, token, tls_cert, tls_key)
-    with until_stopped(), hr.open(workspace, settings=hr.Settings(service=service)) as ws:
-        if ws.address is None:
-            raise _owned_already(workspace)
-        wait_for_callers(
-            ws.address,
-            "" if token else service.token,
-            doing="serving it",
-            about={"workspace": Path(workspace).absolute()},
-            as_json=json,
-        )
+    site = Site(Path(workspace).absolute())
+    with until_stopped():
+        if wait:
+            _stand_by(workspace, site)
+        with hr.Workspace(workspace, hr.Settings(service=service), site=site) as ws:
+            if ws.address is None:
+                raise _owned_already(workspace, site)
+            wait_for_callers(
+                ws.address,
+                "" if token else service.token,
+                doing="serving it",
+                about={"workspace": site.root},
+                as_json=json,
+            )
 
 
-def _owned_already(place: str) -> UsageError:
-    owner = Site(Path(place).absolute()).owner()
-    who = f"process {owner.process} at {owner.address}" if owner else "another process"
+def _stand_by(place: str, site: Site) -> None:
+    """Until the lock is ours. Ctrl-C and SIGTERM end the process."""
+    site.prepare(create=True)
+    if not site.try_lock():
+        print_note(f"waiting for {_owner(site)} to end, which owns {place}")
+        aside(site.wait_for_lock, stop=lambda: None, grace_s=0)
+
+
+def _owned_already(place: str, site: Site) -> UsageError:
     return UsageError(
-        f"{place} is owned by {who}, which serves it", do="use it there, or end that process first"
+        f"{place} is owned by {_owner(site)}, which serves it",
+        do="use it there, or end that process first, or stand by with --wait",
     )
+
+
+def _owner(site: Site) -> str:
+    owner = site.owner()
+    return f"process {owner.process} at {owner.address}" if owner else "another process"

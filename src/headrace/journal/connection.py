@@ -80,9 +80,18 @@ class Connection:
     """Hands out the `Journals` to use now; any thread may call."""
 
     def __init__(
-        self, place: str | Path, settings: Settings, *, create: bool, identity: str = ""
+        self,
+        place: str | Path,
+        settings: Settings,
+        *,
+        create: bool,
+        identity: str = "",
+        site: Site | None = None,
     ) -> None:
-        """`identity` is that of the workspace, if only this one will do."""
+        """`identity` is that of the workspace, if only this one will do.
+
+        `site` is that of the directory, if the caller has prepared it; it may hold the lock.
+        """
         self._settings = settings
         self._identity = identity
         self._process = os.getpid()
@@ -95,7 +104,7 @@ class Connection:
         if isinstance(place, str) and is_address(check_place(place)):
             self._address = place
         else:
-            self._site = Site(Path(place).absolute())
+            self._site = site or Site(Path(place).absolute())
             self._site.prepare(create=create)
         self._journals: Journals = self._attach()
 

@@ -77,11 +77,19 @@ class Site:
         return any(not each.name.endswith(UNFINISHED) for each in self.root.iterdir())
 
     def try_lock(self) -> bool:
-        """Become the owner, if nobody is."""
+        """Become the owner, if nobody is. True also if this is the owner already."""
+        return self._lock is not None or self._take_lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def wait_for_lock(self) -> None:
+        """Become the owner as soon as nobody is. The kernel wakes whoever waits."""
+        if self._lock is None:
+            self._take_lock(fcntl.LOCK_EX)
+
+    def _take_lock(self, how: int) -> bool:
         with refusals(f"{self.root}", do="open a workspace that you may read"):
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, how)
         except BlockingIOError:
             os.close(descriptor)
             return False

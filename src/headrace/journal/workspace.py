@@ -24,6 +24,7 @@ from headrace.journal.outside_append import append_outside
 from headrace.journal.publisher import Participant, Publisher
 from headrace.journal.reach import Reach
 from headrace.journal.reading import META_FIELDS, documents
+from headrace.journal.site import Site
 from headrace.settings import Settings
 from headrace.storage import Objects, open_objects
 
@@ -40,10 +41,11 @@ class Workspace:
         *,
         create: bool = True,
         identity: str = "",
+        site: Site | None = None,
     ) -> None:
         self.place = str(place)
         settings = settings or Settings()
-        self._connection = Connection(place, settings, create=create, identity=identity)
+        self._connection = Connection(place, settings, create=create, identity=identity, site=site)
         self._desk = Desk(self.place, self._connection, settings.journal)
 
     # -- collections and journals ----------------------------------------------------------

@@ -33,7 +33,7 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
 def check_listening(settings: ServiceSettings) -> None:
     """Refuses to serve other machines without a token, and TLS by halves."""
-    if not settings.token and not _is_loopback(settings.host):
+    if not settings.token and not is_loopback(settings.host):
         raise UsageError(
             f"listening on {settings.host} without a token would let anyone in",
             do="set a token, or listen on 127.0.0.1",
@@ -82,7 +82,8 @@ def _octets(header: str | bytes) -> bytes:
     return header if isinstance(header, bytes) else header.encode()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can call what listens there."""
     if host == "localhost":
         return True
     try:

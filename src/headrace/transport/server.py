@@ -9,7 +9,9 @@ server waits for its handlers without limit, in `shutdown` and again when the in
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
+import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
@@ -76,10 +78,7 @@ class Server:
             self._flight = _FlightServer(self._exchange, self.address, **options)
         except (pa.ArrowException, OSError) as error:
             self._watchdog.close()
-            raise UsageError(
-                f"cannot listen on {settings.host}:{settings.port}: {error}",
-                do="choose an address of this machine, a free port and valid PEM files",
-            ) from error
+            raise _not_listening(settings, error) from error
         self.address = f"{scheme}://{host}:{self._flight.port}"
         atexit.register(self.close)
 
@@ -222,6 +221,29 @@ def _stream(service: Service, request: bytes, channel: Channel[Any]) -> None:
             if channel.ended:
                 return
             channel.send(message.control, message.bodies)
+
+
+def _not_listening(settings: ServiceSettings, error: Exception) -> UsageError:
+    """Flight does not say why it cannot listen. The kernel does, if it is asked again."""
+    host, port = settings.host, settings.port
+    try:
+        for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as refusal:
+        if refusal.errno == errno.EADDRINUSE:
+            return UsageError(
+                f"port {port} of {host} is in use",
+                do="end the process that listens there, or choose another port",
+            )
+        reason = refusal.strerror or str(refusal)
+    else:
+        reason = str(error)
+    return UsageError(
+        f"cannot listen on {host}:{port}: {reason}",
+        do="choose an address of this machine, a free port and valid PEM files",
+    )
 
 
 class _FlightServer(fl.FlightServerBase):  # type: ignore[misc]
