@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench import catalog, disk, scale, shuffle
+from headrace.bench import catalog, disk, journal, scale, shuffle
 from headrace.bench.bytewax_peer import bytewax_docs_per_s
 from headrace.bench.journal import documents
-from tests.cli.conftest import Ok
+from headrace.bench.targets import TARGETS, noise, unit_of, verdict
+from tests.cli.conftest import Ok, Run
 
 
 def test_bench_catalog_measures_its_yardsticks_in_the_same_run(
@@ -22,19 +23,73 @@ def test_bench_catalog_measures_its_yardsticks_in_the_same_run(
     assert (found["bench"], found["journals"]) == ("catalog", 30)
     measured = {"create_s", "list_s", "notice_p50_ms", "notice_p99_ms", "watch_open_s", "reopen_s"}
     yardsticks = {"disk_files_s", "disk_sync_p50_ms", "disk_sync_p99_ms"}
-    assert found.keys() == {"bench", "cpus", "journals", "idle_cpu"} | measured | yardsticks
+    others = {"bench", "cpus", "load", "journals", "idle_cpu"}
+    assert found.keys() == others | measured | yardsticks
     assert all(found[key] > 0 for key in measured | yardsticks)
     assert found["disk_sync_p50_ms"] <= found["disk_sync_p99_ms"]
     assert list(here.iterdir()) == []
 
 
-def test_bench_journal_shows_people_a_figure_a_line(ok: Ok, here: Path) -> None:
-    lines = [line.split() for line in ok("bench", "journal", "--mib", "1").splitlines()]
-    assert lines[0] == ["figure", "value"]
-    values = {name: float(value.replace(",", "")) for name, value in lines[1:]}
+def test_bench_journal_shows_people_a_figure_a_line_with_unit_and_verdict(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_ROUNDS", 2)
+    result = run("bench", "journal", "--mib", "1")
+    assert result.exit_code == 0
+    lines = [line.split(maxsplit=3) for line in result.stdout.splitlines()]
+    assert lines[0] == ["figure", "value", "unit", "verdict"]
+    values = {name: float(value.replace(",", "")) for name, value, *_ in lines[1:]}
     assert {"ratio_to_disk", "docs_per_s", "disk_mib_per_s"} <= values.keys()
     assert all(value > 0 for value in values.values())
+    told = {name: rest for name, _, *rest in lines[1:]}
+    assert told["disk_mib_per_s"] == ["MiB/s", "yardstick"]
+    assert told["document_bytes"] == ["bytes"]
+    met = "met" if values["docs_per_s"] >= 1_000_000 else "missed"
+    assert told["docs_per_s"] == ["documents/s", f"{met}: at least 1,000,000"]
+    steps = "1 MiB to the disk, to journals and back"
+    *progress, noise = result.stderr.splitlines()
+    assert progress == [f"note: journal: round {n} of 2: {steps}" for n in (1, 2)]
+    assert noise.startswith("note: the load was ")
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "unit"),
+    [
+        ("ratio_to_disk", "times"),
+        ("docs_per_s_8_members", "documents/s"),
+        ("publish_mib_per_s", "MiB/s"),
+        ("idle_cpu", "cores"),
+        ("cpu_s", "core seconds"),
+        ("notice_p99_ms", "ms"),
+        ("owner_killed_s_max", "s"),
+        ("delta_bytes_1000", "bytes"),
+        ("streams", ""),
+    ],
+)
+def test_a_figure_has_the_unit_of_its_name(figure: str, unit: str) -> None:
+    assert unit_of(figure) == unit
+
+
+def test_a_verdict_is_about_the_target_of_that_bench() -> None:
+    assert verdict("catalog", "idle_cpu", 0.05) == "met: at most 0.05"
+    assert verdict("catalog", "idle_cpu", 0.051) == "missed: at most 0.05"
+    assert verdict("scale", "idle_cpu", 0.1) == "met: at most 0.2"
+    assert verdict("journal", "read_docs_per_s", 2_999_999) == "missed: at least 3,000,000"
+    assert verdict("journal", "disk_mib_per_s", 1) == "yardstick"
+    assert verdict("journal", "frame_kib", 1) == ""
+
+
+def test_the_noise_of_the_machine_is_stated() -> None:
+    assert noise(0.4, 2).startswith("the load was 0.4 on 2 cores before it began: it was quiet;")
+    assert "others use this machine, and figures are lower" in noise(0.6, 2)
+
+
+def test_every_target_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    for name, targets in TARGETS.items():
+        told = ", ".join(f"`{figure}` {target}" for figure, target in targets.items())
+        assert f"| `{name}` | {told} |\n" in page
 
 
 def test_bench_shuffle_measures_its_yardstick_in_the_same_run(

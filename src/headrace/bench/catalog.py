@@ -14,6 +14,7 @@ import numpy as np
 import headrace
 from headrace.bench.disk import empty_files_s, small_syncs
 from headrace.bench.processes import cpu_s
+from headrace.bench.steps import step
 
 _NOTICED = 400
 _IDLE_S = 5.0
@@ -26,6 +27,7 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
     Idle CPU is that of both processes, as a share of one core. The yardsticks are as many empty
     files for making journals, and between the notices a small synced write for each.
     """
+    step(f"making {journals:,} files, then as many journals")
     disk_files_s = empty_files_s(directory, journals)
     with headrace.open(directory / "workspace") as workspace:
         name = "bench/catalog"
@@ -36,6 +38,7 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
         listed = workspace.journals()
         list_s = time.perf_counter() - begin
         assert len(listed) == journals
+        step("opening a watch of all journals")
         command = [sys.executable, "-m", "headrace.bench.catalog", str(directory / "workspace")]
         # It ends when its standard input does: at the end of the block.
         with subprocess.Popen(
@@ -44,6 +47,7 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
             assert watcher.stdout is not None
             watch_open_s = float(watcher.stdout.readline())
             pick = random.Random(seed)
+            step(f"appending {_NOTICED} times, and waiting until the watch notices")
             notices_ms, syncs_ms = [], []
             with small_syncs(directory) as sync_s:
                 for _ in range(_NOTICED):
@@ -52,10 +56,12 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
                     notices_ms.append((float(watcher.stdout.readline()) - asked) * 1e3)
                     syncs_ms.append(sync_s() * 1e3)
                     time.sleep(_GAP_S)
+            step(f"doing nothing for {_IDLE_S:g} s")
             processes = [os.getpid(), watcher.pid]
             cpu, wall = cpu_s(processes), time.monotonic()
             time.sleep(_IDLE_S)
             idle_cpu = (cpu_s(processes) - cpu) / (time.monotonic() - wall)
+    step("opening the workspace again")
     begin = time.perf_counter()
     with headrace.open(directory / "workspace") as workspace:
         reopen_s = time.perf_counter() - begin

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import headrace
 from headrace.bench.disk import sequential_write_rate
+from headrace.bench.steps import step
 from headrace.settings import KIB, MIB
 
 SCHEMA = "id long, account string, cents long, note string"
@@ -85,6 +86,7 @@ def bench_journal(directory: Path, mib: int = 256) -> dict[str, float]:
     )
     with headrace.open(directory / "workspace", settings=settings) as workspace:
         for round in range(_ROUNDS):
+            step(f"round {round + 1} of {_ROUNDS}: {mib} MiB to the disk, to journals and back")
             yardstick = directory / f"yardstick-{round}"
             disk = note("disk", sequential_write_rate(yardstick, total_bytes, 64 * KIB))
             whole = f"bench/whole-{round}"

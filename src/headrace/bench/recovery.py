@@ -9,6 +9,7 @@ from pathlib import Path
 import headrace
 from headrace.bench.journal import documents, publish
 from headrace.bench.processes import child, owner
+from headrace.bench.steps import step
 from headrace.settings import ServiceSettings
 from headrace.shuffle.local import LocalMembers
 
@@ -30,6 +31,7 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
         headrace.open(place) as workspace,
         LocalMembers(_MEMBERS, directory, processes=True) as members,
     ):
+        step(f"publishing {documents_ahead:,} documents, which members read ahead")
         transactions = max(1, documents_ahead // _TRANSACTION)
         publish(workspace, "bench", [documents(_TRANSACTION, 68)], transactions, _JOURNALS)
         settings = (str(place), *members.addresses)
@@ -41,6 +43,7 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
             ahead = int(session.stdout.readline())
             killed_at = time.perf_counter()
             session.kill()
+        step("the Session is killed, and another one goes on")
         with headrace.Shuffle(
             workspace,
             _BINDINGS,

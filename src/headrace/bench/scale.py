@@ -14,6 +14,7 @@ import pyarrow as pa
 import headrace
 from headrace.bench.disk import small_syncs
 from headrace.bench.processes import cpu_s, owner, peak_mib
+from headrace.bench.steps import step
 from headrace.shuffle import History
 from headrace.shuffle.local import LocalMembers
 
@@ -34,10 +35,12 @@ def bench_scale(
     """
     place = directory / "workspace"
     with owner(place) as owning, headrace.open(place) as workspace:
+        step(f"making {journals:,} journals")
         collection = workspace.collection("bench", "id long", key="id", journals=journals)
         ids = np.random.default_rng(seed).integers(0, 1 << 62, journals)
         for at in range(0, journals, _PART):
             workspace.append(collection, _batch(ids[at : at + _PART]))
+        step(f"starting {members} members, which read them all")
         with LocalMembers(members, directory, processes=True) as local:
             begin = time.perf_counter()
             with headrace.Shuffle(
@@ -50,10 +53,12 @@ def bench_scale(
                 open_s = time.perf_counter() - begin
                 reading = _Reading(shuffle, History(workspace.objects, "bench"))
                 reading.catch_up(journals)
+                step(f"doing nothing for {_IDLE_S:g} s")
                 processes = [os.getpid(), owning, *local.processes]
                 cpu, wall = cpu_s(processes), time.monotonic()
                 time.sleep(_IDLE_S)
                 idle_cpu = (cpu_s(processes) - cpu) / (time.monotonic() - wall)
+                step("transactions, until they are visible")
                 visible_ms, syncs_ms = _transactions(directory, workspace, reading, seed)
                 one = _delta_bytes(workspace, reading, ids[:1])
                 moved = ids[: min(_MOVED, journals)]

@@ -16,6 +16,7 @@ from headrace.bench.bytewax_peer import bytewax_docs_per_s
 from headrace.bench.disk import sequential_write_rate
 from headrace.bench.journal import documents, publish
 from headrace.bench.processes import cpu_s, owner, peak_mib
+from headrace.bench.steps import step
 from headrace.settings import KIB, MIB
 from headrace.shuffle.local import LocalMembers
 
@@ -47,18 +48,24 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
     kib_count = max(1, mib * KIB // _TRANSACTION)
     singles = mib * 200
     with _owned(directory) as bench:
+        step(f"publishing {count:,} documents, and others of other sizes")
         publish(bench.workspace, "docs", [batch], transactions, _JOURNALS)
         publish(bench.workspace, "kib", [documents(_TRANSACTION, 992)], kib_count, _JOURNALS)
         one_by_one = [batch.slice(at, 1) for at in range(_TRANSACTION)]
         publish(bench.workspace, "txn", one_by_one, singles, _JOURNALS)
         rounds: list[tuple[float, _Run]] = []
         for round in range(_ROUNDS):
+            step(f"round {round + 1} of {_ROUNDS}: through two members")
             yardstick = directory / f"yardstick-{round}"
             disk = sequential_write_rate(yardstick, total_bytes, 64 * KIB)
             rounds.append((disk, bench.run("docs", count)))
+        step("the same without syncs")
         unsynced = bench.run("docs", count, sync=False)
+        step(f"through {_MANY_MEMBERS} members")
         eight = bench.run("docs", count, members=_MANY_MEMBERS)
+        step("documents of 1 KiB")
         large = bench.run("kib", kib_count * _TRANSACTION)
+        step(f"{singles:,} transactions of one document")
         small = bench.run("txn", singles)
     seconds = median(run.seconds for _, run in rounds)
     result = {
@@ -74,6 +81,7 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
         "documents": count,
         "document_bytes": batch_bytes / _TRANSACTION,
     }
+    step("Bytewax, if it is installed")
     if (peer := bytewax_docs_per_s(directory, documents(mib * 4000, 68))) is not None:
         result["bytewax_docs_per_s"] = peer
         result["ratio_to_bytewax"] = result["docs_per_s"] / peer

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import headrace
 from headrace.bench.journal import SCHEMA, documents, publish
 from headrace.bench.processes import owner
+from headrace.bench.steps import step
 from headrace.settings import MIB
 from headrace.spark.measuring import PARTITIONS, batch_s, drain, register_yardsticks, trigger_ms
 from headrace.spark.members import SparkMembers
@@ -34,6 +35,7 @@ def bench_spark(
     each of a transaction over so many journals, beside a source that yields as many rows.
     """
     directory = directory.absolute()
+    step("making documents, and starting Spark")
     batch = documents(_BATCH, 68)
     transactions = PARTITIONS * max(1, mib * MIB // len(batch.serialize()) // PARTITIONS)
     count = transactions * _BATCH
@@ -51,12 +53,15 @@ def bench_spark(
     try:
         register_yardsticks(spark)
         with owner(place), headrace.open(place) as workspace:
+            step(f"publishing {count:,} documents")
             publish(workspace, "docs", [batch], transactions, _JOURNALS)
             bench = _Bench(directory, spark, place)
             with SparkMembers(spark, PARTITIONS) as members:
                 bench.use(members)
                 result = _rates(bench, files, transactions * _BATCH)
+                step(f"{triggers} triggers over {journals:,} journals")
                 result |= _overhead(bench, workspace, journals, triggers)
+        step("the same documents as Parquet files")
         parquet = directory / "parquet"
         _write_parquet(parquet, batch, transactions)
         result["parquet_docs_per_s"] = count / batch_s(spark.read.parquet(str(parquet)))
@@ -107,7 +112,8 @@ def _rates(bench: _Bench, files: Sequence[Path], count: int) -> dict[str, float]
     bare: list[float] = []
     rows: list[float] = []
     batches: list[int] = []
-    for _ in range(_ROUNDS):
+    for round in range(_ROUNDS):
+        step(f"round {round + 1} of {_ROUNDS}: through the shuffle, and through bare sources")
         drained = drain(bench.ours("docs"), bench.location())
         assert drained.rows == count, (drained.rows, count)
         ours.append(drained.rows / drained.seconds)

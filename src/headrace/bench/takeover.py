@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 import headrace
 from headrace.bench.processes import child, owner
+from headrace.bench.steps import step
 from headrace.errors import HeadraceError
 from headrace.settings import ServiceSettings
 from headrace.spark import Progress, Task
@@ -94,6 +95,7 @@ def _strike(
     spark: Any, directory: Path, strike: Callable[[int], float], sink: Sink
 ) -> tuple[float, int]:
     """Seconds until the task goes on, and how often it was started again for that."""
+    step(f"the owner is struck: {directory.name.strip('_')}")
     directory.mkdir()
     place = directory / "workspace"
     with owner(place) as process, headrace.open(place) as workspace:

@@ -15,7 +15,10 @@ from headrace.bench.journal import bench_journal
 from headrace.bench.recovery import bench_recovery
 from headrace.bench.scale import bench_scale
 from headrace.bench.shuffle import bench_shuffle
-from headrace.cli.output import JsonOption, as_example, print_json, print_table
+from headrace.bench.steps import heard_by
+from headrace.bench.targets import noise, unit_of, verdict
+from headrace.cli.output import JsonOption, as_example, print_json, print_note, print_table
+from headrace.cli.waiting import Waiting
 from headrace.files import refusals
 
 app = typer.Typer(
@@ -115,16 +118,23 @@ def _run(
 ) -> None:
     prefix = f"headrace-bench-{name}-"
     do = "name a directory that can be written to, with room enough"
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
     with (
         refusals(f"cannot measure in {directory}", do=do),
         tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch,
+        Waiting(name, is_silent=as_json) as waiting,
+        heard_by(waiting.step),
     ):
         result = bench(Path(scratch))
     if as_json:
-        print_json({"bench": name, "cpus": os.cpu_count(), **result})
+        print_json({"bench": name, "cpus": cores, "load": load, **result})
         return
-    figures = ((key, _shown(value)) for key, value in result.items())
-    print_table(figures, ("figure", "value"), numbers=("value",))
+    figures = (
+        (key, _shown(value), unit_of(key), verdict(name, key, value))
+        for key, value in result.items()
+    )
+    print_table(figures, ("figure", "value", "unit", "verdict"), numbers=("value",))
+    print_note(noise(load, cores))
 
 
 def _shown(value: float) -> str:

@@ -1,0 +1,102 @@
+"""The unit of each figure, and what it should be on a quiet machine of two cores. Pure.
+
+Targets are for the sizes that a benchmark has if none are given.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    bound: float
+    is_least: bool
+
+    def is_met(self, value: float) -> bool:
+        return value >= self.bound if self.is_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'at least' if self.is_least else 'at most'} {self.bound:,}"
+
+
+def _at_least(bound: float) -> Target:
+    return Target(bound, is_least=True)
+
+
+def _at_most(bound: float) -> Target:
+    return Target(bound, is_least=False)
+
+
+TARGETS: dict[str, dict[str, Target]] = {
+    "journal": {
+        "ratio_to_disk": _at_least(0.6),
+        "docs_per_s": _at_least(1_000_000),
+        "read_docs_per_s": _at_least(3_000_000),
+    },
+    "catalog": {
+        "create_s": _at_most(30),
+        "list_s": _at_most(2),
+        "notice_p99_ms": _at_most(100),
+        "idle_cpu": _at_most(0.05),
+    },
+    "shuffle": {
+        "docs_per_s": _at_least(1_500_000),
+        "ratio_to_disk": _at_least(0.5),
+        "txn_per_s": _at_least(10_000),
+        "ratio_to_bytewax": _at_least(10),
+    },
+    "scale": {
+        "open_s": _at_most(60),
+        "idle_cpu": _at_most(0.2),
+        "visible_p50_ms": _at_most(250),
+        "member_mib": _at_most(400),
+        "offset_bytes": _at_most(200),
+    },
+    "recovery": {"first_checkpoint_s": _at_most(5)},
+    "spark": {
+        "ratio_to_source_limit": _at_least(0.5),
+        "ratio_to_rows": _at_least(3),
+        "overhead_ms": _at_most(100),
+    },
+}
+
+_YARDSTICKS = ("disk_", "bytewax_", "source_limit_", "rows_", "parquet_", "trivial_")
+_UNITS = {
+    "mib_per_s": "MiB/s",
+    "docs_per_s": "documents/s",
+    "docs_1kib_per_s": "documents/s",
+    "txn_per_s": "transactions/s",
+    "ratio": "times",
+    "idle_cpu": "cores",
+    "cpu_s": "core seconds",
+    "bytes": "bytes",
+    "mib": "MiB",
+    "kib": "KiB",
+    "ms": "ms",
+    "s": "s",
+}
+"""By the parts of a figure's name: the first that is found among them."""
+
+
+def unit_of(figure: str) -> str:
+    """Nothing for what is counted."""
+    for part, unit in _UNITS.items():
+        if f"_{part}_" in f"_{figure}_":
+            return unit
+    return ""
+
+
+def verdict(bench: str, figure: str, value: float) -> str:
+    """Whether the target is met, or why there is none."""
+    target = TARGETS.get(bench, {}).get(figure)
+    if target:
+        return f"{'met' if target.is_met(value) else 'missed'}: {target}"
+    return "yardstick" if figure.startswith(_YARDSTICKS) else ""
+
+
+def noise(load: float, cores: int) -> str:
+    """What the load of a machine, before anything was measured, means for the figures."""
+    told = f"the load was {load:.1f} on {cores} cores before it began"
+    if load > cores / 4:
+        return f"{told}: others use this machine, and figures are lower than it can do"
+    return f"{told}: it was quiet; runs may still differ by a third, so compare ratios"
