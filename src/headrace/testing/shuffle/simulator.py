@@ -67,7 +67,8 @@ class Simulator:
         self.is_in_hand = False
         """Whether this Session handed out what is prepared; else it is to be replayed."""
         self.is_draining = False
-        self.is_finishing = False
+        self.empty_share = 0.3
+        """How many of the checkpoints may show nothing."""
         self.crashes = 0
         self.run = self.open()
 
@@ -164,7 +165,7 @@ class Simulator:
             self.commit()
             return
         limit = self.rng.choice([None, None, 1, 5])
-        may_be_empty = self.is_finishing or self.rng.random() < 0.3
+        may_be_empty = self.rng.random() < self.empty_share
         delta = self.run.session.next_checkpoint(limit, may_be_empty=may_be_empty)
         self.run.starve(delta is None)
         self.run.hold()
@@ -275,9 +276,17 @@ class Simulator:
 
     def finish(self) -> None:
         """With nothing in the way, everything that is committed is shown."""
-        self.is_finishing = True
         for transaction in list(self.world.open):
             self.world.roll_back(transaction)
+        self.settle(empty_share=0.0)
+        assert self.prepared is None
+        self.oracle.check_complete()
+        self.settle(empty_share=1.0)
+        assert not self.run.held_bytes(), "nothing is kept in vain"
+
+    def settle(self, *, empty_share: float) -> None:
+        """Until nothing moves any more; `empty_share` of the checkpoints may be empty."""
+        self.empty_share = empty_share
         for _ in range(10_000):
             self.world.pass_time(200)
             moved = self.run.watch()
@@ -292,9 +301,6 @@ class Simulator:
             self.run.release()
             if not (moved or before < self.oracle.checkpoints or any(self.run.pipes.values())):
                 break
-        assert self.prepared is None
-        self.oracle.check_complete()
-        assert not self.run.held_bytes(), "nothing is kept in vain"
 
 
 _DEEDS: list[Callable[[Simulator], None]] = [
