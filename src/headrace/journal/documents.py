@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from headrace.errors import DocumentError
 from headrace.journal.fit import (
+    RowName,
     Shape,
     cast,
     check_size,
@@ -30,11 +31,17 @@ from headrace.journal.objects import to_columns
 from headrace.journal.schema import to_ddl
 
 
-def from_arrow(data: pa.RecordBatch | pa.Table, shape: Shape) -> pa.RecordBatch:
+def from_arrow(
+    data: pa.RecordBatch | pa.Table, shape: Shape, *, documents_before: int = 0
+) -> pa.RecordBatch:
     """From Arrow columns, in any order. Other widths, units and layouts are cast where no value
     changes; double is never narrowed to float."""
+
+    def row(index: int) -> str:
+        return _document(documents_before + index)
+
     if fits_as_it_is(data, shape):
-        check_size(data, shape, _document)
+        check_size(data, shape, row)
         return data
     names = data.schema.names
     for name in names:
@@ -44,13 +51,13 @@ def from_arrow(data: pa.RecordBatch | pa.Table, shape: Shape) -> pa.RecordBatch:
             raise DocumentError(f"the data has field {name!r} twice", do="drop one of them")
     return to_batch(
         [
-            _cast_lossless(_whole(data[field.name]), field)
+            _cast_lossless(_whole(data[field.name]), field, row)
             if field.name in names
             else pa.nulls(data.num_rows, loose(field.type))
             for field in shape.schema
         ],
         shape,
-        _document,
+        row,
     )
 
 
@@ -96,7 +103,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 # Arrow.
 
 
-def _cast_lossless(array: pa.Array, field: pa.Field) -> pa.Array:
+def _cast_lossless(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
     if not _is_lossless(array.type, field.type):
         naive = pt.is_timestamp(array.type) and pt.is_timestamp(field.type) and field.type.tz
         ddl = to_ddl(pa.schema([field.with_nullable(True).remove_metadata()]))
@@ -106,10 +113,19 @@ def _cast_lossless(array: pa.Array, field: pa.Field) -> pa.Array:
             if naive
             else "cast the column before you append it",
         )
+    if pt.is_dictionary(array.type):
+        # Arrow itself cannot decode dictionaries of views.
+        array = array.dictionary.cast(_without_views(array.type.value_type)).take(array.indices)
     if pt.is_integer(array.type) and pt.is_decimal(field.type):
         # Arrow's direct cast asks for room for every integer, not for those that are there.
         array = array.cast(pa.decimal128(20, 0))
-    return cast(loosened(array), field, _document)
+    return cast(loosened(array), field, name)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pt.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pt.is_binary_view(kind) else kind
 
 
 def _is_lossless(given: pa.DataType, kind: pa.DataType) -> bool:
@@ -138,6 +154,7 @@ def _is_lossless(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
+"""Not those of views: Arrow's cast of them to lists loses elements."""
 _SAME_VALUES: tuple[Callable[[pa.DataType], bool], ...] = (
     pt.is_decimal,
     pt.is_date,

@@ -6,10 +6,11 @@ with its commit as one message.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from headrace.clock import ClockSource
 from headrace.errors import DocumentError, HeadraceError, NotFoundError, PublishError
 from headrace.ids import JournalId
 from headrace.journal import documents
+from headrace.journal.arrow_stream import ArrowArray, ArrowStream, is_streamed, read_pieces
 from headrace.journal.collection import Collection
 from headrace.journal.commit_id import AppendedFrame, CommitId, workspace_digits
 from headrace.journal.contract import Commit, DocsHead, Journals, Lease, Write
@@ -28,8 +30,13 @@ from headrace.settings import JournalSettings
 _FRAME_DOCUMENTS_MAX = 65_536
 _FRAMES_AT_ONCE = 4096
 
-Documents: TypeAlias = "pa.RecordBatch | pa.Table | list[dict[str, Any]] | bytes | str"
-"""Arrow, Python dicts, or NDJSON as bytes or text."""
+_SENDS_AHEAD = 4
+"""How many messages of a stream may be under way."""
+
+Documents: TypeAlias = (
+    "pa.RecordBatch | pa.Table | ArrowStream | ArrowArray | list[dict[str, Any]] | bytes | str"
+)
+"""Arrow, or whatever has its PyCapsule interface; Python dicts; NDJSON as bytes or text."""
 
 
 class Writer:
@@ -60,7 +67,7 @@ def to_batch(collection: Collection, given: Documents, document_bytes_max: int) 
             return documents.from_dicts(given, shape)
     raise DocumentError(
         f"documents for {collection.name} as {type(given).__name__}",
-        do="give a RecordBatch, a Table, a list of dicts, or NDJSON as bytes or text",
+        do="give a table (Arrow, pandas, Polars, DuckDB), a list of dicts, or NDJSON",
     )
 
 
@@ -74,6 +81,15 @@ class Sealed(NamedTuple):
 
     heads: list[DocsHead]
     bodies: list[Any]
+
+
+class _Mark(NamedTuple):
+    """What was buffered at a moment."""
+
+    lengths: dict[tuple[JournalId, int], int]
+    buffered_bytes: int
+    documents: int
+    messages_sent: int
 
 
 class Outgoing:
@@ -92,27 +108,74 @@ class Outgoing:
         """An append ended half-way, by Ctrl-C or since it could not be sent."""
         self.documents = 0
         self.messages_sent = 0
+        self._sends: deque[Future[None]] = deque(maxlen=_SENDS_AHEAD + 1)
         self._frames_sent: tuple[DocsHead, DocsHead] | None = None
         """The first and the last."""
 
     def append(self, collection: Collection, given: Documents) -> int:
-        """Take documents in, or none of them; returns how many."""
-        batch = to_batch(collection, given, self._settings.document_bytes_max)
+        """Take documents in, or none of them; returns how many.
+
+        A stream that fails after a part of it was sent cannot be taken back: then all that is left
+        is to roll back.
+        """
+        if not is_streamed(given):
+            return self._take(
+                collection, to_batch(collection, given, self._settings.document_bytes_max)
+            )
+        self.check_whole()
+        before = self._mark()
+        try:
+            return self._append_stream(collection, cast("ArrowStream | ArrowArray", given))
+        except BaseException:
+            self._return_to(before)
+            raise
+
+    def _append_stream(self, collection: Collection, given: ArrowStream | ArrowArray) -> int:
+        shape = _shape(collection, self._settings.document_bytes_max)
+        taken = 0
+        for piece in read_pieces(given):
+            taken += self._take(
+                collection, documents.from_arrow(piece, shape, documents_before=taken)
+            )
+            while len(self._sends) > _SENDS_AHEAD:
+                self._sends.popleft().result()
+        return taken
+
+    def _mark(self) -> _Mark:
+        lengths = {place: len(batches) for place, batches in self._buffered.items()}
+        return _Mark(lengths, self._buffered_bytes, self.documents, self.messages_sent)
+
+    def _return_to(self, mark: _Mark) -> None:
+        """Give up what was taken since, if none of it was sent."""
+        if self._torn or self.messages_sent > mark.messages_sent:
+            self._torn = True
+            return
+        self._buffered = {
+            place: self._buffered[place][:length] for place, length in mark.lengths.items()
+        }
+        self._buffered_bytes, self.documents = mark.buffered_bytes, mark.documents
+
+    def _take(self, collection: Collection, batch: pa.RecordBatch) -> int:
         parts = list(self._spreader.spread(collection, batch))
-        self._check_whole()
+        self.check_whole()
         self._torn = True
         for journal, part in parts:
             self._buffered.setdefault((journal, collection.version), []).append(part)
         self._buffered_bytes += _bytes_at_most(batch, self._settings.frame_bytes_target)
         self.documents += batch.num_rows
         if self._buffered_bytes > self._settings.transaction_buffer_bytes:
-            self.send(self._seal())
+            self._sends.append(self.send(self._seal()))
         self._torn = False
         return int(batch.num_rows)
 
+    @property
+    def sent(self) -> bool:
+        """Whether the owner may have something of it."""
+        return self.messages_sent > 0
+
     def seal(self) -> Sealed:
         """Clock and frame what is buffered; sends all but the last message's worth of it."""
-        self._check_whole()
+        self.check_whole()
         return self._seal()
 
     def _seal(self) -> Sealed:
@@ -157,7 +220,8 @@ class Outgoing:
             AppendedFrame(first.journal, first.clock),
         )
 
-    def _check_whole(self) -> None:
+    def check_whole(self) -> None:
+        """Raises PublishError if an append failed half-way."""
         if self._torn:
             raise PublishError(
                 "an append of this transaction failed half-way",

@@ -122,8 +122,13 @@ class Transaction:
         """Once the commit was sent, or may have been."""
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
-        """Add documents: all of them, or with an error none. Returns how many."""
+        """Add documents: all of them, or with an error none. Returns how many.
+
+        A stream that failed after a part of it was sent leaves nothing but to roll back.
+        """
         self._check_open()
+        # With this error the transaction is still open: what was sent must be rolled back.
+        self._outgoing.check_whole()
         try:
             with _ending_with_its_owner():
                 return self._outgoing.append(self._desk.resolve(collection), documents)

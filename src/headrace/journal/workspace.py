@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import BehindRetentionError, CommitOutcome, UsageError
 from headrace.ids import Offset
+from headrace.journal.arrow_stream import is_streamed
 from headrace.journal.collection import Collection, define
 from headrace.journal.commit_id import parse_commit_id
 from headrace.journal.connection import Connection
@@ -115,7 +116,13 @@ class Workspace:
 
         Raises InDoubtError if it cannot be learned in time whether they are there, or if the owner
         died over them and only some are. With any other error of ours none is there.
+
+        What is read piece by piece, such as a DataFrame or a large table, is a transaction of its
+        own: all of it becomes visible at once.
         """
+        if is_streamed(documents):
+            with self.publisher() as tx:
+                return tx.append(collection, documents)
         return append_outside(self._desk, self._desk.resolve(collection), documents)
 
     def outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome:
