@@ -49,7 +49,8 @@ def test_a_publish_in_doubt_says_how_to_ask_and_has_its_own_exit_code(
     id = line.split()[3]
     assert f"ask with `headrace outcome {id}` before you repeat it" in line
     still = run("outcome", id, "--timeout", "0.1")
-    assert still.exit_code == 1, "the workspace cannot even be opened"
+    assert (still.exit_code, still.stdout) == (3, "")
+    assert still.stderr.startswith(f"error: whether {id} committed is not known: ")
     owning.resume()
     found = ok("outcome", id).strip()
     assert found in ("committed", "rolled back")
@@ -57,7 +58,11 @@ def test_a_publish_in_doubt_says_how_to_ask_and_has_its_own_exit_code(
     assert len(rows(ok("read", "bank/credits"))) == (2 if found == "committed" else 1)
 
 
-def test_what_is_no_id_is_refused(run: Run, bank: None) -> None:
+def test_what_is_no_id_or_no_workspace_is_refused(run: Run, bank: None) -> None:
+    id = "0a1b2c3d-5d2f9c0e7a11-18a3c5e07b1d2f00-0ce1f0a2b3c4d5e6"
+    nowhere = run("outcome", id, "--workspace", "nowhere")
+    assert nowhere.exit_code == 1
+    assert nowhere.stderr.startswith("error: nowhere is not a workspace; ")
     refused = run("outcome", "nonsense")
     assert refused.exit_code == 1
     assert refused.stderr == (

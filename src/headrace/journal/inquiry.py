@@ -30,8 +30,8 @@ class Inquiry:
 
     def outcome(self, timeout_s: float) -> CommitOutcome:
         """Ask until it is known. Raises InDoubtError after `timeout_s`, or if nobody can tell."""
-        self._deadline_s = max(self._deadline_s, time.monotonic() + timeout_s)
         with self._lock:
+            self._deadline_s = max(self._deadline_s, time.monotonic() + timeout_s)
             if self._answer is None:
                 self._answer = Future()
                 # To ask a stopped owner can take longer than the caller has.
@@ -61,6 +61,14 @@ class Inquiry:
             f"whether {thing} {self.id} committed is not known{why}", do=do, ask=self.outcome
         )
 
+    def _is_given_up(self) -> bool:
+        """Whether nobody waits any more; whoever asks later begins anew."""
+        with self._lock:
+            is_late = time.monotonic() > self._deadline_s
+            if is_late:
+                self._answer = None
+            return is_late
+
     def _ask_until_known(self, answer: Future[CommitOutcome]) -> None:
         try:
             while True:
@@ -73,10 +81,11 @@ class Inquiry:
                     raise
                 except HeadraceError as error:
                     self._failure = error
-                    if time.monotonic() > self._deadline_s:
+                    if self._is_given_up():
                         raise self.in_doubt(error) from error
                 time.sleep(_ASK_AGAIN_S)
         except BaseException as error:  # noqa: BLE001  raised by whoever waits
             with self._lock:
-                self._answer = None
+                if self._answer is answer:
+                    self._answer = None
             answer.set_exception(error)
