@@ -79,8 +79,8 @@ class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes
         tls_root='', heartbeat_s=1.0, silence_s=10.0))
 class Shuffle
     members: int
-    next_checkpoint(self, timeout_s: float | None = None, *, documents_max: int | None = None)
-        -> NextCheckpoint | None
+    next_checkpoint(self, timeout_s: float | None = None, *, documents_max: int | None = None,
+        may_be_empty: bool = False) -> NextCheckpoint | None
     drain(self) -> Iterator[NextCheckpoint]
     read(self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False) ->
         Iterator[tuple[Source, pa.RecordBatch]]
@@ -96,6 +96,7 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
 class Task
     run(self, spark: SparkSession, *, once: bool = False, restarts: int = 5, watch:
         Callable[[Progress], None] | None = None) -> None
+    register(self) -> None
     about(self) -> About
     stop(self) -> None
     reset(self) -> None

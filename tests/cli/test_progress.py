@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from typing import Literal
 
 import pytest
 
@@ -12,16 +13,22 @@ from headrace.cli.progress import Display
 from headrace.spark import Progress
 
 
-def progress(checkpoint: int, rows: int = 0, failure: str = "") -> Progress:
+def progress(
+    checkpoint: int, rows: int = 0, failure: str = "", ended: Literal["", "done"] = ""
+) -> Progress:
     return Progress(
         checkpoint=checkpoint,
         rows=rows,
         rows_per_s=1234.5,
         behind_bytes=2048,
         shards=2,
-        restarts=int(bool(failure)),
+        restarts=1 if failure or ended else 0,
         processes=() if failure else (7, 8),
         failure=failure,
+        checkpoints=2,
+        duration_s=12.34,
+        output="collection moves",
+        ended=ended,
     )
 
 
@@ -36,9 +43,10 @@ def show(display: Display) -> None:
             progress(5, 1000, "a member is gone"),
             progress(5, 1000),
             progress(6, 1040),
+            progress(6, 1040, ended="done"),
         ):
             report(each)
-        display.ended("moves", "done")
+        display.ended("moves", "stopped")
 
 
 class Terminal(io.StringIO):
@@ -53,7 +61,8 @@ def test_a_pipe_has_a_line_for_each_checkpoint(capsys: pytest.CaptureFixture[str
         "moves: runs from checkpoint 4, 2 members",
         "moves: checkpoint 5, 1,000 rows, 1,234 rows/s, 2.0 KiB behind",
         "moves: checkpoint 6, 1,040 rows, 1,234 rows/s, 2.0 KiB behind",
-        "moves: done at checkpoint 6, 1,040 rows",
+        "moves: done at checkpoint 6: 1,040 rows in 2 checkpoints, 1 restart, 12.3 s, to collection"
+        " moves",
     ]
     assert shown.err == "note: task moves is started again: a member is gone\n"
 
@@ -87,14 +96,15 @@ def test_a_task_that_never_began_is_only_said_to_be_stopped(
 
 def test_a_terminal_is_left_with_what_stays_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "120")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setattr(sys, "stderr", terminal)
     show(Display("text"))
     assert screen(terminal.getvalue()) == [
         "note: task moves is started again: a member is gone",
-        "moves: done at checkpoint 6, 1,040 rows",
+        "moves: done at checkpoint 6: 1,040 rows in 2 checkpoints, 1 restart, 12.3 s, to collection"
+        " moves",
     ]
     assert "2.0 KiB" in terminal.getvalue().partition("note:")[0]
 

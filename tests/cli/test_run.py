@@ -44,7 +44,11 @@ def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(ran:
     assert "moves: runs from checkpoint 0, 1 member" in lines
     for name in ("moves", "kept"):
         [done] = [line for line in lines if line.startswith(f"{name}: done")]
-        assert re.fullmatch(rf"{name}: done at checkpoint \d+, {2 * TRANSFERS} rows", done)
+        assert re.fullmatch(
+            rf"{name}: done at checkpoint \d+: {2 * TRANSFERS} rows in \d+ checkpoints?, no"
+            rf" restarts, [\d.]+ s, to .*{name}",
+            done,
+        )
     assert [line.partition(":")[0] for line in lines] == sorted(
         (line.partition(":")[0] for line in lines), reverse=True
     )

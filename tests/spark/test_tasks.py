@@ -69,6 +69,10 @@ def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, bank: Ba
         moving(bank, shards=shards).run(spark, once=True, watch=seen.append)
         assert published(bank) == bank.movements()
         assert (seen[-1].rows, seen[-1].shards, seen[-1].restarts) == (40, shards, 0)
+        # From before the first micro-batch on it is known how much there is to do.
+        assert seen[0].behind_bytes > 0
+        assert (seen[-1].behind_bytes, seen[-1].ended) == (0, "done")
+        assert 1 <= seen[-1].checkpoints <= seen[-1].checkpoint
     assert pc.sum(bank.workspace.table("movements")["cents"]).as_py() == 0
 
 

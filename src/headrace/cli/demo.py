@@ -154,6 +154,8 @@ class _Demo:
 
     def _watch(self, progress: Progress) -> None:
         self._report(progress)
+        if progress.ended:
+            return
         self._recoveries = progress.restarts
         if progress.checkpoint != self._checkpoint or progress.failure:
             self._checkpoint = progress.checkpoint

@@ -34,6 +34,7 @@ class Display:
     def __init__(self, form: Form) -> None:
         self._form = form
         self._shown: dict[str, Progress] = {}
+        self._ended: set[str] = set()
         self._lock = threading.Lock()
         self._spinner = Spinner("dots")
         screen = console(stderr=True)
@@ -64,16 +65,17 @@ class Display:
         return report
 
     def ended(self, task: str, how: Literal["done", "stopped"]) -> None:
-        """The last that is shown of a task."""
+        """The last that is shown of a task, unless it has said itself how it ended."""
         with self._lock:
             progress = self._shown.pop(task, None)
-        if progress is None:
+        if task not in self._ended:
+            self._ended.add(task)
             self._print(task, how, progress, how)
-        else:
-            checkpoint, rows, *_ = _cells(progress)
-            self._print(task, how, progress, f"{how} at checkpoint {checkpoint}, {rows} rows")
 
     def _show(self, task: str, progress: Progress, before: Progress | None) -> None:
+        if progress.ended:
+            self._show_end(task, progress)
+            return
         if progress.failure:
             self.note(f"task {task} is started again: {progress.failure}")
             return
@@ -89,6 +91,14 @@ class Display:
             )
         elif progress.checkpoint != before.checkpoint:
             self._print(task, "running", progress, _line(progress))
+
+    def _show_end(self, task: str, progress: Progress) -> None:
+        from headrace.spark.summary import ending
+
+        with self._lock:
+            self._shown.pop(task, None)
+            self._ended.add(task)
+        self._print(task, progress.ended, progress, ending(progress))
 
     def _print(self, task: str, state: str, progress: Progress | None, text: str) -> None:
         if self._form == "json":

@@ -100,6 +100,7 @@ def run_tasks(
 
     for each in tasks:
         each.shards = shards or each.shards
+        each.register()
     directory = tasks[0].workspace.directory
     written = log or (directory / "spark.log" if directory else "")
     with until_stopped(), Display("json" if as_json else "text") as display:
@@ -152,7 +153,6 @@ class _Running:
             if self._is_stopping:
                 return
             self.unfinished.remove(each)
-            self._display.ended(each.name, "done")
 
     def _run_beside(self, spark: Any) -> None:
         from headrace.spark.running import run_beside

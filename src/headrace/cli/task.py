@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 import headrace as hr
 from headrace.cli.completion import complete_task
+from headrace.cli.confirming import YesOption, confirm
 from headrace.cli.opening import on_workspace
-from headrace.cli.output import JsonOption, as_example, print_fields, print_json, print_table
+from headrace.cli.output import (
+    JsonOption,
+    as_example,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+)
 from headrace.cli.run import (
     LogOption,
     MasterOption,
@@ -22,9 +31,14 @@ from headrace.cli.run import (
 )
 from headrace.cli.units import counted, format_size
 from headrace.errors import UsageError
-from headrace.shuffle import describe_task, list_checkpoints, list_tasks
+from headrace.shuffle import describe_task, list_checkpoints
 
-app = typer.Typer(no_args_is_help=True, help="See how far tasks are, and run them.")
+if TYPE_CHECKING:
+    from headrace.spark.task_catalog import TaskStatus
+
+app = typer.Typer(
+    no_args_is_help=True, help="See how tasks stand, run, stop, reset and delete them."
+)
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Of the task.", autocompletion=complete_task)
@@ -34,50 +48,92 @@ NameArgument = Annotated[
 @app.command("list", epilog=as_example("headrace task list"))
 @on_workspace
 def list_all(ws: hr.Workspace, json: JsonOption = False) -> None:
-    """All tasks that have progress here, with their last checkpoints."""
-    from headrace.spark.about import get_about
+    """All tasks that were run here, or were to be run: how they stand, and how far they are.
 
-    found = [(each, get_about(ws.objects, each.task)) for each in list_tasks(ws.objects)]
+    A task is behind by the bytes that its sources have beyond the last checkpoint that is known to
+    be applied. A task is failed, too, if its process was killed. Streams have no state.
+    """
+    from headrace.spark.task_catalog import list_statuses
+
+    found = list_statuses(ws)
     if json:
-        print_json(
-            [
-                each._asdict() | {"about": about and msgspec.structs.asdict(about)}
-                for each, about in found
-            ]
-        )
+        print_json([_described(each) for each in found])
         return
-    rows = (
-        (
-            each.task,
-            each.last,
-            ", ".join(about.sources) if about else "",
-            about.sink if about else "",
-            format_size(each.bytes),
-        )
-        for each, about in found
-    )
     print_table(
-        rows, ("task", "checkpoint", "sources", "sink", "stored"), numbers=("checkpoint", "stored")
+        (_row(each) for each in found),
+        ("task", "state", "since", "checkpoint", "behind", "sources", "sink", "error"),
+        numbers=("checkpoint", "behind"),
+    )
+
+
+def _row(status: TaskStatus) -> tuple[object, ...]:
+    about, run, stored = status.about, status.run, status.stored
+    return (
+        status.task,
+        _state(status),
+        _time(run.since) if run else "",
+        status.applied if about else stored.last if stored else 0,
+        "" if status.behind_bytes is None else format_size(status.behind_bytes),
+        ", ".join(about.sources) if about else "",
+        about.sink if about else "",
+        run.error if run else "",
+    )
+
+
+def _state(status: TaskStatus) -> str:
+    run = status.run
+    if run and run.state == "running" and not run.is_here:
+        return f"running on {run.host} (last seen {_time(run.seen)})"
+    return status.state
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def _described(status: TaskStatus) -> dict[str, object]:
+    """For programs. `last` is the newest checkpoint, `applied` the last that is known applied."""
+    run, stored = status.run, status.stored
+    return (
+        {"task": status.task, "last": 0}
+        | (stored._asdict() if stored else {})
+        | {
+            "state": status.state or None,
+            "since": _time(run.since) if run else None,
+            "error": (run.error or None) if run else None,
+            "applied": status.applied,
+            "behind_bytes": status.behind_bytes,
+            "run": run and msgspec.structs.asdict(run),
+            "about": status.about and msgspec.structs.asdict(status.about),
+        }
     )
 
 
 @app.command(epilog=as_example("headrace task show movements"))
 @on_workspace
 def show(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None:
-    """One task: what it reads and writes, and how far it is."""
-    from headrace.spark.about import get_about
+    """One task: what it reads and writes, how it stands, and how far it is."""
+    from headrace.spark.task_catalog import task_status
 
-    stored = describe_task(ws.objects, name)
-    about = get_about(ws.objects, name)
+    status = task_status(ws, name)
     if json:
-        print_json(stored._asdict() | {"about": about and msgspec.structs.asdict(about)})
+        print_json(_described(status))
         return
-    fields: dict[str, object] = {
-        "task": stored.task,
-        "generation": stored.generation,
-        "checkpoint": stored.last,
-        "stored": f"{counted(stored.objects, 'object')}, {format_size(stored.bytes)}",
-    }
+    run, stored, about = status.run, status.stored, status.about
+    fields: dict[str, object] = {"task": status.task}
+    if status.state:
+        fields["state"] = _state(status)
+    if run:
+        fields |= {"since": _time(run.since), "process": f"{run.process} on {run.host}"}
+        fields |= {"error": run.error} if run.error else {}
+    if stored:
+        fields |= {
+            "generation": stored.generation,
+            "checkpoint": stored.last,
+            "stored": f"{counted(stored.objects, 'object')}, {format_size(stored.bytes)}",
+        }
+    if status.behind_bytes is not None:
+        fields["behind"] = f"{format_size(status.behind_bytes)} beyond checkpoint {status.applied}"
     if about:
         fields |= {
             "sources": ", ".join(about.sources),
@@ -87,6 +143,68 @@ def show(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None
             "file": about.file,
         }
     print_fields(fields)
+
+
+@app.command(epilog=as_example("headrace task stop movements"))
+@on_workspace
+def stop(
+    ws: hr.Workspace,
+    name: NameArgument,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="S", help="How long to wait for its end, in seconds.")
+    ] = 60.0,
+) -> None:
+    """Ask a task that runs, in whichever process, to stop, and wait until it has.
+
+    The micro-batch under way is given up, and done by the next run. Exits with 1 if the task
+    still runs when the time is over, or failed meanwhile; a task that does not run is no error.
+    """
+    from headrace.spark.run_record import stop_run
+    from headrace.spark.task_catalog import task_status
+
+    task_status(ws, name)
+    ended = stop_run(ws, name, timeout)
+    if ended is None:
+        print_line(f"{name} does not run")
+    elif ended.state == "failed":
+        raise UsageError(f"task {name!r} failed as it stopped: {ended.error}", do="run it again")
+    else:
+        print_line(f"{name} is stopped, at checkpoint {ended.checkpoint:,}")
+
+
+_WHAT_STAYS = "what its sink holds stays there"
+
+
+@app.command(epilog=as_example("headrace task reset movements --yes"))
+@on_workspace
+def reset(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None:
+    """Let a task begin anew: its next run reads everything again, as another generation.
+
+    What its sink holds stays there. A collection then gets the same rows once more; a table of a
+    database gets them by key; Parquet files need another place. Refused while it runs.
+    """
+    from headrace.spark import task_catalog
+
+    task_catalog.task_status(ws, name)
+    confirm(f"Read everything again for task {name!r}? ({_WHAT_STAYS})", yes=yes)
+    task_catalog.reset(ws, name)
+    print_line(f"{name} begins anew with its next run; {_WHAT_STAYS}")
+
+
+@app.command(epilog=as_example("headrace task delete movements --yes"))
+@on_workspace
+def delete(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None:
+    """Remove a task: its checkpoints, Spark's logs of it, and what is known of its runs.
+
+    What its sink holds stays there. A task of that name that is run later begins anew, as after
+    `headrace task reset`. Refused while it runs.
+    """
+    from headrace.spark import task_catalog
+
+    task_catalog.task_status(ws, name)
+    confirm(f"Delete task {name!r}? ({_WHAT_STAYS})", yes=yes)
+    task_catalog.delete(ws, name)
+    print_line(f"{name} is deleted; {_WHAT_STAYS}")
 
 
 @app.command(epilog=as_example("headrace task checkpoints movements --json"))
@@ -114,10 +232,11 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a task from the file that defined it when it was run last, until Ctrl-C or once."""
-    from headrace.spark.about import file_of
+    from headrace.spark.about import file_of, get_about
     from headrace.spark.definitions import choose_tasks, load_tasks
 
-    describe_task(ws.objects, name)
+    if get_about(ws.objects, name) is None:
+        describe_task(ws.objects, name)
     file = file_of(ws.objects, name)
     tasks = choose_tasks(load_tasks(file), [name])
     _check_same(ws, tasks[0].workspace, file)

@@ -327,6 +327,13 @@ def reset_task(objects: Objects, task: str, start: Checkpoint | None = None) -> 
     return History(objects, task, generation=generation).generation
 
 
+def delete_checkpoints(objects: Objects, task: str) -> None:
+    """Remove all that is stored of a task, generations last. Reset it before."""
+    labels = list_labels(objects, check_task_name(task))
+    for each in sorted(labels, key=lambda label: (label.kind == "generations", label.number)):
+        objects.delete(each.key)
+
+
 def has_checkpoints(objects: Objects, task: str) -> bool:
     """Whether anything was stored of it since it was made, or reset."""
     with suppress(UsageError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from headrace.errors import NotFoundError, UsageError
+from headrace.shuffle import Binding
 from headrace.storage import Objects
 
 _ROOT = "about"
@@ -21,6 +22,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     sink: str
     is_exactly_once: bool
     shards: int
+    bindings: tuple[Binding, ...] = ()
 
 
 def put_about(objects: Objects, about: About) -> None:
@@ -33,6 +35,16 @@ def get_about(objects: Objects, task: str) -> About | None:
         return msgspec.json.decode(objects.get(_key(task)), type=About)
     except NotFoundError:
         return None
+
+
+def list_abouts(objects: Objects) -> list[About]:
+    """Of all tasks that were run, or were to be run."""
+    found = (each.key.partition("/task-")[2] for each in objects.list(_ROOT))
+    return [about for name in found if (about := get_about(objects, unquote(name)))]
+
+
+def delete_about(objects: Objects, task: str) -> None:
+    objects.delete(_key(task))
 
 
 def file_of(objects: Objects, task: str) -> Path:

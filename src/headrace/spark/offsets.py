@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -20,6 +22,19 @@ def planned_offset(spark: SparkSession, checkpoint_location: str, batch: int) ->
         raise DataError(
             f"{path} has no offset of ours: {error}", do="use another checkpoint directory"
         ) from error
+
+
+def committed_checkpoint(checkpoint_location: str) -> int:
+    """The checkpoint of the last batch that Spark says is done: 0 if it says nothing of any.
+
+    Of a location on this machine, as those of tasks are.
+    """
+    folder = Path(checkpoint_location.removeprefix("file://"))
+    done = [int(each.name) for each in folder.glob("commits/*") if each.name.isdecimal()]
+    with suppress(OSError, ValueError, IndexError, KeyError, TypeError):
+        lines = (folder / "offsets" / str(max(done, default=-1))).read_text().splitlines()
+        return int(json.loads(lines[-1])["checkpoint"])
+    return 0
 
 
 def _read(spark: SparkSession, path: str) -> str:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.journal.connection import OWNERS_LOST_MAX
 from headrace.journal.workspace import Workspace
-from headrace.shuffle import History
+from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.stored import quoted
 from headrace.spark.cut import Cut
 from headrace.spark.failure import explain, is_final, is_late_start
 from headrace.spark.frames import source_options
+from headrace.spark.lag import LagWatch
 from headrace.spark.members import SparkMembers
-from headrace.spark.offsets import planned_offset
+from headrace.spark.offsets import committed_checkpoint, planned_offset
 from headrace.spark.restarts import Restarts
+from headrace.spark.run_record import local_directory
 from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget, Target
 from headrace.spark.turns import Turn
 
@@ -51,13 +53,33 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_s: float
     """Of the last micro-batch."""
     behind_bytes: int
-    """What members know of and have not read."""
+    """What the sources have beyond that checkpoint: see `shuffle/lag.py`."""
     shards: int
     restarts: int
     processes: tuple[int, ...] = ()
     """Of its members, while they run: ids on the machines that they are on."""
     failure: str = ""
     """Why it was started again, while it is."""
+    checkpoints: int = 0
+    """How many were applied by this run of the task."""
+    duration_s: float = 0.0
+    """How long it has been running."""
+    output: str = ""
+    """Where its rows go."""
+    ended: Literal["", "done", "stopped", "failed"] = ""
+    """How the run ended, in the last report of it."""
+
+
+class Total(msgspec.Struct):
+    """What a run of a task did, however often it was started again."""
+
+    begin_s: float
+    rows: int = 0
+    checkpoints: int = 0
+    reached: int = 0
+    """The highest checkpoint that was given to the sink: to do it again is no progress."""
+    progress: Progress | None = None
+    """What was reported last."""
 
 
 class Run:
@@ -70,8 +92,7 @@ class Run:
         turn: Turn,
         restarts: Restarts,
         watch: Callable[[Progress], None],
-        rows: int,
-        reached: int,
+        total: Total,
     ) -> None:
         self._task = task
         self._spark = spark
@@ -80,13 +101,12 @@ class Run:
         self._watch = watch
         self._history, self._location = open_logs(task.workspace, task.name)
         self._query: StreamingQuery | None = None
-        self.reached = reached
-        """The highest checkpoint that was given to the sink: to do it again is no progress."""
+        self._total = total
+        self._lag: LagWatch | None = None
         self._applied = 0
-        self._checkpoints: dict[int, int] = {}
-        """By the number that Spark has for them."""
+        self._checkpoints: dict[int, tuple[int, Checkpoint]] = {}
+        """Those that were applied and not reported yet, by the number that Spark has for them."""
         self._batches_seen = -1
-        self._rows = rows
         self._processes: tuple[int, ...] = ()
         self.progressed = False
         self._cause: BaseException | None = None
@@ -100,8 +120,9 @@ class Run:
         self._turn.check()
         with ExitStack() as stack:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
-            self.reached = max(self.reached, target.last() or 0)
-            self._applied = self.reached
+            self._total.reached = max(self._total.reached, target.last() or 0)
+            self._applied = self._total.reached or committed_checkpoint(self._location)
+            self._lag = stack.enter_context(self._follow_sources())
             members = stack.enter_context(SparkMembers(self._spark, task.shards))
             self._processes = members.processes
             self.report()
@@ -192,9 +213,11 @@ class Run:
                         do="return a DataFrame",
                     )
                 self._write(target, output, checkpoint)
-        self._checkpoints[batch] = checkpoint.number
-        self.progressed |= checkpoint.number > self.reached
-        self.reached = max(self.reached, checkpoint.number)
+        with suppress(HeadraceError):
+            # Spark commits a batch after this: until then its checkpoint is not released.
+            self._checkpoints[batch] = checkpoint.number, self._history.delta(checkpoint.number)
+        self.progressed |= checkpoint.number > self._total.reached
+        self._total.reached = max(self._total.reached, checkpoint.number)
 
     def _write(self, target: Target, output: DataFrame, checkpoint: CheckpointId) -> None:
         """If the owner of the journals is gone meanwhile, again with the next one.
@@ -218,29 +241,46 @@ class Run:
                 target.reopen()
         target.write(output, checkpoint)
 
-    def report(self, failure: str = "") -> Progress:
-        progress = self._progress(failure)
+    def _follow_sources(self) -> LagWatch:
+        """From the checkpoint that is applied on."""
+        try:
+            checkpoint = self._history.load(self._applied)
+        except NotFoundError:
+            checkpoint = self._history.load(self._history.last())
+        return LagWatch(self._task.workspace, self._task.bindings, checkpoint)
+
+    def report(self, failure: str = "") -> None:
+        self._total.progress = progress = self._progress(failure)
         self._watch(progress)
-        return progress
 
     def _progress(self, failure: str) -> Progress:
-        rate, behind = 0.0, 0
+        rate = 0.0
         for each in self._query.recentProgress if self._query else ():
             if each.batchId > self._batches_seen and each.numInputRows:
                 self._batches_seen = each.batchId
-                self._rows += each.numInputRows
-            self._applied = max(self._applied, self._checkpoints.get(each.batchId, 0))
-            rate, behind = each.processedRowsPerSecond, behind_bytes(each)
+                self._total.rows += each.numInputRows
+            if each.batchId in self._checkpoints:
+                self._was_applied(*self._checkpoints.pop(each.batchId))
+            rate = each.processedRowsPerSecond
         return Progress(
             checkpoint=self._applied,
-            rows=self._rows,
+            rows=self._total.rows,
             rows_per_s=rate,
-            behind_bytes=behind,
+            behind_bytes=self._lag.bytes() if self._lag else 0,
             shards=self._task.shards,
             restarts=self._restarts.total,
             processes=() if failure else self._processes,
             failure=failure,
+            checkpoints=self._total.checkpoints,
+            duration_s=time.monotonic() - self._total.begin_s,
+            output=str(self._task.sink),
         )
+
+    def _was_applied(self, number: int, delta: Checkpoint) -> None:
+        self._total.checkpoints += number > self._applied
+        self._applied = max(self._applied, number)
+        if self._lag:
+            self._lag.apply(delta)
 
 
 def open_logs(workspace: Workspace, task: str) -> tuple[History, str]:
@@ -248,7 +288,7 @@ def open_logs(workspace: Workspace, task: str) -> tuple[History, str]:
 
     Those of former generations are removed: nobody can go on with them.
     """
-    logs = _folder_of_logs(workspace, task)
+    logs = folder_of_logs(workspace, task)
     # Listed before the generation is looked up: none of these can be of a later one.
     earlier = list(logs.glob("*"))
     history = History(workspace.objects, task)
@@ -259,16 +299,10 @@ def open_logs(workspace: Workspace, task: str) -> tuple[History, str]:
     return history, f"file://{logs / history.generation}"
 
 
-def _folder_of_logs(workspace: Workspace, task: str) -> Path:
-    if workspace.directory is None:
-        raise UsageError(
-            f"{workspace.place} is known by its address, and tasks run where its directory is",
-            do="open it by its directory",
-        )
-    return workspace.directory.absolute() / "tasks" / quoted(task)
+def folder_of_logs(workspace: Workspace, task: str) -> Path:
+    return local_directory(workspace) / "tasks" / quoted(task)
 
 
-def behind_bytes(progress: StreamingQueryProgress) -> int:
-    """What the source reported with its newest offset."""
-    reported = msgspec.json.decode(progress.sources[0].latestOffset or "{}")
-    return int(reported.get("behind", 0)) if isinstance(reported, dict) else 0
+def delete_logs(workspace: Workspace, task: str) -> None:
+    """Spark's logs of all generations of a task."""
+    shutil.rmtree(folder_of_logs(workspace, task), ignore_errors=True)

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError, UsageError
@@ -32,10 +35,12 @@ from headrace.spark.cut import Cut
 from headrace.spark.failure import GONE, is_final, is_gone
 from headrace.spark.frames import SourceLike, bindings_of
 from headrace.spark.restarts import Restarts
-from headrace.spark.runs import Progress, Run
+from headrace.spark.run_record import RunRecorder, check_not_running, forget_runs
+from headrace.spark.runs import Progress, Run, Total
 from headrace.spark.sessions import activate
 from headrace.spark.sinks.collection import CollectionSink
 from headrace.spark.sinks.contract import Sink
+from headrace.spark.summary import say, summary
 from headrace.spark.turns import Turn
 
 _log = logging.getLogger("headrace")
@@ -95,19 +100,24 @@ class Task:
         try:
             # Spark knows data sources by the session of the thread, and this may be any.
             activate(spark)
-            self._check_name_is_free()
-            put_about(self.workspace.objects, self.about())
-            self._run(spark, once, Restarts(restarts), watch or _ignore)
+            self.register()
+            self._run(spark, once, Restarts(restarts), watch or self._print_summary)
         finally:
             self._stopping.clear()
 
-    def _check_name_is_free(self) -> None:
+    def _print_summary(self, progress: Progress) -> None:
+        if progress.ended:
+            say(summary(self.name, progress))
+
+    def register(self) -> None:
+        """Make it known to its workspace, as each run does: `headrace task list` shows it."""
         objects = self.workspace.objects
         if get_about(objects, self.name) is None and has_checkpoints(objects, self.name):
             raise UsageError(
                 f"{self.name!r} is the name of a stream, which has checkpoints of its own",
                 do="name the task otherwise, or reset it first",
             )
+        put_about(objects, self.about())
 
     def _run(
         self,
@@ -116,10 +126,36 @@ class Task:
         budget: Restarts,
         watch: Callable[[Progress], None],
     ) -> None:
+        total = Total(begin_s=time.monotonic())
         turn = Turn(self.workspace.objects, self.name)
-        rows = reached = 0
+        with RunRecorder(self.workspace, self.name, turn.number, self.stop) as record:
+
+            def report(progress: Progress) -> None:
+                record.report(progress)
+                watch(progress)
+
+            try:
+                self._repeat(spark, once, turn, budget, report, total)
+            except BaseException as error:
+                is_failure = isinstance(error, Exception)
+                record.end(error if is_failure else None)
+                _report_end(watch, total, "failed" if is_failure else "stopped")
+                raise
+            record.end(None)
+            _report_end(watch, total, "stopped" if self.is_stopping else "done")
+
+    def _repeat(
+        self,
+        spark: SparkSession,
+        once: bool,
+        turn: Turn,
+        budget: Restarts,
+        watch: Callable[[Progress], None],
+        total: Total,
+    ) -> None:
+        """Start it again after each failure that this may mend."""
         while not self._stopping.is_set():
-            run = Run(self, spark, turn, budget, watch, rows, reached)
+            run = Run(self, spark, turn, budget, watch, total)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
@@ -134,7 +170,7 @@ class Task:
                     *(self.name, failure, delay_s, budget.count, budget.most),
                 )
                 what = failure.what if isinstance(failure, HeadraceError) else str(failure)
-                rows, reached = run.report(failure=what).rows, run.reached
+                run.report(failure=what)
                 self._stopping.wait(delay_s)
             else:
                 return
@@ -147,6 +183,7 @@ class Task:
             sink=str(self.sink),
             is_exactly_once=self.sink.is_exactly_once,
             shards=self.shards,
+            bindings=self.bindings,
         )
 
     def stop(self) -> None:
@@ -157,8 +194,14 @@ class Task:
         self._stopping.set()
 
     def reset(self) -> None:
-        """Forget how far it is: its next run reads everything again, as another generation."""
+        """Forget how far it is: its next run reads everything again, as another generation.
+
+        Refused while it runs.
+        """
+        check_not_running(self.workspace, self.name)
         reset_task(self.workspace.objects, self.name)
+        if self.workspace.directory:
+            forget_runs(self.workspace, self.name)
 
     @property
     def is_stopping(self) -> bool:
@@ -178,8 +221,13 @@ def _file_of(function: Function) -> str:
     return str(Path(code.co_filename).absolute()) if code else ""
 
 
-def _ignore(progress: Progress) -> None:
-    """Nobody watches."""
+def _report_end(
+    watch: Callable[[Progress], None], total: Total, how: Literal["done", "stopped", "failed"]
+) -> None:
+    """The last report of a run that had any."""
+    if total.progress:
+        seconds = time.monotonic() - total.begin_s
+        watch(msgspec.structs.replace(total.progress, ended=how, failure="", duration_s=seconds))
 
 
 def materialization(

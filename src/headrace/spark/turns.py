@@ -36,6 +36,10 @@ class Turn:
             objects.delete(self._key(number))
 
     @property
+    def number(self) -> int:
+        return self._number
+
+    @property
     def is_mine(self) -> bool:
         return max(self._listed(), default=0) == self._number
 

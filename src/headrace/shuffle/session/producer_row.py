@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 SPANS_MAX = 256
 """A row remembers this many withheld spans; with more, neighbours become one."""
+
+
+class Publishable(NamedTuple):
+    """What a checkpoint may show of a producer in a place."""
+
+    commit: int
+    span: int
+    shows_any: bool
+    """False if nothing was committed between what is shown and this commit."""
 
 
 class ProducerRow:
@@ -59,3 +69,8 @@ class ProducerRow:
         while self._spans and self._spans[0][0] <= commit:
             self._spans.popleft()
         return self._spans[0][1] if self._spans else 0
+
+
+def rank(span: int) -> int:
+    """Ascends as a producer's spans follow each other: see `frontier`."""
+    return abs(span) << 1 | (span >= 0)

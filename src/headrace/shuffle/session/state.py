@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session.groups import Ack, Groups
-from headrace.shuffle.session.producer_row import ProducerRow
+from headrace.shuffle.session.producer_row import ProducerRow, Publishable, rank
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.report_queue import ReportQueue
 from headrace.shuffle.session.reports import Reports
@@ -48,15 +47,6 @@ _UNSETTLED_MAX = 256
 
 Key = tuple[int, int]
 """A place and a producer."""
-
-
-class _Publishable(NamedTuple):
-    """What a checkpoint may show of a producer in a place."""
-
-    commit: int
-    span: int
-    shows_any: bool
-    """False if nothing was committed between what is shown and this commit."""
 
 
 class SessionState:
@@ -304,7 +294,7 @@ class SessionState:
         )
         return sum(max(0, each) for each in read) > self._kept_back_bytes_max
 
-    def _show(self, rows: list[tuple[Key, _Publishable]]) -> list[tuple[int, int, int, int]]:
+    def _show(self, rows: list[tuple[Key, Publishable]]) -> list[tuple[int, int, int, int]]:
         """These are what checkpoints show from now on; returns what has changed."""
         producers: list[tuple[int, int, int, int]] = []
         withheld: set[Key] = set()
@@ -325,7 +315,7 @@ class SessionState:
             self._unshown = 0
         return producers
 
-    def _publishable(self, key: Key, floors: Mapping[tuple[int, int], int]) -> _Publishable:
+    def _publishable(self, key: Key, floors: Mapping[tuple[int, int], int]) -> Publishable:
         """What a checkpoint may show of the row now."""
         row = self._rows[key]
         assert row.raw is not None
@@ -340,14 +330,14 @@ class SessionState:
         if hold is not None and commit < raw:
             span = max(withheld_since, hold.begin, self._settled(at, row))
         is_behind = self._is_behind(at)
-        if _rank(span) <= _rank(before_span):
+        if rank(span) <= rank(before_span):
             # A restart reads again what was published, and is behind it for a while.
             has_closed = span < 0 <= before_span and not is_behind
             span = -self._through[at] if has_closed else before_span
         elif span < 0 and is_behind:
             # The last checkpoint had read on from here, and this Session has yet to.
             span = -span
-        return _Publishable(commit, span, shows_any)
+        return Publishable(commit, span, shows_any)
 
     def _is_behind(self, at: int) -> bool:
         """Whether the place is still being read again."""
@@ -453,8 +443,3 @@ def unreadable(member: int, why: object) -> ProtocolError:
         f"member {member} sent a ProgressDelta that cannot be read: {why}",
         do="run the same version of Headrace on all members",
     )
-
-
-def _rank(span: int) -> int:
-    """Ascends as a producer's spans follow each other: see `frontier`."""
-    return abs(span) << 1 | (span >= 0)

@@ -1,0 +1,141 @@
+"""Who runs a task and how its last run ended, also after the worst end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.errors import UsageError
+from headrace.spark import Progress
+from headrace.spark.run_record import (
+    RunRecord,
+    RunRecorder,
+    check_not_running,
+    folder_of_runs,
+    forget_runs,
+    last_run,
+    stop_run,
+)
+from headrace.testing.crash import Child
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[hr.Workspace]:
+    with hr.open(tmp_path / "workspace") as opened:
+        yield opened
+
+
+def ignore() -> None:
+    """Nobody asks it to stop."""
+
+
+def progress(checkpoint: int) -> Progress:
+    return Progress(
+        checkpoint=checkpoint, rows=7, rows_per_s=0.0, behind_bytes=0, shards=1, restarts=2
+    )
+
+
+def newest(workspace: hr.Workspace) -> RunRecord:
+    record = last_run(workspace, "t")
+    assert record is not None
+    return record
+
+
+def test_a_run_is_running_until_it_says_how_it_ended(workspace: hr.Workspace) -> None:
+    assert last_run(workspace, "t") is None
+    with RunRecorder(workspace, "t", 1, ignore) as recorder:
+        recorder.report(progress(5))
+        record = newest(workspace)
+        assert (record.state, record.checkpoint, record.rows, record.restarts) == (
+            *("running", 5, 7),
+            2,
+        )
+        with pytest.raises(UsageError, match="task 't' runs, as process"):
+            check_not_running(workspace, "t")
+        recorder.end(None)
+    assert newest(workspace).state == "stopped"
+    check_not_running(workspace, "t")
+    with RunRecorder(workspace, "t", 2, ignore) as recorder:
+        recorder.end(ValueError("two\nlines"))
+    assert (newest(workspace).state, newest(workspace).error) == ("failed", "ValueError: two lines")
+    forget_runs(workspace, "t")
+    assert last_run(workspace, "t") is None
+
+
+def test_a_run_that_was_killed_has_failed(workspace: hr.Workspace) -> None:
+    with Child() as child:
+        child.run(
+            "import headrace as hr\n"
+            "from headrace.spark.run_record import RunRecorder\n"
+            "ws = hr.open(place)\n"
+            "recorder = RunRecorder(ws, 't', 1, lambda: None)",
+            place=str(workspace.directory),
+        )
+        assert newest(workspace).state == "running"
+        assert newest(workspace).process == child.pid
+        child.kill()
+    record = newest(workspace)
+    assert record.state == "failed"
+    assert record.error.startswith(f"its process {record.process} ended without a word")
+    check_not_running(workspace, "t")
+
+
+def test_whoever_runs_it_last_counts_and_the_one_before_says_nothing_more(
+    workspace: hr.Workspace,
+) -> None:
+    with RunRecorder(workspace, "t", 1, ignore) as replaced:
+        with RunRecorder(workspace, "t", 2, ignore) as recorder:
+            recorder.report(progress(3))
+            replaced.report(progress(9))
+            replaced.end(ValueError("taken over"))
+            assert (newest(workspace).state, newest(workspace).checkpoint) == ("running", 3)
+            recorder.end(None)
+        assert newest(workspace).state == "stopped"
+    assert {each.stem for each in folder_of_runs(workspace, "t").iterdir()} == {f"{2:020d}"}
+
+
+def test_a_run_hears_that_it_is_asked_to_stop(workspace: hr.Workspace) -> None:
+    asked = threading.Event()
+
+    def run() -> None:
+        with RunRecorder(workspace, "t", 1, asked.set) as recorder:
+            begun.set()
+            assert asked.wait(WAIT_S)
+            recorder.report(progress(4))
+            recorder.end(None)
+
+    assert stop_run(workspace, "t", WAIT_S) is None
+    begun = threading.Event()
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(WAIT_S)
+    ended = stop_run(workspace, "t", WAIT_S)
+    thread.join()
+    assert ended is not None
+    assert (ended.state, ended.checkpoint) == ("stopped", 4)
+    assert stop_run(workspace, "t", WAIT_S) is None
+
+
+def test_a_run_that_does_not_stop_is_named(workspace: hr.Workspace) -> None:
+    with (
+        RunRecorder(workspace, "t", 1, ignore),
+        pytest.raises(UsageError, match="task 't' still runs after 0 s, as process"),
+    ):
+        stop_run(workspace, "t", 0.0)
+
+
+def test_a_run_on_another_machine_is_believed(workspace: hr.Workspace) -> None:
+    with RunRecorder(workspace, "t", 1, ignore):
+        record = newest(workspace)
+    elsewhere = msgspec.structs.replace(record, host=f"not-{record.host}", state="running")
+    path = folder_of_runs(workspace, "t") / f"{1:020d}.json"
+    path.write_bytes(msgspec.json.encode(elsewhere))
+    assert newest(workspace) == elsewhere
+    assert not elsewhere.is_here
