@@ -67,7 +67,7 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
         looked_at.append(key[0])
         return publishable(key, *about)
 
-    state._publishable = counted  # type: ignore[method-assign, assignment]
+    state._publishable = counted  # type: ignore[method-assign]
     report(state, 20, [(A, P, 9, -20, 12)])
     state.next_checkpoint(may_be_empty=True)
     for through in range(1, 10):

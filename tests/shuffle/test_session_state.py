@@ -210,6 +210,92 @@ def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
     assert story.next() == ([(0, 10), *shown] if gives_up else shown)
 
 
+def waiting_in_vain(monkeypatch: pytest.MonkeyPatch) -> Story:
+    """P's transaction in A names an ACK that B never gets; P has gone on in C."""
+    monkeypatch.setattr(run, "HORIZON", 1000)
+    story = abc()
+    story.write(A, 10)
+    story.ack(A, 20, hints=[*story.hints(20, A), (B, 999, 1, 20)])
+    story.write(C, 30)
+    story.commit(31, C)
+    assert story.next() == []
+    return story
+
+
+# proves G9, G13
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_hint_is_given_up_though_the_journal_that_named_it_is_idle(
+    monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """The journal where the ACK should stand goes on."""
+    story = waiting_in_vain(monkeypatch)
+    story.outside(B, 1020, producer=3)
+    assert story.next() == [(1, 1020)], "that is not beyond the horizon"
+    if restarts:
+        story.open()
+    story.outside(B, 1021, producer=3)
+    assert story.next() == [(0, 10), (1, 1021), (2, 30)]
+    assert story.waits_for() == []
+
+
+# proves G9, G13
+def test_a_hint_is_given_up_when_its_producer_is_beyond_the_horizon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = waiting_in_vain(monkeypatch)
+    story.outside(C, 1 << 50, producer=2)
+    assert story.next() == [(2, 1 << 50)], "that has nothing to do with the transaction"
+    story.write(C, 1020)
+    story.commit(1021, C)
+    assert story.next() == [(0, 10), (2, 30), (2, 1020)]
+
+
+# proves G9, G13
+def test_nothing_waits_for_a_transaction_whose_journals_are_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If another of its ACKs is read, whoever reads it says again what it waits for."""
+    story = waiting_in_vain(monkeypatch)
+    story.delete(A)
+    assert story.next() == [(2, 30)]
+    assert story.waits_for() == []
+    assert len(story.run.session._groups) == 0
+
+
+# proves G9
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_a_transaction_of_a_deleted_journal_and_two_others_is_shown_in_one_checkpoint(
+    is_folded: bool,
+) -> None:
+    story = abc()
+    for journal in (A, B, C):
+        story.write(journal, 10 + journal)
+    hints = story.hints(20, A, B, C)
+    story.ack(A, 20, hints=hints)
+    story.settle()
+    if is_folded:
+        assert story.next() == []
+    story.delete(A)
+    assert story.next() == []
+    story.ack(C, 20, hints=hints)
+    assert story.next() == []
+    story.ack(B, 20, hints=hints)
+    assert story.next() == [(1, 12), (2, 13)]
+
+
+# proves G9, G13
+def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The journal that carried the hint has nothing new since."""
+    story = waiting_in_vain(monkeypatch)
+    story.run.session._groups._horizon = FOREVER
+    story.outside(A, 5000, producer=2)
+    assert story.next() == [(0, 5000)]
+    story.open()
+    assert story.next() == [(0, 10), (2, 30)]
+
+
 # proves G9
 def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None:
     """One Slice is at today's documents while another is at those of last year."""

@@ -1,22 +1,30 @@
 """Transactions that are not yet known to be complete. Pure.
 
 A group is one transaction within one cohort: the ACKs it has there, and of those that were read,
-the clock of the first document in that place.
+where its documents begin in that place. It is released, and forgotten, once every ACK that it
+waits for is read or given up, and every older group of each of its producers is released before
+it or with it.
 
 An ACK that stands in a journal is waited for however long it takes to read up to it: Slices advance
 at their own pace through years of documents. One that stands nowhere may never come. It is given up
-once the journals that named it have documents whose clocks are further on than the horizon.
+once documents are read whose clocks are further on than the horizon: in the journals that named it,
+in the journal where it should stand, or of the same producer anywhere in the cohort. Documents that
+have nothing to do with the transaction do not count: their clocks may be wrong.
+
+Work is done for what changed, never for all that is pending: the awaited ACKs of a journal are in
+the order of their offsets, and the groups of a producer in the order of their clocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from headrace.ids import JournalId
 from headrace.shuffle.delta import Delta
+from headrace.shuffle.session.awaited_acks import AwaitedAcks
+from headrace.shuffle.session.producer_line import ProducerLine
 
 
 class Ack(Enum):
@@ -30,8 +38,14 @@ class Ack(Enum):
 Find = Callable[[JournalId, int, int], Ack]
 """The ACK at an offset of a journal, under a binding."""
 
+PlaceOf = Callable[[JournalId, int], int | None]
+"""The place of a journal under a binding, if it is read."""
+
 GroupId = tuple[int, int, int]
 """Its cohort, and the least (producer, clock) of its ACKs."""
+
+LineId = tuple[int, int]
+"""A cohort and a producer."""
 
 
 class Hold(NamedTuple):
@@ -52,123 +66,210 @@ class _Span(NamedTuple):
     """The offset of that."""
 
 
-@dataclass(slots=True)
-class _Group:
-    cohort: int
-    clocks: dict[int, int] = field(default_factory=dict)
-    """The clock of each producer's ACKs."""
-    spans: dict[tuple[int, int], _Span] = field(default_factory=dict)
-    """By place and producer, of the ACKs that were read."""
-    parts: set[tuple[int, int, int]] = field(default_factory=set)
-    """Journal, binding and offset of ACKs that some Slice could not say it had read."""
+class Group:
+    """One transaction within a cohort; `awaits` counts the ACKs neither read nor given up."""
+
+    __slots__ = ("awaits", "clocks", "id", "is_dropped", "spans")
+
+    def __init__(self, id: GroupId) -> None:
+        self.id = id
+        self.clocks: tuple[tuple[int, int], ...] = ()
+        """Each producer with the clock of its ACKs."""
+        self.spans: dict[tuple[int, int], _Span] = {}
+        """By place and producer, of the ACKs that were read."""
+        self.awaits = 0
+        self.is_dropped = False
+
+    @property
+    def lines(self) -> Iterator[tuple[LineId, int]]:
+        """The lines that it stands in, each with its clock there."""
+        return (((self.id[0], producer), clock) for producer, clock in self.clocks)
+
+    @property
+    def last_clock(self) -> int:
+        return max(clock for _, clock in self.clocks)
 
 
 class Groups:
-    def __init__(self, horizon: int) -> None:
+    """Pending transactions. After `settle`, no group could be released that is still here."""
+
+    def __init__(
+        self,
+        horizon: int,
+        cohort_of: Callable[[int], int] = lambda _: 0,
+        newest: Mapping[int, int] | None = None,
+    ) -> None:
+        """`cohort_of` is that of a place; `newest` has the greatest clock committed in places."""
         self._horizon = horizon
-        self._groups: dict[GroupId, _Group] = {}
-        self._oldest: dict[tuple[int, int], _Group] = {}
-        self._newest: dict[int, int] = {}
-        """By place, the greatest clock that is committed there."""
+        self._cohort_of = cohort_of
+        self._newest = dict(newest or {})
+        self._groups: dict[GroupId, Group] = {}
+        self._lines: dict[LineId, ProducerLine[Group]] = {}
+        """By cohort and producer, its groups in the order of their clocks."""
+        self._awaited: AwaitedAcks[Group] = AwaitedAcks()
+        self._dirty: set[LineId] = set()
+        """Lines in which a group came or became complete since they were last settled."""
+        self._changed: set[LineId] = set()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    # -- what is reported ------------------------------------------------------------------
 
     def fold(self, delta: Delta) -> None:
         """Take over what a Slice reports of transactions."""
-        for at, clock in delta.producers[["place", "last_commit"]].tolist():
+        for at, producer, clock in delta.producers[["place", "producer", "last_commit"]].tolist():
             self._newest[at] = max(self._newest.get(at, 0), clock)
+            if self._lines and (line := self._lines.get((self._cohort_of(at), producer))):
+                line.newest = max(line.newest, clock)
         for cohort, g_producer, g_clock, at, producer, clock, *span in delta.commits.tolist():
-            group = self._group((cohort, g_producer, g_clock))
-            group.clocks[producer] = clock
+            id = cohort, g_producer, g_clock
+            if (group := self._groups.get(id)) is None:
+                group = self._groups[id] = Group(id)
+            self._add_producer(group, producer, clock)
             group.spans[at, producer] = _Span(*span)
-        for (
-            cohort,
-            g_producer,
-            g_clock,
-            journal,
-            binding,
-            producer,
-            clock,
-            offset,
-        ) in delta.parts.tolist():
-            group = self._group((cohort, g_producer, g_clock))
-            group.clocks[producer] = clock
-            group.parts.add((journal, binding, offset))
+        for *ids, journal, binding, producer, clock, offset in delta.parts.tolist():
+            # Without a commit the journals are gone in which this Slice read it.
+            if (group := self._groups.get(tuple(ids))) is not None:
+                self._add_producer(group, producer, clock)
+                group.awaits += self._awaited.add((journal, binding), offset, group)
 
-    def _group(self, id: GroupId) -> _Group:
-        if (found := self._groups.get(id)) is None:
-            found = self._groups[id] = _Group(id[0])
-        return found
+    def _add_producer(self, group: Group, producer: int, clock: int) -> None:
+        if any(known == producer for known, _ in group.clocks):
+            return
+        group.clocks += ((producer, clock),)
+        line_id = group.id[0], producer
+        if (line := self._lines.get(line_id)) is None:
+            line = self._lines[line_id] = ProducerLine()
+        line.insert(clock, group)
+        self._dirty.add(line_id)
+
+    def moved(self, journal: JournalId, binding: int) -> None:
+        """The journal is read further under the binding."""
+        self._awaited.touch((journal, binding))
+
+    def forget(self, is_gone: Callable[[int], bool]) -> None:
+        """Those places are not read any more. A group of which nothing else was read is forgotten:
+        whoever reads another ACK of it reports it again."""
+        self._newest = {at: clock for at, clock in self._newest.items() if not is_gone(at)}
+        for group in list(self._groups.values()):
+            group.spans = {key: span for key, span in group.spans.items() if not is_gone(key[0])}
+            if not group.spans:
+                self._drop(group)
+        self._awaited.touch_all()
 
     def complete(self, shown: Mapping[tuple[int, int], int]) -> None:
         """Forget the groups of which anything was shown: `shown` has the clocks up to which."""
-        self._groups = {
-            id: group
-            for id, group in self._groups.items()
-            if not any(shown.get(key, 0) >= group.clocks[key[1]] for key in group.spans)
-        }
+        for group in list(self._groups.values()):
+            clocks = dict(group.clocks)
+            if any(shown.get(key, 0) >= clocks[key[1]] for key in group.spans):
+                self._drop(group)
 
-    def forget(self, is_gone: Callable[[int], bool]) -> None:
-        """Those places are not read any more."""
-        self._newest = {at: clock for at, clock in self._newest.items() if not is_gone(at)}
+    # -- what becomes complete -------------------------------------------------------------
 
-    def settle(self, find: Find) -> dict[tuple[int, int], int]:
-        """Forget the groups that are complete; returns, by cohort and producer, the clock of the
-        oldest that is not.
+    def settle(self, find: Find, place_of: PlaceOf = lambda *_: None) -> None:
+        """Forget the groups that are complete."""
+        for key in self._awaited.to_look_at():
+            journal, binding = JournalId(key[0]), key[1]
+            is_at_end = False
+            while (first := self._awaited.first(key)) is not None:
+                offset, groups = first[0], [each for each in first[1] if not each.is_dropped]
+                found = find(journal, binding, offset) if groups else Ack.READ
+                if found is Ack.NOWHERE:
+                    at = place_of(journal, binding)
+                    is_at_end = not all(self._is_late(group, at) for group in groups)
+                if found is Ack.COMING or is_at_end:
+                    break
+                self._awaited.pop(key)
+                for group in groups:
+                    group.awaits -= 1
+                    if not group.awaits:
+                        self._dirty.update(line for line, _ in group.lines)
+            self._awaited.looked_at(key, again=is_at_end)
+        self._release()
 
-        A group is also held by an older one of any of its producers, and so on: what is left to
-        be shown is the greatest set in which nothing waits for anything outside.
-        """
-        pending = {id: g for id, g in self._groups.items() if not self._is_complete(g, find)}
-        rest = {id: g for id, g in self._groups.items() if id not in pending}
-        oldest: dict[tuple[int, int], _Group] = {}
-        found = list(pending.values())
-        while found:
-            for group in found:
-                for producer, clock in group.clocks.items():
-                    key = group.cohort, producer
-                    known = oldest.get(key)
-                    if known is None or clock < known.clocks[producer]:
-                        oldest[key] = group
-            held = {id: group for id, group in rest.items() if _is_held(group, oldest)}
-            rest = {id: group for id, group in rest.items() if id not in held}
-            pending |= held
-            found = list(held.values())
-        self._groups = pending
-        self._oldest = oldest
-        return {key: group.clocks[key[1]] for key, group in oldest.items()}
+    def _is_late(self, group: Group, awaited: int | None) -> bool:
+        """Whether documents that have to do with the group are beyond the horizon."""
+        places = [at for at, _ in group.spans]
+        places += [] if awaited is None else [awaited]
+        newest = max(self._newest.get(at, 0) for at in places)
+        newest = max(newest, *(self._lines[line].newest for line, _ in group.lines))
+        return newest - group.last_clock > self._horizon
 
-    def hold(
-        self, cohort: int, producer: int, place: int, floors: Mapping[tuple[int, int], int]
-    ) -> Hold | None:
+    def _release(self) -> None:
+        """Drop what waits for nothing: from the oldest of each line on, as far as that goes."""
+        while self._dirty:
+            line_id = self._dirty.pop()
+            while (line := self._lines.get(line_id)) is not None:
+                if not (found := self._that_waits_for_nothing_else(line.oldest)):
+                    break
+                for group in found:
+                    self._drop(group)
+
+    def _that_waits_for_nothing_else(self, group: Group) -> list[Group]:
+        """The group with all that must be released before or with it; nothing if one of these
+        waits for an ACK. Of several producers two can be older than each other."""
+        if group.awaits:
+            return []
+        found = {group.id: group}
+        to_follow = [self._older_than(group)]
+        while to_follow:
+            if (older := next(to_follow[-1], None)) is None:
+                to_follow.pop()
+            elif older.awaits:
+                return []
+            elif older.id not in found:
+                found[older.id] = older
+                to_follow.append(self._older_than(older))
+        return list(found.values())
+
+    def _older_than(self, group: Group) -> Iterator[Group]:
+        for line, clock in group.lines:
+            yield from self._lines[line].older_than(clock)
+
+    def _drop(self, group: Group) -> None:
+        group.is_dropped = True
+        del self._groups[group.id]
+        for line_id, clock in group.lines:
+            line = self._lines[line_id]
+            line.remove(clock, group)
+            if not line:
+                del self._lines[line_id]
+            self._changed.add(line_id)
+            self._dirty.add(line_id)
+
+    # -- what is held ----------------------------------------------------------------------
+
+    def take_changed(self) -> set[LineId]:
+        """The producers of which groups were released since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def hold(self, cohort: int, producer: int, place: int) -> Hold | None:
         """What holds the producer back in the place; None if nothing does."""
-        if (clock := floors.get((cohort, producer))) is None:
+        if (line := self._lines.get((cohort, producer))) is None:
             return None
-        span = self._oldest[cohort, producer].spans.get((place, producer), _Span(clock, 0))
+        span = line.oldest.spans.get((place, producer), _Span(line.oldest_clock, 0))
         return Hold(span.first - 1, span.begin)
+
+    def floors(self) -> dict[LineId, int]:
+        """By cohort and producer, the clock of the oldest group that is pending."""
+        return {id: line.oldest_clock for id, line in self._lines.items()}
 
     def waiting(self, find: Find) -> Iterator[tuple[int, int]]:
         """Each producer of a pending group, with a journal that the group waits for."""
-        for group in self._groups.values():
-            for journal, binding, offset in group.parts:
-                if find(JournalId(journal), binding, offset) is not Ack.READ:
-                    yield from ((producer, journal) for producer in group.clocks)
-                    break
-
-    def _is_complete(self, group: _Group, find: Find) -> bool:
-        for journal, binding, offset in group.parts:
-            found = find(JournalId(journal), binding, offset)
-            if found is Ack.COMING or (found is Ack.NOWHERE and not self._is_late(group)):
-                return False
-        return True
-
-    def _is_late(self, group: _Group) -> bool:
-        """Whether the journals in which it was read are beyond the horizon."""
-        newest = max((self._newest.get(at, 0) for at, _ in group.spans), default=0)
-        return newest - max(group.clocks.values()) > self._horizon
+        told: set[GroupId] = set()
+        for (journal, binding), offset, group in self._awaited:
+            if group.is_dropped or group.id in told:
+                continue
+            if find(JournalId(journal), binding, offset) is not Ack.READ:
+                told.add(group.id)
+                yield from ((producer, journal) for producer, _ in group.clocks)
 
 
-def _is_held(group: _Group, oldest: Mapping[tuple[int, int], _Group]) -> bool:
-    for producer, clock in group.clocks.items():
-        older = oldest.get((group.cohort, producer))
-        if older is not None and older.clocks[producer] < clock:
-            return True
-    return False
+def newest_clocks(rows: Iterable[tuple[int, int, int, int]]) -> dict[int, int]:
+    """The greatest clock that a checkpoint has of each place, from the rows of its producers."""
+    newest: dict[int, int] = {}
+    for at, _, commit, _ in rows:
+        newest[at] = max(newest.get(at, 0), commit)
+    return newest

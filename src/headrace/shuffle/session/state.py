@@ -16,7 +16,7 @@ it again and nothing that is shown before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
@@ -36,7 +36,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range
-from headrace.shuffle.session.groups import Ack, Groups
+from headrace.shuffle.session.groups import Ack, Groups, newest_clocks
 from headrace.shuffle.session.producer_row import ProducerRow, Publishable, rank
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.report_queue import ReportQueue
@@ -100,7 +100,9 @@ class SessionState:
         self._behind: dict[int, set[Key]] = {}
         """By place, what is to be looked at when it is read as far as it was published."""
         self._touched_places: set[int] = set()
-        self._groups = Groups(horizon)
+        self._withheld: dict[tuple[int, int], set[Key]] = {}
+        """By cohort and producer, the rows that pending transactions hold back."""
+        self._groups = Groups(horizon, self._cohort, newest_clocks(frontier.producers.tolist()))
         self._reports = Reports(sources)
         self._is_cut = is_cut
         self._finished: set[int] = set()
@@ -137,6 +139,11 @@ class SessionState:
         is_gone = self.reading.is_deleted
         self._rows = {key: row for key, row in self._rows.items() if not is_gone(key[0])}
         self._touched = {key for key in self._touched if not is_gone(key[0])}
+        self._withheld = {
+            line: left
+            for line, keys in self._withheld.items()
+            if (left := {key for key in keys if not is_gone(key[0])})
+        }
         self._touched_places = {at for at in self._touched_places if not is_gone(at)}
         self._behind = {at: keys for at, keys in self._behind.items() if not is_gone(at)}
         self._through = {at: end for at, end in self._through.items() if not is_gone(at)}
@@ -169,7 +176,7 @@ class SessionState:
             if self._unsettled > _UNSETTLED_MAX:
                 # Else what is complete would pile up while nobody asks.
                 self._unsettled = 0
-                self._groups.settle(self._find)
+                self._groups.settle(self._find, self.reading.place_of)
 
     @property
     def held_lanes(self) -> frozenset[int]:
@@ -237,6 +244,7 @@ class SessionState:
         for at, through in delta.journals.tolist():
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
+            self._groups.moved(self.reading.journal_id(at), at & TAG_MAX)
             if at in self._behind and not self._is_behind(at):
                 self._touched |= self._behind.pop(at)
         for at, producer, commit, span, since in delta.producers.tolist():
@@ -267,8 +275,10 @@ class SessionState:
 
     def _publish(self, *, may_be_empty: bool) -> Checkpoint | None:
         self._has_moved = False
-        floors = self._groups.settle(self._find)
-        rows = [(key, self._publishable(key, floors)) for key in self._touched]
+        self._groups.settle(self._find, self.reading.place_of)
+        for line in self._groups.take_changed():
+            self._touched |= self._withheld.pop(line, set())
+        rows = [(key, self._publishable(key)) for key in self._touched]
         shows_any = self._unshown > 0 and any(row.shows_any for _, row in rows)
         if not (shows_any or may_be_empty or self._begins_unsaid or self._is_too_much_kept_back):
             self._is_kept_back = True
@@ -297,7 +307,6 @@ class SessionState:
     def _show(self, rows: list[tuple[Key, Publishable]]) -> list[tuple[int, int, int, int]]:
         """These are what checkpoints show from now on; returns what has changed."""
         producers: list[tuple[int, int, int, int]] = []
-        withheld: set[Key] = set()
         for key, (commit, span, _) in rows:
             row = self._rows[key]
             before, row.shown = row.shown, (commit, span)
@@ -305,25 +314,25 @@ class SessionState:
                 # Only what moved is said, so that a replay waits for nothing else.
                 moved = commit if before is None or commit > before[0] else ZERO
                 producers.append((*key, moved, span))
+            # Nothing else needs to be looked at again before it is reported again.
             if commit < row.raw_commit:
-                withheld.add(key)
-            elif self._is_behind(key[0]):
+                line = self._cohort(key[0]), key[1]
+                self._withheld.setdefault(line, set()).add(key)
+            if self._is_behind(key[0]):
                 self._behind.setdefault(key[0], set()).add(key)
-        # What is withheld is looked at again, whether or not its place has moved.
-        self._touched = withheld
-        if not withheld:
+        self._touched = set()
+        if not self._withheld:
             self._unshown = 0
         return producers
 
-    def _publishable(self, key: Key, floors: Mapping[tuple[int, int], int]) -> Publishable:
+    def _publishable(self, key: Key) -> Publishable:
         """What a checkpoint may show of the row now."""
         row = self._rows[key]
         assert row.raw is not None
         at, producer = key
         raw, span = row.raw
         before, before_span = row.shown or (ZERO, 0)
-        cohort = self._sources.by_tag[BindingTag(at & TAG_MAX)].cohort
-        hold = self._groups.hold(cohort, producer, at, floors)
+        hold = self._groups.hold(self._cohort(at), producer, at)
         commit = raw if hold is None else max(before, min(raw, hold.cap))
         shows_any = commit > before and row.has_span_before(commit, hold.begin if hold else 0)
         withheld_since = row.withheld_since(commit)
@@ -338,6 +347,9 @@ class SessionState:
             # The last checkpoint had read on from here, and this Session has yet to.
             span = -span
         return Publishable(commit, span, shows_any)
+
+    def _cohort(self, at: int) -> int:
+        return self._sources.of_place(at).cohort
 
     def _is_behind(self, at: int) -> bool:
         """Whether the place is still being read again."""
