@@ -117,7 +117,7 @@ class Workspace
     delete_collection(self, name: str) -> None
     journals(self, selector: Selector | None = None) -> list[JournalInfo]
     delete_journals(self, names: Sequence[str]) -> None
-    watch(self, selector: Selector | None = None) -> Watch
+    watch(self, *selectors: Selector) -> Watch
     publisher(self, name: str = '') -> Publisher
     append(self, collection: Collection | str, documents: Documents) -> int
     outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome

@@ -133,6 +133,7 @@ def test_the_status_shows_what_runs_and_forgets_what_was_killed(
         assert session["process"] == following.process.pid
         assert session["bindings"] == ["bank/debits", "bank/credits"]
         assert session["reads"] == 4
+        assert session["behind_bytes"] == 0
         assert [member["member"] for member in session["members"]] == [0, 1]
         assert sum(sum(member["reads"].values()) for member in session["members"]) == 4
         assert (session["lagging"], session["reasons"], session["failure"]) == ([], [], None)

@@ -105,6 +105,7 @@ def _described(session: RunningSession) -> dict[str, Any]:
     addresses = dict(enumerate(session.addresses))
     return described | {
         "reads": status.places,
+        "behind_bytes": status.behind_bytes,
         "members": [
             msgspec.structs.asdict(each) | {"address": addresses.get(each.member)}
             for each in status.members
@@ -137,7 +138,8 @@ def _print_session(session: RunningSession) -> None:
     if status is None:
         print_fields(fields | {"failed": session.failure})
         return
-    print_fields(fields | {"reads": counted(status.places, "journal")})
+    behind = f"{format_size(status.behind_bytes)} beyond the last checkpoint"
+    print_fields(fields | {"reads": counted(status.places, "journal"), "behind": behind})
     for reason in _reasons(session):
         print_line(f"held back by {reason}")
     members = (
