@@ -51,6 +51,13 @@ def test_merging_keeps_a_settled_producer_while_another_would_have_it_read_again
     assert merged.merge(closed) == checkpoint({(0, 0): (100, {})}, {0: "a"})
 
 
+@pytest.mark.parametrize(("before", "delta"), [(5, 3), (3, 5), (5, 0)])
+def test_merging_never_frees_a_tag(before: int, delta: int) -> None:
+    """A tag that is free again would be given to another journal."""
+    merged = Checkpoint(tags_used=before).merge(Checkpoint(tags_used=delta))
+    assert merged.tags_used == 5
+
+
 def test_equal_checkpoints_are_equal_bytes() -> None:
     rows: Rows = {
         (j, b): (j + b + 1, {p: (p, -1) for p in (3, 1)}) for j in range(5) for b in (1, 0)
