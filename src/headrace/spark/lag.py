@@ -26,6 +26,7 @@ class LagWatch:
         self._selectors = [source.selector for source in sources.all]
         self._lag = Lag(sources, checkpoint)
         self._watch: Watch | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def apply(self, delta: Checkpoint) -> None:
@@ -33,10 +34,14 @@ class LagWatch:
             self._lag.apply(delta)
 
     def bytes(self) -> int:
-        """What the sources have beyond the checkpoint; as last seen if nobody can be asked."""
+        """What the sources have beyond the checkpoint.
+
+        As it was seen last, if nobody can be asked, or this is closed.
+        """
         with self._lock:
             try:
-                self._look()
+                if not self._is_closed:
+                    self._look()
             except HeadraceError:
                 self._close()
             return self._lag.bytes
@@ -57,6 +62,7 @@ class LagWatch:
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             self._close()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,48 @@
+"""How far a task is behind its sources, for those who look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.spark.lag import LagWatch, behind_bytes
+
+BINDINGS = [hr.Binding(collection="a")]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[hr.Workspace]:
+    with hr.open(tmp_path / "workspace") as opened:
+        opened.collection("a", "n long", key="n", journals=2)
+        opened.collection("b", "n long", key="n")
+        yield opened
+
+
+def published(workspace: hr.Workspace) -> int:
+    """Appends, and returns how much its sources have."""
+    for collection in "ab":
+        workspace.append(collection, [{"n": n} for n in range(10)])
+    return sum(each.head for each in workspace.journals() if each.name.startswith("a/"))
+
+
+def test_it_follows_the_sources_until_it_is_closed(workspace: hr.Workspace) -> None:
+    lag = LagWatch(workspace, BINDINGS, hr.Checkpoint())
+    assert lag.bytes() == 0
+    first = published(workspace)
+    assert lag.bytes() == first > 0
+    second = published(workspace)
+    assert lag.bytes() == second > first
+    lag.close()
+    published(workspace)
+    assert lag.bytes() == second, "it watches no more, and says what it saw last"
+
+
+def test_who_looks_once_sees_the_same(workspace: hr.Workspace) -> None:
+    assert behind_bytes(workspace, BINDINGS, hr.Checkpoint()) == 0
+    there = published(workspace)
+    assert behind_bytes(workspace, BINDINGS, hr.Checkpoint()) == there
+    workspace.delete_collection("a")
+    assert behind_bytes(workspace, BINDINGS, hr.Checkpoint()) is None
