@@ -12,7 +12,8 @@ from headrace import errors
 from headrace.errors import CommitOutcome, HeadraceError, InDoubtError
 from headrace.journal.collection import Collection
 from headrace.journal.names import Selector, selector
-from headrace.journal.publisher import Participant, PendingCommit, Publisher, Transaction
+from headrace.journal.pending_commit import PendingCommit
+from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.settings import (
     JournalSettings,

@@ -168,7 +168,7 @@ def test_nobody_goes_on_with_a_publisher_whose_rolling_back_was_interrupted(
     assert_goes_on(workspace)
 
 
-PUBLISHER = ("journal/publisher.py",)
+PUBLISHER = ("journal/publisher.py", "journal/pending_commit.py")
 BELOW = ("journal/outgoing.py", "journal/desk.py", "journal/spread.py", "journal/remote.py")
 
 

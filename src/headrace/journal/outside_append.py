@@ -41,7 +41,8 @@ def _check_appended(
 ) -> None:
     """Returns if everything is there after all; raises `error` if nothing is."""
     is_lost = isinstance(error, TransportError | InDoubtError)
-    if not is_lost and outgoing.messages_sent <= 1:
+    if not is_lost and is_whole and outgoing.messages_sent == 1:
+        # One message is taken whole or not at all.
         raise error
     if (id := outgoing.append_id(is_whole=is_whole)) is None:
         raise _not_appended(error) if is_lost else error

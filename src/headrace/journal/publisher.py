@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
@@ -11,13 +10,11 @@ from typing import Self
 import msgspec
 
 from headrace.errors import (
-    CommitOutcome,
     FencedError,
     HeadraceError,
     InDoubtError,
     PeerLostError,
     PublishError,
-    TransportError,
     UsageError,
 )
 from headrace.journal.collection import Collection
@@ -27,75 +24,8 @@ from headrace.journal.desk import Desk
 from headrace.journal.inquiry import Inquiry
 from headrace.journal.names import check_publisher_name
 from headrace.journal.outgoing import Documents, Writer
+from headrace.journal.pending_commit import PendingCommit, interrupted, rolled_back
 from headrace.journal.sequencer import Flags
-
-
-class PendingCommit:
-    """A commit that was sent and not yet answered."""
-
-    def __init__(self, inquiry: Inquiry, sent: Future[None]) -> None:
-        self._inquiry = inquiry
-        self._sent = sent
-        self._outcome: CommitOutcome | None = None
-
-    @property
-    def id(self) -> str:
-        """Names the commit for `ws.outcome`, in this process and any other."""
-        return str(self._inquiry.id)
-
-    @property
-    def _is_known(self) -> bool:
-        """Whether `result` has returned, or said that it was rolled back."""
-        return self._outcome is not None
-
-    def done(self) -> bool:
-        return self._sent.done()
-
-    def result(self) -> None:
-        """Return once committed; raise InDoubtError if that cannot be learned in time.
-
-        Any other error of ours says that it was rolled back. Called again it asks again.
-        """
-        try:
-            self._sent.result()
-        except (TransportError, InDoubtError, _InterruptedError) as lost:
-            if self._outcome is None:
-                self._outcome = self._ask(lost)
-            if self._outcome is not CommitOutcome.COMMITTED:
-                raise _rolled_back(lost) from lost
-        except HeadraceError:
-            self._outcome = CommitOutcome.ROLLED_BACK
-            raise
-        self._outcome = CommitOutcome.COMMITTED
-
-    def _ask(self, lost: Exception) -> CommitOutcome:
-        try:
-            return self._inquiry.ask()
-        except HeadraceError as error:
-            raise self._inquiry.in_doubt(error) from lost
-
-    def _learn(self) -> None:
-        """Ask the owner that was just told to roll back: nothing of it is under way any more."""
-        self._outcome = self._inquiry.ask(fence=False)
-
-
-class _InterruptedError(Exception):
-    """Sending a commit was interrupted: it may have been sent."""
-
-    what = "sending the commit was interrupted"
-
-
-def _interrupted() -> Future[None]:
-    sent: Future[None] = Future()
-    sent.set_exception(_InterruptedError())
-    return sent
-
-
-def _rolled_back(lost: HeadraceError | _InterruptedError) -> PublishError:
-    return PublishError(
-        f"the transaction was rolled back: {lost.what}",
-        do="repeat it; a publisher with a name must be opened again first",
-    )
 
 
 @contextmanager
@@ -104,7 +34,7 @@ def _ending_with_its_owner() -> Iterator[None]:
     try:
         yield
     except PeerLostError as lost:
-        raise _rolled_back(lost) from lost
+        raise rolled_back(lost) from lost
 
 
 class Transaction:
@@ -177,7 +107,7 @@ class Transaction:
             with _ending_with_its_owner():
                 last = self._outgoing.seal()
                 commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
-                self._pending = PendingCommit(self._inquiry(commit), _interrupted())
+                self._pending = PendingCommit(self._inquiry(commit), interrupted())
                 sent = self._outgoing.send(last, commit)
                 self._pending = PendingCommit(self._inquiry(commit), sent)
         except BaseException as error:

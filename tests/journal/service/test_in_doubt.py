@@ -27,7 +27,7 @@ from headrace.ids import JournalId
 from headrace.journal.commit_id import AppendedFrame, CommitId, parse_commit_id
 from headrace.journal.local.state import COMMITS_REMEMBERED
 from headrace.journal.outgoing import Outgoing
-from headrace.journal.publisher import PendingCommit
+from headrace.journal.pending_commit import PendingCommit
 from headrace.testing.crash import Child
 from tests.journal.conftest import SETTINGS, column
 
