@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import (
+    PeerLostError,
     StorageError,
     TransportError,
     UsageError,
 )
 from headrace.journal.local.watching import LocalWatch
 from headrace.journal.names import selector
-from headrace.settings import ShuffleSettings
+from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Binding, Member, Shuffle
 from headrace.shuffle.routing import Range
 from headrace.testing.crash import eventually
@@ -200,6 +201,22 @@ def test_closing_a_member_gives_back_its_port_and_its_files(tmp_path: Path) -> N
     assert list((tmp_path / "m").iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)), timeout=5)
+
+
+# proves G13
+def test_who_reads_a_checkpoint_of_a_session_that_ended_is_told_why_it_did(task: Task) -> None:
+    """Readers are in other processes, and do not hear what the Session does."""
+    task.append(0, 10)
+    task.open("a")
+    shown = task.look()
+    assert shown is not None
+    share = task.shuffle.shares(shown.checkpoint)[0]
+    task.members[1].close()
+    eventually(lambda: not queue_files(task), SOON_S, "the end of the Session")
+    with pytest.raises(
+        PeerLostError, match=r"^its Session has ended: the (Queue|Slice) of member 1"
+    ):
+        list(share.read(ServiceSettings()))
 
 
 # proves G13

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +22,9 @@ from headrace.spark.runs import Progress
 from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.source import HeadraceSource
 from headrace.spark.tasks import Task, derivation
-from headrace.testing.crash import Child
+from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
+from tests.spark.crash.processes import is_gone
 
 UserDefinedPythonDataSource = (
     "org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource"
@@ -183,6 +186,29 @@ def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
             # A busy machine may make Spark fail, but not the death of the owner.
             failures = [each.failure for each in seen if each.failure]
             assert all(each.startswith("Spark: ") for each in failures), failures
+
+
+def test_a_restart_names_the_member_that_was_killed(spark: SparkSession, bank: Bank) -> None:
+    """Not what others say of a Session that has ended, who may be faster."""
+    bank.transfer(5)
+    task = moving(bank)
+    move = task.function
+    seen: list[Progress] = []
+
+    def move_without_a_member(cut: Cut) -> DataFrame:
+        if not any("was killed" in each.failure for each in seen):
+            os.kill(seen[-1].processes[1], signal.SIGKILL)
+            eventually(lambda: is_gone(seen[-1].processes[1]), 60, "the end of the member")
+        return move(cut)
+
+    task.function = move_without_a_member
+    task.run(spark, once=True, watch=seen.append)
+    killed = {each.processes[1] for each in seen if each.processes}
+    failures = {each.failure for each in seen if each.failure}
+    assert failures & {f"member 1 was killed or crashed (process {each})" for each in killed}
+    # A busy machine may make Spark fail, too.
+    assert all(each.startswith(("member 1 was killed", "Spark: ")) for each in failures), failures
+    assert published(bank) == bank.movements()
 
 
 def test_a_task_goes_on_under_the_schema_that_comes_while_it_runs(

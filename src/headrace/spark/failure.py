@@ -7,6 +7,8 @@ own errors are found in it by their class.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -16,6 +18,8 @@ from headrace.errors import (
     DataError,
     HeadraceError,
     PeerLostError,
+    PublishError,
+    TransportError,
     UsageError,
     from_wire,
 )
@@ -29,6 +33,7 @@ _NO_MODULE = re.compile(
 _OTHER_PYTHON = re.compile(r"different version: (\S+) than that in driver: (\d+\.\d+)")
 _STATE = re.compile(r"[.;]?\s*SQLSTATE: \w+;?\s*$")
 _CRASHED = "Python worker exited unexpectedly"
+_WORKER_CRASHED = "a Python worker of Spark crashed or was killed"
 _LATE = "to connect back"
 """A Python process of a query took longer than Spark waits for it: ten seconds, in its code."""
 _CALLING = "An error occurred while calling"
@@ -58,7 +63,7 @@ def explain(error: BaseException) -> BaseException:
         what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
         return UsageError(f"Spark: {what}", do="correct what the task does")
     if _CRASHED in text:
-        return PeerLostError("a Python worker of Spark crashed or was killed", do="see Spark's log")
+        return PeerLostError(_WORKER_CRASHED, do="see Spark's log")
     if found := _PYTHON.findall(text):
         kind, line = found[-1]
         return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="see Spark's log")
@@ -93,6 +98,29 @@ def is_final(error: BaseException) -> bool:
 def is_late_start(error: BaseException) -> bool:
     """Whether a query ended before it began: the machine was too busy to start its source."""
     return isinstance(error, Py4JError | PySparkException) and _LATE in str(error)
+
+
+def is_crash(error: BaseException) -> bool:
+    """Whether Spark says no more than that some process of Python ended."""
+    return isinstance(error, PeerLostError) and (
+        error.what == _WORKER_CRASHED or error.what.startswith("Spark: ")
+    )
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether it may come from the loss of a process, which somebody else knows better."""
+    return isinstance(error, TransportError | PublishError)
+
+
+@contextmanager
+def one_line_if_gone(spark: SparkSession) -> Iterator[None]:
+    """Whatever fails in the block because the JVM is gone: that is said, and nothing of Py4J."""
+    try:
+        yield
+    except Exception:
+        if not is_gone(spark):
+            raise
+        raise PeerLostError(GONE.what, do=GONE.do) from None
 
 
 def is_gone(spark: SparkSession) -> bool:

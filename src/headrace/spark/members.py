@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
-from headrace.spark.failure import explain
+from headrace.spark.failure import explain, is_crash
 from headrace.spark.parent import bound_to_parent
 from headrace.spark.versions import check_version
 from headrace.transport import Channel, Client, Server
@@ -114,13 +114,21 @@ class SparkMembers:
     def is_alive(self) -> bool:
         return not self._hosting.has_ended
 
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Whether they end within the time, of themselves."""
+        return self._hosting.wait_for_end(timeout_s)
+
     def failure(self) -> HeadraceError:
-        """Why they are not alive."""
+        """Why they are not alive: which of them ended first, if Spark does not know better."""
         # Spark may be about to say so.
         self._thread.join(_WORD_S)
-        return PeerLostError(
-            f"members ended: {self._cause() or 'one is silent'}", do="run it again"
-        )
+        cause = explain(self._failure) if self._failure else None
+        if (lost := self._hosting.first_lost) and (cause is None or is_crash(cause)):
+            member, was_silent = lost
+            how = "is silent" if was_silent else "was killed or crashed"
+            what = f"member {member.shard} {how} (process {member.process})"
+            return PeerLostError(what, do="run it again")
+        return PeerLostError(f"members ended: {self._cause() or 'one left'}", do="run it again")
 
     def _end(self) -> None:
         self._hosting.close()
@@ -150,6 +158,8 @@ class _Hosting:
         self._there: dict[int, Joined] = {}
         self._has_ended = False
         self._closing = threading.Event()
+        self.first_lost: tuple[Joined, bool] | None = None
+        """The member whose conversation ended before the others', and whether it was silent."""
 
     @property
     def has_ended(self) -> bool:
@@ -162,8 +172,14 @@ class _Hosting:
         with self._changed:
             self._there[first.control.shard] = first.control
             self._changed.notify_all()
-        channel.on_end(self._closing.set)
+        channel.on_end(lambda: self._lost(first.control, channel))
         self._closing.wait()
+
+    def _lost(self, member: Joined, channel: Channel[Any]) -> None:
+        with self._changed:
+            if not self._closing.is_set():
+                self.first_lost = member, _was_silent(channel)
+            self._closing.set()
 
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
         raise UsageError("members converse", do="this is a bug")
@@ -181,6 +197,9 @@ class _Hosting:
                 )
             return [self._there[shard] for shard in range(self._count)]
 
+    def wait_for_end(self, timeout_s: float) -> bool:
+        return self._closing.wait(timeout_s)
+
     def ended(self) -> None:
         with self._changed:
             self._has_ended = True
@@ -189,6 +208,15 @@ class _Hosting:
 
     def close(self) -> None:
         self._closing.set()
+
+
+def _was_silent(channel: Channel[Any]) -> bool:
+    """Why a conversation ended: it was given up, or the other side is gone."""
+    try:
+        channel.receive(0)
+    except (HeadraceError, TimeoutError) as error:
+        return "was silent" in str(error)
+    return False
 
 
 def host(given: _Given) -> Iterator[str]:

@@ -21,7 +21,7 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.stored import quoted
 from headrace.spark.cut import Cut
-from headrace.spark.failure import explain, is_final, is_late_start
+from headrace.spark.failure import explain, is_final, is_late_start, is_loss
 from headrace.spark.frames import source_options
 from headrace.spark.lag import LagWatch
 from headrace.spark.members import SparkMembers
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace")
 
 _LOOK_S = 1
+_WORD_S = 1.0
+"""For members whose end explains the query's."""
 _LATE_STARTS = 6
 """A minute, in which a machine that is only busy starts a process."""
 
@@ -141,7 +143,10 @@ class Run:
                 query.stop()
             if error is None:
                 return
-            self._lost = None if members.is_alive else members.failure()
+            # What Spark's tasks say of a member that is gone may come before its end is known.
+            seems_lost = is_loss(self._cause or explain(error))
+            if members.wait_for_end(_WORD_S if seems_lost else 0):
+                self._lost = members.failure()
             if self._lost or not is_late_start(error) or late == _LATE_STARTS:
                 raise error
             _log.warning(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.spark.failure import explain
+from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.registration import register
 from headrace.version import VERSION
 
@@ -49,6 +50,9 @@ STREAM_ENVIRONMENT = {
 
 _filling = threading.Lock()
 _END_S = 30.0
+_WORD_S = 2.0
+_KILLED = "its JVM was killed"
+_NEVER_READY = "JAVA_GATEWAY_EXITED"
 _RAISED = "DataFrameQueryContextLogger"
 _IN_FILE = {"spark.ui.showConsoleProgress": "false"}
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -85,17 +89,26 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        if log:
-            _start_jvm(settings, Path(log))
-            # What it logs in this process is raised, too.
-            PySparkLogger.getLogger(_RAISED).setLevel(logging.CRITICAL)
-        made = builder.getOrCreate()
-    except (Py4JError, PySparkException) as error:
-        raise _not_started(error, log) from error
-    if not log:
-        made.sparkContext.setLogLevel("ERROR")
-    if not is_local:
-        ship(made)
+        with without_tracebacks():
+            if log:
+                _start_jvm(settings, Path(log))
+                # What it logs in this process is raised, too.
+                PySparkLogger.getLogger(_RAISED).setLevel(logging.CRITICAL)
+            made = builder.getOrCreate()
+            if not log:
+                made.sparkContext.setLogLevel("ERROR")
+            if not is_local:
+                ship(made)
+    except Exception as error:
+        # Without a JVM any call to it may fail, in many ways.
+        if ended := _ended_jvm(error):
+            _forget_jvm()
+            raise _not_started(ended, log) from None
+        if not isinstance(error, Py4JError | PySparkException):
+            raise
+        cause = explain(error)
+        what = cause.what if isinstance(cause, HeadraceError) else str(cause)
+        raise _not_started(what.removeprefix("Spark: "), log) from error
     return made
 
 
@@ -103,7 +116,11 @@ def end(spark: SparkSession) -> None:
     """Stop it, and wait for the end of the JVM, if this process started it for the session."""
     gateway = SparkContext._gateway
     # One that was killed cannot be told to stop.
-    with suppress(Py4JError, OSError), warnings.catch_warnings(action="ignore"):
+    with (
+        suppress(Py4JError, OSError),
+        warnings.catch_warnings(action="ignore"),
+        without_tracebacks(),
+    ):
         spark.stop()
     if gateway is None or gateway.proc is None:
         return
@@ -115,7 +132,30 @@ def end(spark: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+    _forget_jvm()
+
+
+def _ended_jvm(error: Exception) -> str:
+    """How the JVM of this process ended; nothing if it runs, or another process started it."""
+    gateway = SparkContext._gateway
+    if gateway is None or gateway.proc is None:
+        exited = isinstance(error, PySparkException) and error.getCondition() == _NEVER_READY
+        return "its JVM ended before it was ready" if exited else ""
+    if isinstance(error, Py4JNetworkError | OSError):
+        # It is about to end.
+        with suppress(subprocess.TimeoutExpired):
+            gateway.proc.wait(_WORD_S)
+    code = gateway.proc.poll()
+    if code is None:
+        return ""
+    return f"{_KILLED} (signal {-code})" if code < 0 else f"its JVM ended (exit {code})"
+
+
+def _forget_jvm() -> None:
+    """Let the next session start another."""
     SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def activate(spark: SparkSession) -> None:
@@ -169,11 +209,11 @@ def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
         SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _not_started(error: Exception, log: str | Path) -> HeadraceError:
-    cause = explain(error)
-    what = cause.what if isinstance(cause, HeadraceError) else str(cause)
+def _not_started(what: str, log: str | Path) -> HeadraceError:
     do = "check that `java -version` is 17 or newer, and the master"
+    if what.startswith(_KILLED):
+        do = "run the program again"
     return PeerLostError(
-        f"Spark did not start: {what.removeprefix('Spark: ')}",
+        f"Spark did not start: {what}",
         do=f"{do}; what it said is in {log}" if log else do,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import PeerLostError, ProtocolError
+from headrace.errors import HeadraceError, PeerLostError, ProtocolError
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
@@ -25,12 +25,12 @@ class Queues:
         self._settings = settings
         self._lock = threading.Lock()
         self._queues: dict[str, QueueActor] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, str] = {}
+        """Why each Session ended that had a Queue here; nothing if it was closed."""
 
     def open(self, opening: messages.OpenQueue) -> QueueActor:
         with self._lock:
-            if opening.session in self._ended:
-                raise PeerLostError("that Session has ended", do="open another")
+            self._check_has_not_ended(opening.session)
             if (found := self._queues.get(opening.session)) is None:
                 root = self._root / opening.session
                 found = QueueActor(opening.session, root, opening, self._settings)
@@ -44,14 +44,20 @@ class Queues:
 
     def of(self, session: str) -> QueueActor:
         with self._lock:
+            self._check_has_not_ended(session)
             if (found := self._queues.get(session)) is None:
                 raise PeerLostError("that Session has no Queue here", do="open the Session again")
             return found
 
-    def end(self, session: str) -> None:
-        """Discard a Session's Queue."""
+    def _check_has_not_ended(self, session: str) -> None:
+        if (why := self._ended.get(session)) is not None:
+            what = f"its Session has ended: {why}" if why else "that Session has ended"
+            raise PeerLostError(what, do="open another")
+
+    def end(self, session: str, why: str = "") -> None:
+        """Discard a Session's Queue. The first who says why is believed."""
         with self._lock:
-            self._ended.add(session)
+            self._ended[session] = self._ended.get(session) or why
             found = self._queues.pop(session, None)
         if found:
             found.close()
@@ -80,11 +86,15 @@ class QueueService:
                 f"a Queue was told {type(opening).__name__} before it was opened",
                 do="this is a bug",
             )
+        why = ""
         try:
             self._queues.open(opening).serve(opening.slice, channel)
+        except HeadraceError as error:
+            why = f"the Slice of member {opening.slice}: {error.what}"
+            raise
         finally:
             # A Session has all of its Slices or none; the one of this member may never come.
-            self._queues.end(opening.session)
+            self._queues.end(opening.session, why)
 
 
 class ReaderService:

@@ -47,6 +47,7 @@ class SliceService:
                 f"a Slice was told {type(opening).__name__} before it was opened",
                 do="this is a bug",
             )
+        why = ""
         try:
             with ExitStack() as stack:
                 actor = self._open(opening, channel, stack)
@@ -55,8 +56,11 @@ class SliceService:
                 except Exception as error:
                     _tell(channel, error)
                     raise
+        except HeadraceError as error:
+            why = error.what
+            raise
         finally:
-            self._queues.end(opening.session)
+            self._queues.end(opening.session, why)
 
     def _open(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
