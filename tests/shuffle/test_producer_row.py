@@ -39,3 +39,16 @@ def test_however_many_spans_are_withheld_a_bounded_number_is_kept_and_none_is_sk
             assert since <= begins.get(shown + 1, since), "a restart would skip a span"
             pending = commit - shown
             assert since >= begins.get(shown + 1, 0) - 7 * max(0, pending * 64 // SPANS_MAX)
+
+
+# proves G5
+def test_spans_that_are_joined_are_all_read_again_until_the_last_of_them_is_shown() -> None:
+    row = ProducerRow()
+    commits = range(1, 4 * SPANS_MAX)
+    for commit in commits:
+        row.report(commit, -commit * 7 - 5, commit * 7)
+    assert len(row._spans) <= SPANS_MAX
+    for shown in commits[:-1]:
+        oldest = 7 * (shown + 1)
+        assert 0 < row.withheld_since(shown) <= oldest
+    assert row.withheld_since(commits[-1]) == 0
