@@ -73,8 +73,8 @@ class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes
         transaction_buffer_bytes=4194304, rewrite_below=0.5, keeper_interval_s=5.0), shuffle:
         headrace.settings.ShuffleSettings = ShuffleSettings(queue_soft_bytes=2147483648,
         queue_hard_bytes=4294967296, sync=True, credit_bytes=4194304, fetch_bytes=1048576,
-        ahead_bytes=33554432, report_documents=None, open_s=60.0, patience_s=1.0,
-        horizon_s=172800.0), service: headrace.settings.ServiceSettings =
+        ahead_bytes=33554432, report_documents=None, pending_max=65536, open_s=60.0,
+        patience_s=1.0, horizon_s=172800.0), service: headrace.settings.ServiceSettings =
         ServiceSettings(host='127.0.0.1', port=0, token='', tls_certificate='', tls_key='',
         tls_root='', heartbeat_s=1.0, silence_s=10.0))
 class Shuffle
@@ -91,8 +91,8 @@ class Shuffle
     __enter__(self) -> Self
 class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: int = 4294967296,
         sync: bool = True, credit_bytes: int = 4194304, fetch_bytes: int = 1048576, ahead_bytes:
-        int = 33554432, report_documents: int | None = None, open_s: float = 60.0, patience_s:
-        float = 1.0, horizon_s: float = 172800.0)
+        int = 33554432, report_documents: int | None = None, pending_max: int = 65536, open_s:
+        float = 60.0, patience_s: float = 1.0, horizon_s: float = 172800.0)
 class Task
     run(self, spark: SparkSession, *, once: bool = False, restarts: int = 5, watch:
         Callable[[Progress], None] | None = None) -> None

@@ -58,6 +58,9 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     report_documents: int | None = None
     """For those who limit their checkpoints, which have whole reports: with so many committed a
     Slice reports before it takes more, and it waits while many reports do."""
+    pending_max: int = 65_536
+    """While more transactions wait for ACKs in other journals, only those journals are read. With
+    four times as many the Session fails."""
     open_s: float = 60.0
     """Members that live but have not all opened after this long end the Session: their Queues
     have half of it."""

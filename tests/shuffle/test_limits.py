@@ -276,7 +276,7 @@ def _is_reported(shuffle: hr.Shuffle, prefix: str) -> bool:
 
 
 def _is_held(shuffle: hr.Shuffle) -> bool:
-    return bool(shuffle._actor._held_lanes)
+    return bool(shuffle._actor._hold.lanes)
 
 
 # proves G12

@@ -97,6 +97,7 @@ class Shuffle:
                 horizon,
                 is_cut=self._is_cut,
                 is_limited=settings.report_documents is not None,
+                pending_max=settings.pending_max,
                 kept_back_bytes_max=settings.queue_soft_bytes // _KEPT_BACK_SHARE,
             )
             selectors = [source.selector for source in self._sources.all]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.errors import UsageError
-from headrace.ids import FIRST
+from headrace.frontier import BindingTag
+from headrace.ids import FIRST, JournalId
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.delta import Delta
 
 
 def check_cut(cut: Sequence[JournalInfo], there: Iterable[JournalInfo], sources: Sources) -> None:
@@ -30,6 +32,20 @@ def check_cut(cut: Sequence[JournalInfo], there: Iterable[JournalInfo], sources:
                     f"the cut lacks {journal.name}, which binding {source.name!r} reads",
                     do="take the cut of all bindings at once, with `journals()`",
                 )
+
+
+def check_cut_has(
+    delta: Delta, place_of: Callable[[JournalId, int], int | None], sources: Sources
+) -> None:
+    """Raises UsageError if a transaction of the cut has an ACK in a journal that is not in it."""
+    for journal, binding in set(delta.parts[["journal", "binding"]].tolist()):
+        if place_of(journal, binding) is None:
+            name = sources.by_tag[BindingTag(binding)].name
+            raise UsageError(
+                f"the cut lacks journal {journal}, which binding {name!r} reads and in which"
+                " transactions of the cut have an ACK",
+                do="take the cut of all bindings at once, with `journals()`",
+            )
 
 
 class CutWatch:

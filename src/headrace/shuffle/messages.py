@@ -86,6 +86,9 @@ class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
     """A Slice takes no more of these lanes, until another Hold says otherwise."""
 
     lanes: tuple[int, ...]
+    behind: dict[int, tuple[int, ...]] = {}
+    """Lanes of which only these places go on, whoever reads them: too many transactions wait for
+    those."""
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag="ask-status"):

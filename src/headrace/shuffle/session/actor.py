@@ -14,8 +14,10 @@ from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import NextCheckpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.peer import Peer, bug
+from headrace.shuffle.session.pending_limit import Hold
 from headrace.shuffle.session.reading import Assignments
-from headrace.shuffle.session.state import SessionState, unreadable
+from headrace.shuffle.session.reports import unreadable
+from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus, session_status
 
 _WATCH_S = 60.0
@@ -60,7 +62,7 @@ class SessionActor:
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
         self._starving = False
-        self._held_lanes: frozenset[int] = frozenset()
+        self._hold = Hold()
         self._closing = False
         self._error: HeadraceError | None = None
         self._ended = threading.Event()
@@ -220,10 +222,10 @@ class SessionActor:
 
     def _serve(self) -> None:
         self._answer()
-        if self._held_lanes != self._state.held_lanes:
-            self._held_lanes = self._state.held_lanes
+        if self._hold != (hold := self._state.hold()):
+            self._hold = hold
             for channel in self._slices:
-                channel.send(messages.Hold(tuple(sorted(self._held_lanes))))
+                channel.send(messages.Hold(tuple(sorted(hold.lanes)), dict(hold.behind)))
 
     def _answer(self) -> None:
         if self._poll is None:

@@ -51,6 +51,9 @@ class AwaitedAcks(Generic[T]):
     def touch_all(self) -> None:
         self._touched.update(self._waiting)
 
+    def stands(self) -> list[Stand]:
+        return list(self._waiting)
+
     def to_look_at(self) -> list[Stand]:
         return list(self._touched)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from heapq import nsmallest
 from typing import NamedTuple
 
 from headrace.ids import JournalId
@@ -251,6 +252,16 @@ class Groups:
             return None
         span = line.oldest.spans.get((place, producer), _Span(line.oldest_clock, 0))
         return Hold(span.first - 1, span.begin)
+
+    def behind(self, find: Find, count: int) -> list[tuple[int, int]]:
+        """Journals, each with a binding, that pending transactions wait for and that have more to
+        read: those that the oldest transactions wait for, so many at most."""
+        found: list[tuple[int, int, int]] = []
+        for stand in self._awaited.stands():
+            first = self._awaited.first(stand)
+            if first and find(JournalId(stand[0]), stand[1], first[0]) is Ack.COMING:
+                found.append((min(group.last_clock for group in first[1]), *stand))
+        return [(journal, binding) for _, journal, binding in nsmallest(count, found)]
 
     def floors(self) -> dict[LineId, int]:
         """By cohort and producer, the clock of the oldest group that is pending."""

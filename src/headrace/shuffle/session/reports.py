@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.errors import ProtocolError
 from headrace.frontier import TAG_MAX, BindingTag
 from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
 from headrace.shuffle.binding import Sources
@@ -106,6 +107,13 @@ class Reports:
     def _cohort(self, binding: int) -> int | None:
         source = self._sources.by_tag.get(BindingTag(binding))
         return source.cohort if source else None
+
+
+def unreadable(member: int, why: object) -> ProtocolError:
+    return ProtocolError(
+        f"member {member} sent a ProgressDelta that cannot be read: {why}",
+        do="run the same version of Headrace on all members",
+    )
 
 
 def _name(at: int, producer: int) -> str:

@@ -16,6 +16,7 @@ it again and nothing that is shown before it.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
@@ -27,20 +28,21 @@ from headrace.frontier import (
     JOURNAL_ROW,
     PRODUCER_ROW,
     TAG_MAX,
-    BindingTag,
     Frontier,
 )
 from headrace.ids import FIRST, JournalId, Producer
 from headrace.journal.contract import Changes
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.cut import check_cut_has
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session.groups import Ack, Groups, newest_clocks
+from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold, PendingLimit
 from headrace.shuffle.session.producer_row import ProducerRow, Publishable, rank
 from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.report_queue import ReportQueue
-from headrace.shuffle.session.reports import Reports
+from headrace.shuffle.session.reports import Reports, unreadable
 
 KEPT_ROWS_MAX = 1 << 18
 _UNSETTLED_MAX = 256
@@ -69,6 +71,8 @@ class SessionState:
         is_limited: bool = False,
         kept_rows_max: int = KEPT_ROWS_MAX,
         kept_back_bytes_max: float = math.inf,
+        pending_max: int = PENDING_MAX,
+        pending_hard_max: int | None = None,
     ) -> None:
         """`horizon`, in clock units, is how long a hint is waited for.
 
@@ -78,6 +82,7 @@ class SessionState:
 
         Queues keep what is rolled back until the next checkpoint: progress through more than
         `kept_back_bytes_max` of journals is one, whether or not it shows any document.
+        `PendingLimit` says what `pending_max` and `pending_hard_max` limit.
         """
         self._replayed = 0
         """How many rows of `read_through` are read again."""
@@ -91,10 +96,9 @@ class SessionState:
         self._through: dict[int, int] = self.reading.resume
         """How far each place is read in this Session. What was published may be ahead of it, but
         says nothing of what is withheld there."""
-        self._rows: dict[Key, ProducerRow] = {
-            (at, producer): ProducerRow((commit, span))
-            for at, producer, commit, span in frontier.producers.tolist()
-        }
+        self._rows: defaultdict[Key, ProducerRow] = defaultdict(ProducerRow)
+        for at, producer, commit, span in frontier.producers.tolist():
+            self._rows[at, producer].shown = commit, span
         self._published_through: dict[int, int] = dict(frontier.journals.tolist())
         self._touched: set[Key] = set()
         self._behind: dict[int, set[Key]] = {}
@@ -103,6 +107,7 @@ class SessionState:
         self._withheld: dict[tuple[int, int], set[Key]] = {}
         """By cohort and producer, the rows that pending transactions hold back."""
         self._groups = Groups(horizon, self._cohort, newest_clocks(frontier.producers.tolist()))
+        self._limit = PendingLimit(self._groups, pending_max, pending_hard_max)
         self._reports = Reports(sources)
         self._is_cut = is_cut
         self._finished: set[int] = set()
@@ -113,7 +118,7 @@ class SessionState:
         self._folded = 0
         """Documents of what was folded since it was last seen what shows."""
         self._has_moved = read_through is not None
-        """True if a checkpoint may be due: something was folded since the last look."""
+        """True if a checkpoint may be due."""
 
     # -- journals --------------------------------------------------------------------------
 
@@ -137,13 +142,12 @@ class SessionState:
     def _forget_the_deleted(self) -> None:
         """What is in no checkpoint is gone with its journal."""
         is_gone = self.reading.is_deleted
-        self._rows = {key: row for key, row in self._rows.items() if not is_gone(key[0])}
+        for key in [key for key in self._rows if is_gone(key[0])]:
+            del self._rows[key]
         self._touched = {key for key in self._touched if not is_gone(key[0])}
-        self._withheld = {
-            line: left
-            for line, keys in self._withheld.items()
-            if (left := {key for key in keys if not is_gone(key[0])})
-        }
+        for keys in self._withheld.values():
+            keys -= {key for key in keys if is_gone(key[0])}
+        self._withheld = {line: keys for line, keys in self._withheld.items() if keys}
         self._touched_places = {at for at in self._touched_places if not is_gone(at)}
         self._behind = {at: keys for at, keys in self._behind.items() if not is_gone(at)}
         self._through = {at: end for at, end in self._through.items() if not is_gone(at)}
@@ -165,7 +169,7 @@ class SessionState:
             raise unreadable(member, "it had finished before")
         if flaw := self._reports.flaw(delta):
             raise unreadable(member, flaw)
-        lanes = {self._sources.of_place(at).lane for at in delta.places()}
+        lanes = {self._lane(at) for at in delta.places()}
         if len(lanes) > 1:
             raise unreadable(member, "it has places of several priorities")
         for its_lane in lanes:
@@ -176,7 +180,19 @@ class SessionState:
             if self._unsettled > _UNSETTLED_MAX:
                 # Else what is complete would pile up while nobody asks.
                 self._unsettled = 0
-                self._groups.settle(self._find, self.reading.place_of)
+                self._settle()
+
+    def hold(self) -> Hold:
+        """What Slices do not take for now; after anything happened."""
+        find, place_of = self._find, self.reading.place_of
+        return Hold(self.held_lanes, self._limit.behind(find, place_of, self._lane))
+
+    def _lane(self, at: int) -> int:
+        return self._sources.of_place(at).lane
+
+    def _settle(self) -> None:
+        self._groups.settle(self._find, self.reading.place_of)
+        self._limit.check(self._find, self.waiting_for)
 
     @property
     def held_lanes(self) -> frozenset[int]:
@@ -188,7 +204,7 @@ class SessionState:
         return delta.without(stopped) if stopped else delta
 
     def finished(self, member: int) -> None:
-        """A Slice has reported all that there is in the cut."""
+        """A Slice has reported the whole cut."""
         if not (self._is_cut and self.reading.is_listed) or member in self._finished:
             raise ProtocolError(f"member {member} sent Finished, not asked for", do="this is a bug")
         self._finished.add(member)
@@ -249,33 +265,17 @@ class SessionState:
                 self._touched |= self._behind.pop(at)
         for at, producer, commit, span, since in delta.producers.tolist():
             key = at, producer
-            self._row(key).report(commit, span, since)
+            self._rows[key].report(commit, span, since)
             self._touched.add(key)
         if self._is_cut:
-            self._check_cut_has(delta)
+            check_cut_has(delta, self.reading.place_of, self._sources)
         self._groups.fold(delta)
-
-    def _check_cut_has(self, delta: Delta) -> None:
-        """A cut has all of a transaction or nothing."""
-        for journal, binding in set(delta.parts[["journal", "binding"]].tolist()):
-            if self.reading.place_of(journal, binding) is None:
-                source = self._sources.by_tag[BindingTag(binding)]
-                raise UsageError(
-                    f"the cut lacks journal {journal}, which binding {source.name!r} reads and in"
-                    " which transactions of the cut have an ACK",
-                    do="take the cut of all bindings at once, with `journals()`",
-                )
-
-    def _row(self, key: Key) -> ProducerRow:
-        if (found := self._rows.get(key)) is None:
-            found = self._rows[key] = ProducerRow()
-        return found
 
     # -- publishing ------------------------------------------------------------------------
 
     def _publish(self, *, may_be_empty: bool) -> Checkpoint | None:
         self._has_moved = False
-        self._groups.settle(self._find, self.reading.place_of)
+        self._settle()
         for line in self._groups.take_changed():
             self._touched |= self._withheld.pop(line, set())
         rows = [(key, self._publishable(key)) for key in self._touched]
@@ -394,7 +394,7 @@ class SessionState:
         while not self._is_replayed(rows):
             # Other lanes wait: what is folded beyond the replay exceeds the limit of the next one.
             # But Slices take nothing of this lane while an earlier one is held.
-            needed = self._sources.of_place(rows[self._replayed][0]).lane if self._queue else 0
+            needed = self._lane(rows[self._replayed][0]) if self._queue else 0
             lane = needed if self._queue.has(needed) else min(self.held_lanes, default=None)
             if lane is None:
                 return None
@@ -404,7 +404,7 @@ class SessionState:
         self._read_through = None
         self._folded = 0
         for at, producer, commit, span in rows:
-            row = self._row((at, producer))
+            row = self._rows[at, producer]
             before, _ = row.shown or (ZERO, 0)
             row.shown = max(before, commit), span
         self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
@@ -448,10 +448,3 @@ class SessionState:
         """Producers whose transactions are pending, each with a journal that it waits for."""
         for producer, journal in self._groups.waiting(self._find):
             yield Producer(producer), self.reading.journal_name_by_id(JournalId(journal))
-
-
-def unreadable(member: int, why: object) -> ProtocolError:
-    return ProtocolError(
-        f"member {member} sent a ProgressDelta that cannot be read: {why}",
-        do="run the same version of Headrace on all members",
-    )

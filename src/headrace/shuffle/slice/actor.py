@@ -195,8 +195,8 @@ class SliceActor:
                     self._state.head(place, head)
             case messages.Starving():
                 self._tell_queues(order)
-            case messages.Hold(lanes):
-                self._state.hold(lanes)
+            case messages.Hold(lanes, behind):
+                self._state.hold(lanes, behind)
             case messages.AskStatus(number):
                 self._session.send(self._status(number))
             case _:

@@ -27,8 +27,8 @@ _SHARE_MIN = 256
 """The least share, as a part of the greatest: smaller fetches are not worth their while."""
 _FRAMES_MIN = 2
 """Of a read, where they are larger than its share: else all would wait for each frame."""
-_GATED = 1 << 65
-"""Of two frames to let go of, the gated one comes first, whatever their clocks."""
+_PARKED = 1 << 65
+"""Of two frames to let go of, the gated or held one comes first, whatever their clocks."""
 
 
 AtMostBytes = Callable[[Offset, Offset], int]
@@ -101,12 +101,12 @@ class Fetching:
             read.offset < read.head
             and (read.frames_bytes < self._share_bytes or len(read.frames) < _FRAMES_MIN)
             and not (read.fetch or read.stopped or read in self._wanting)
-            and read.phase is not Phase.GATED
+            and not read.is_parked
         ):
             self._wanting.put(read, read.edge)
 
-    def gated(self, read: Read) -> None:
-        """Its next frame is not due for a while."""
+    def parked(self, read: Read) -> None:
+        """Its next frame is not wanted for a while."""
         self._wanting.drop(read)
         self._rank(read)
 
@@ -198,8 +198,8 @@ class Fetching:
     def _rank(self, read: Read) -> None:
         """What may go of the read has changed."""
         if read.frames and read not in self._asked:
-            gated = _GATED if read.phase is Phase.GATED else 0
-            self._may_go.put(read, -read.frames[-1].at - gated)
+            parked = _PARKED if read.is_parked else 0
+            self._may_go.put(read, -read.frames[-1].at - parked)
         else:
             self._may_go.drop(read)
 
@@ -209,7 +209,7 @@ class Fetching:
         Nothing but its clock is kept.
         """
         read = self._may_go.first
-        if read is None or not (read.phase is Phase.GATED or read.frames[-1].at > edge):
+        if read is None or not (read.is_parked or read.frames[-1].at > edge):
             return False
         at, frame = read.frames.pop()
         self._gone(read, frame)

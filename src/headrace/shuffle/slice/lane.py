@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.clock import Clock
 from headrace.ids import Offset
@@ -19,10 +19,14 @@ class Lane:
         self._fetching = fetching
         self._queued = Ranking()
         self._gated = Ranking()
+        self._behind: frozenset[int] | None = None
+        """Only these places go on; all of them if there is none."""
 
     # -- what happens to reads -------------------------------------------------------------
 
     def start(self, read: Read) -> None:
+        if self._waits(read):
+            read.phase = Phase.HELD
         self._fetching.grown(read)
 
     def stop(self, read: Read) -> None:
@@ -40,6 +44,24 @@ class Lane:
         if read.phase is Phase.PENDING and read.frames:
             self._enter(self._queued, read, Phase.QUEUED)
         self._fetching.want(read)
+
+    def hold(self, reads: Iterable[Read], behind: frozenset[int] | None) -> None:
+        """Of its reads, only those of these places go on; without places, all of them do."""
+        self._behind = behind
+        for read in reads:
+            if self._waits(read) and read.phase is not Phase.HELD:
+                self._queued.drop(read)
+                self._gated.drop(read)
+                read.phase = Phase.HELD
+                self._fetching.parked(read)
+            elif read.phase is Phase.HELD and not self._waits(read):
+                read.phase = Phase.PENDING
+                if read.frames:
+                    self._enter(self._queued, read, Phase.QUEUED)
+                self._fetching.opened(read)
+
+    def _waits(self, read: Read) -> bool:
+        return self._behind is not None and read.place not in self._behind
 
     # -- order -----------------------------------------------------------------------------
 
@@ -61,7 +83,7 @@ class Lane:
             elif at > now and read.source.delay:
                 self._queued.drop(read)
                 self._enter(self._gated, read, Phase.GATED)
-                self._fetching.gated(read)
+                self._fetching.parked(read)
             else:
                 return at
         return INFINITE

@@ -30,6 +30,7 @@ class Phase(Enum):
     GATED = "gated"
     QUEUED = "queued"
     ACTIVE = "active"
+    HELD = "held"
 
 
 class Producing:
@@ -104,6 +105,11 @@ class Read:
         if (found := self.producers.get(producer)) is None:
             found = self.producers[producer] = Producing(ZERO, from_first=self._from_first)
         return found
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether its next frame is not wanted for a while."""
+        return self.phase in (Phase.GATED, Phase.HELD)
 
     @property
     def has_more(self) -> bool:

@@ -4,7 +4,8 @@ A read is one journal under one binding. It is
 - pending  while it has no frames here: there are none, or they are being fetched;
 - gated    while its next frame is not due, because of its read delay;
 - queued   while its next frame waits for its turn: lanes in order, then adjusted clocks;
-- active   while its frames are being taken.
+- active   while its frames are being taken;
+- held     while it is ahead, and other journals catch up.
 
 Frames are taken in cycles. A cycle takes due frames in order, as many as fit, sequences each, and
 sends what they hold: blocks, then the ACKs that ended spans, then new bounds. After anything that
@@ -17,7 +18,7 @@ order holds; but only for `patience`, so that a journal that stalls holds up nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -149,6 +150,7 @@ class SliceState:
         self._progress = [Progress(self._hinting) for _ in range(sources.lanes)]
         self._flushing = Flushing(len(ranges))
         self._held_lanes: frozenset[int] = frozenset()
+        self._behind: dict[int, frozenset[int]] = {}
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -181,9 +183,20 @@ class SliceState:
         delta = self._flushing.answered(member, number)
         return [Report(delta), *self._flush()] if delta else []
 
-    def hold(self, lanes: Iterable[int]) -> None:
-        """Take no more of these lanes for now: enough of them waits at the Session."""
+    def hold(self, lanes: Iterable[int], behind: Mapping[int, Iterable[int]] | None = None) -> None:
+        """Take no more of these lanes for now: enough of them waits at the Session.
+
+        `behind` are lanes of which only these places go on, until others have caught up.
+        """
         self._held_lanes = frozenset(lanes)
+        before, self._behind = (
+            self._behind,
+            {lane: frozenset(places) for lane, places in (behind or {}).items()},
+        )
+        for lane in self._lanes:
+            places = self._behind.get(lane.number)
+            if places != before.get(lane.number):
+                lane.hold((r for r in self.reads.values() if self._lane(r) is lane), places)
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
         """Hinted journals of which it must be `learned` what reads them, before `fetched`."""

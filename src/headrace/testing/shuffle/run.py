@@ -22,6 +22,7 @@ from headrace.shuffle.queue import state as queue
 from headrace.shuffle.queue.reading import Reading
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.routing import Range, Router
+from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold
 from headrace.shuffle.session.state import KEPT_ROWS_MAX, SessionState
 from headrace.shuffle.slice import state as slices
 from headrace.shuffle.slice.state import Limits, SliceState
@@ -100,8 +101,10 @@ class Run:
             is_cut=is_cut,
             is_limited=kept_rows_max is not None,
             kept_rows_max=kept_rows_max or KEPT_ROWS_MAX,
+            pending_max=self.rng.choice([1, 3, PENDING_MAX]),
+            pending_hard_max=PENDING_MAX,
         )
-        self.held_lanes: frozenset[int] = frozenset()
+        self.now_held = Hold()
         self.is_starving = False
         self.known: dict[JournalId, Offset] = {}
         self.checkpoints_read = 0
@@ -226,15 +229,14 @@ class Run:
 
     def hold(self) -> None:
         """Tell Slices, if they are to take more, or no more; after whatever changes that."""
-        if self.held_lanes != self.session.held_lanes:
-            self.held_lanes = self.session.held_lanes
-            lanes = self.held_lanes
-            self.counts[Kind.HELD] += bool(lanes)
+        if self.now_held != (hold := self.session.hold()):
+            self.now_held = hold
+            self.counts[Kind.HELD] += bool(hold.lanes)
             for member in range(len(self.members)):
-                self.send("session", -1, member, lambda m=member: self.held(m, lanes))  # type: ignore[misc]
+                self.send("session", -1, member, lambda m=member: self.held(m, hold))  # type: ignore[misc]
 
-    def held(self, member: int, lanes: frozenset[int]) -> None:
-        self.members[member].slice.hold(lanes)
+    def held(self, member: int, hold: Hold) -> None:
+        self.members[member].slice.hold(hold.lanes, dict(hold.behind))
         self.advance(member)
 
     def starve(self, starving: bool) -> None:

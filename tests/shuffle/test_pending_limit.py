@@ -1,0 +1,126 @@
+"""Too many pending transactions: journals that are ahead wait for those that are behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.errors import QueueFullError, StorageError
+from headrace.frontier import JOURNAL_ROW, place
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Changes, JournalInfo
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.state import SessionState
+from headrace.shuffle.slice.read import Phase
+from headrace.shuffle.slice.state import Limits, SendBounds
+from tests.shuffle.made import frames, source
+from tests.shuffle.slices import ScriptedSlice, only, sent
+
+A, B = place(0, 0), place(1, 1)
+P = 7
+PENDING_MAX = 10
+
+
+def session(*, b_head: int = 10_000) -> SessionState:
+    """Transaction n of P has its ACKs at offset 10 n of A and of B."""
+    sources = Sources([source(0, "a"), source(1, "b")])
+    state = SessionState(
+        sources, split_evenly(1), Checkpoint(), None, 1 << 60, pending_max=PENDING_MAX
+    )
+    heads = {1: 10_000, 2: b_head}
+    found = [
+        JournalInfo(JournalId(id), f"{' ab'[id]}/0000", Offset(0), Offset(head), 1)
+        for id, head in heads.items()
+    ]
+    state.journals_changed(Changes(found, [], {}))
+    return state
+
+
+def read_a(state: SessionState, first: int, last: int) -> None:
+    """A Slice has read the ACKs of these transactions in A."""
+    numbers = range(first, last + 1)
+    ids = [(0, P, 10 * n) for n in numbers]
+    state.progress(
+        0,
+        Delta(
+            np.array([(A, 10 * last + 1)], JOURNAL_ROW),
+            np.array([(A, P, 10 * last, -10 * last - 1, 10 * first)], PROGRESS_ROW),
+            np.array([(*id, A, P, id[2], id[2] - 5, id[2]) for id in ids], COMMIT_ROW),
+            np.array([(*id, 2, 1, P, id[2], id[2]) for id in ids], PART_ROW),
+            last - first + 1,
+        ),
+    )
+    state.next_checkpoint()
+
+
+def read_b(state: SessionState, through: int) -> None:
+    row = (B, P, 10 * through, -10 * through - 1, 0)
+    journals = np.array([(B, 10 * through + 1)], JOURNAL_ROW)
+    state.progress(0, Delta(journals, np.array([row], PROGRESS_ROW), documents=1))
+    state.next_checkpoint()
+
+
+# proves G12
+def test_while_too_many_are_pending_only_the_journals_that_they_wait_for_are_read() -> None:
+    state = session()
+    read_a(state, 1, PENDING_MAX)
+    assert state.hold().behind == ()
+    read_a(state, PENDING_MAX + 1, PENDING_MAX + 2)
+    assert state.hold().behind == ((0, (B,)),)
+    read_b(state, PENDING_MAX // 2 + 1)
+    assert state.hold().behind == ((0, (B,)),), "more than half are pending"
+    read_b(state, PENDING_MAX // 2 + 2)
+    assert state.hold().behind == ()
+
+
+# proves G12, G13
+def test_nobody_waits_for_an_ack_that_stands_nowhere_and_the_hard_limit_names_it() -> None:
+    """Reading goes on, so that clocks get beyond the horizon."""
+    state = session(b_head=0)
+    read_a(state, 1, 4 * PENDING_MAX)
+    assert state.hold().behind == ()
+    with pytest.raises(StorageError) as failed:
+        read_a(state, 4 * PENDING_MAX + 1, 4 * PENDING_MAX + 1)
+    assert not isinstance(failed.value, QueueFullError)
+    assert failed.value.what == (
+        "41 transactions are pending: producer 000000000007 waits for an ACK in b/0000"
+    )
+
+
+# proves G12, G13
+def test_a_journal_that_lags_is_named_at_the_hard_limit_and_a_retry_helps() -> None:
+    state = session()
+    with pytest.raises(QueueFullError, match=r"waits for an ACK in b/0000; a retry helps"):
+        read_a(state, 1, 4 * PENDING_MAX + 1)
+
+
+# proves G12, G13
+@pytest.mark.parametrize("ahead_bytes", [1, 40, 1 << 20])
+def test_a_slice_that_is_ahead_in_one_journal_goes_on_with_the_one_that_is_behind(
+    ahead_bytes: int,
+) -> None:
+    """Also if frames of the first, which precede the others, take all the room there is."""
+    slice = ScriptedSlice(limits=Limits(ahead_bytes=ahead_bytes, fetch_bytes=20))
+    ahead = slice.start(frames("O10 O11 O12 O13", journal=1), tag=0)
+    behind = slice.start(frames("O20 O21 O22", journal=2), tag=1)
+    slice.held = {ahead, behind}
+    slice.run()
+    slice.state.hold([], {0: [behind]})
+    slice.held = set()
+    assert clocks(slice) == [20, 21, 22]
+    assert slice.state.reads[ahead].phase is Phase.HELD
+    assert only(slice.effects, SendBounds)[-1].bounds == (INFINITE,), "it holds no Queue back"
+    started = slice.start(frames("O30", journal=3), tag=2)
+    assert sent(slice.run()) == []
+    assert slice.state.reads[started].phase is Phase.HELD
+    slice.state.hold([])
+    assert clocks(slice) == [10, 11, 12, 13, 30]
+
+
+def clocks(slice: ScriptedSlice) -> list[int]:
+    """Of the documents that it sends, in order."""
+    return [n for _, first, last in sent(slice.run()) for n in range(first, last + 1)]
