@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.errors import NotFoundError, TransportError, UsageError
 from headrace.frontier import TAG_BITS
-from headrace.journal.contract import JournalInfo
+from headrace.journal.contract import JournalInfo, Watch
 from headrace.journal.names import Selector
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
@@ -77,8 +77,6 @@ class Shuffle:
             messages.OpenSlice(self.session, member, at, self._sources.all, reach, settings)
             for member in range(len(members))
         ]
-        if cut is not None:
-            check_cut(cut, _journals_of(workspace, self._sources), self._sources)
         self._members = tuple(members)
         self._journals = {**base.journals, **replayed.journals}
         self._asking = threading.Lock()
@@ -100,12 +98,17 @@ class Shuffle:
                 pending_max=settings.pending_max,
                 kept_back_bytes_max=settings.queue_soft_bytes // _KEPT_BACK_SHARE,
             )
-            selectors = [source.selector for source in self._sources.all]
-            watch = workspace.watch(*selectors) if cut is None else CutWatch(cut)
-            self._actor = SessionActor(state, slices, watch)
+            self._actor = SessionActor(state, slices, self._watch(workspace, cut))
             stack.callback(self._actor.close)
             self._announce(workspace, members, stack)
             self._running = stack.pop_all()
+
+    def _watch(self, workspace: Workspace, cut: Sequence[JournalInfo] | None) -> Watch:
+        """Of the journals that bindings read, or of the cut, which must have all of those."""
+        if cut is None:
+            return workspace.watch(*(source.selector for source in self._sources.all))
+        check_cut(cut, _journals_of(workspace, self._sources), self._sources)
+        return CutWatch(cut)
 
     @property
     def members(self) -> int:
