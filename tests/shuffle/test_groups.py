@@ -69,6 +69,18 @@ def test_all_parts_must_be_read() -> None:
     assert settle(groups, read(2, 3)) == {}
 
 
+# proves G5
+def test_an_ack_in_a_journal_that_lags_is_waited_for_until_that_is_deleted() -> None:
+    """Nothing more is read of that journal, which would have it looked at again."""
+    groups = Groups(HORIZON)
+    groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
+    groups.settle(read())
+    assert groups.floors() == {(0, 1): 20}
+    groups.forget(lambda at: at == 6)
+    groups.settle(read(2))
+    assert groups.floors() == {}
+
+
 # proves G9
 def test_the_oldest_pending_group_of_a_producer_counts() -> None:
     groups = Groups(HORIZON)
