@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from headrace.clock import CLOCK_MAX, ZERO
-from headrace.frontier import TAG_MAX, BindingTag
-from headrace.journal.contract import Frame
+from headrace.clock import CLOCK_MAX, ZERO, Clock
+from headrace.frontier import (
+    JOURNAL_ROW,
+    TAG_MAX,
+    BindingTag,
+    Frontier,
+    JournalProgress,
+    JournalTag,
+    ProducerProgress,
+)
+from headrace.ids import JournalId, Offset, Producer
+from headrace.journal.contract import Changes, Frame, JournalInfo
 from headrace.journal.sequencer import Flags
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.checkpoint import Checkpoint, JournalRef
+from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle.run import Run
 from headrace.testing.shuffle.simulator import Simulator
 from headrace.testing.shuffle.world import Journal
+from tests.shuffle.made import source
 
 SEEDS = 150
 CHUNK = 50
@@ -125,3 +140,46 @@ def test_a_restart_reads_no_more_again_than_what_is_pending(first: int) -> None:
         pending += simulator.pending
     assert checked > 5 * CHUNK
     assert pending > CHUNK
+
+
+# proves G5
+def test_a_span_that_is_read_again_and_then_withheld_is_read_by_the_next_restart() -> None:
+    """Producer 2 has the journal read again from 0 on, producer 1 has a span open at 30."""
+    open_spans = {
+        Producer(1): ProducerProgress(Clock(12), 30),
+        Producer(2): ProducerProgress(ZERO, 0),
+    }
+    last_commit = Checkpoint(
+        Frontier.build([JournalProgress(JournalTag(0), BindingTag(0), Offset(40), open_spans)]),
+        {JournalTag(0): JournalRef(JournalId(1), "a/0000")},
+        {BindingTag(0): "a.0"},
+        tags_used=1,
+    )
+    state = SessionState(Sources([source(0, "a")]), split_evenly(1), last_commit, None, 1 << 60)
+    head = JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(60), 1)
+    state.journals_changed(Changes([head], [], {}))
+    checkpoint = last_commit
+    for through, rows, commits, parts in (
+        (20, [(0, 1, 12, -20, -1), (0, 2, 15, -20, 0)], [], []),
+        # Its transaction waits for an ACK in another journal.
+        (
+            60,
+            [(0, 1, 45, -50, 30), (0, 2, 46, -60, 50)],
+            [(0, 1, 45, 0, 1, 45, 31, 30)],
+            [(0, 1, 45, 2, 0, 1, 45, 7)],
+        ),
+    ):
+        report = Delta(
+            np.array([(0, through)], JOURNAL_ROW),
+            np.array(rows, PROGRESS_ROW),
+            np.array(commits, COMMIT_ROW),
+            np.array(parts, PART_ROW),
+            1,
+        )
+        state.progress(0, report)
+        delta = state.next_checkpoint(may_be_empty=True)
+        assert delta is not None
+        checkpoint = checkpoint.merge(delta)
+    (progress,) = checkpoint.frontier
+    assert progress.producers[Producer(1)] == ProducerProgress(Clock(30), 30)
+    assert progress.resume_offset == 30
