@@ -19,7 +19,7 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.ids import JournalId, Offset
 from headrace.journal.connection import OWNERS_LOST_MAX, Connection
-from headrace.journal.contract import Changes, Frame, JournalInfo, Journals, Watch
+from headrace.journal.contract import Changes, Frame, Journals, Watch
 from headrace.journal.names import Selector
 from headrace.journal.records import CollectionPut
 
@@ -72,7 +72,7 @@ class FailoverReads:
         """Fetches that wait for the next owner fail. The connection is the caller's to close."""
         with self._lock:
             self._closed = True
-        self._lost.put(None)
+            self._lost.put(None)
 
     def _send(self, fetch: _Fetch, journals: Journals) -> None:
         try:
@@ -90,20 +90,25 @@ class FailoverReads:
 
     def _failed(self, fetch: _Fetch, journals: Journals, error: BaseException) -> None:
         is_lost = isinstance(error, PeerLostError) and fetch.owners_lost < OWNERS_LOST_MAX
-        if is_lost and self._connection.finds_next_owner and self._is_following():
-            self._lost.put(_Lost(fetch._replace(owners_lost=fetch.owners_lost + 1), journals))
-        else:
+        again = _Lost(fetch._replace(owners_lost=fetch.owners_lost + 1), journals)
+        if not (is_lost and self._connection.finds_next_owner and self._ask_later(again)):
             fetch.answer.set_exception(error)
 
-    def _is_following(self) -> bool:
-        """Whether there is a thread that finds the next owner: it is started when first needed."""
+    def _ask_later(self, lost: _Lost) -> bool:
+        """Leave it to the thread that finds the next owner; False if the reader is closed.
+
+        The thread is started when it is first needed.
+        """
         with self._lock:
-            if self._thread is None and not self._closed:
+            if self._closed:
+                return False
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._follow, name="headrace-failover", daemon=True
                 )
                 self._thread.start()
-            return not self._closed
+            self._lost.put(lost)
+            return True
 
     def _follow(self) -> None:
         while (lost := self._lost.get()) is not None:
@@ -150,7 +155,7 @@ class FailoverWatch:
                 break
             try:
                 self._use(self._connection.call(lambda journals: journals.watch(*self._selectors)))
-                return self._differing(self._watch.next(0).created)
+                return self._differing(self._watch.next(0))
             except PeerLostError as again:
                 error = again
         raise error
@@ -164,12 +169,16 @@ class FailoverWatch:
             watch.close()
             raise UsageError("the watch is closed", do="open another")
 
-    def _differing(self, listed: list[JournalInfo]) -> Changes:
-        heads = {info.id: info.head for info in listed}
+    def _differing(self, first: Changes) -> Changes:
+        """What the next owner's first answer has beyond what was told before."""
+        listed = {info.id: info.head for info in first.created}
+        told = listed | self._heads
+        # Heads may have moved since the journals were listed.
+        heads = listed | first.heads
         return Changes(
-            [info for info in listed if info.id not in self._heads],
+            [info for info in first.created if info.id not in self._heads],
             [id for id in self._heads if id not in heads],
-            {id: head for id, head in heads.items() if self._heads.get(id, head) != head},
+            {id: head for id, head in heads.items() if told[id] != head},
         )
 
     def close(self) -> None:

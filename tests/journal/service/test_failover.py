@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,8 @@ from headrace.errors import PeerLostError, UsageError, WorkspaceError
 from headrace.journal.connection import Connection
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.failover import FailoverReads
+from headrace.journal.local.journals import LocalJournals
+from headrace.journal.local.watching import LocalWatch
 from headrace.journal.remote import RemoteJournals
 from headrace.journal.site import Site
 from headrace.testing.crash import Child, eventually
@@ -75,6 +78,24 @@ def test_a_watch_of_an_owner_that_changes_before_it_is_asked_tells_everything(
     watch = through.watch()
     owning.kill()
     assert [each.name for each in watch.next(0).created] == ["a/0000", "b/0000"]
+    watch.close()
+
+
+def test_a_head_that_moves_while_the_next_owner_is_being_watched_is_told(
+    owning: Child, through: hr.Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = through.watch()
+    [first, _] = watch.next(0).created
+    owning.kill()
+    observe = LocalJournals.watch
+
+    def observe_and_append(*given: Any) -> LocalWatch:
+        made = observe(*given)
+        through.append("a", [{"n": 2}])
+        return made
+
+    monkeypatch.setattr(LocalJournals, "watch", observe_and_append)
+    assert watch.next(SOON_S).heads == {first.id: journal(through, "a/0000").head}
     watch.close()
 
 
