@@ -137,6 +137,29 @@ def test_a_participant_writes_to_the_new_journal_too(
     assert numbers(workspace) == [1]
 
 
+@pytest.mark.parametrize("second", ["participant", "coordinator", "coordinator, at the end"])
+def test_a_journal_that_is_deleted_between_the_parts_of_a_transaction_is_named(
+    workspace: hr.Workspace, owner: hr.Workspace, second: str
+) -> None:
+    # proves G2
+    tx = owner.publisher().begin()
+    first = workspace.join(tx.invite())
+    first.append("c", some(*range(30)))
+    first.append("d", [{"n": 1}])
+    tx.include(first.prepare())
+    delete(owner, hr.selector("c"))
+    if second == "participant":
+        part = workspace.join(tx.invite())
+        part.append("c", some(*range(30, 60)))
+        tx.include(part.prepare())
+    else:
+        text = "" if second.endswith("end") else LARGE
+        tx.append("c", some(*range(30, 60), text=text))
+    with pytest.raises(NotFoundError, match="was deleted after this transaction wrote to it"):
+        tx.commit()
+    assert (numbers(workspace), numbers(workspace, "d")) == ([], [])
+
+
 def test_a_collection_that_was_deleted_is_named(
     workspace: hr.Workspace, owner: hr.Workspace
 ) -> None:

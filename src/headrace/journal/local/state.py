@@ -213,21 +213,31 @@ class OwnerState:
         forgets = len(state.commits) == COMMITS_REMEMBERED
         if last is None and forgets and holder < max(state.commits)[0]:
             raise InDoubtError(
-                f"producer {format_producer(producer)} had too many holders since to tell"
-                f" whether it committed {clock}",
+                f"its publisher was opened and used {COMMITS_REMEMBERED} times since, which is all"
+                " that is remembered",
                 do="read back what the transaction wrote",
             )
         made = self.fence(producer, holder) if fence else []
         return made, last is not None and clock <= last
 
     def _check_lost(self, write: Write, state: ProducerState) -> None:
-        """Part of a transaction's documents in a journal must not be gone when it commits."""
-        if not state.lost:
+        """No journal may end up with a part of what a transaction wrote to it.
+
+        A participant may have written to one before it was deleted, and another after that.
+        """
+        winners = write.commit.participants if write.commit else ()
+        joined = (self.producers.get(each.producer) for each in winners)
+        parts = [state, *filter(None, joined)]
+        lost = set().union(*(part.lost for part in parts))
+        if not lost:
             return
         catalog = self.catalog
-        for head in write.docs:
-            known = catalog.journals.get(head.journal) or catalog.deleted.get(head.journal)
-            if known and known.name in state.lost:
+        written = [head.journal for head in write.docs]
+        if write.commit:
+            written += [journal for part in parts for journal in part.spans]
+        for journal in written:
+            known = catalog.journals.get(journal) or catalog.deleted.get(journal)
+            if known and known.name in lost:
                 raise NotFoundError(
                     f"journal {known.name} was deleted after this transaction wrote to it",
                     do="repeat the transaction: it makes the journal anew",
