@@ -30,10 +30,13 @@ from headrace.journal.sequencer import Flags
 
 @contextmanager
 def _ending_with_its_owner() -> Iterator[None]:
-    """For what is asked before the commit is sent: nothing of it outlives the conversation."""
+    """For what is sent before the commit: it is never in doubt.
+
+    If the owner is lost, or its disk fails, the next owner rolls back whatever is there.
+    """
     try:
         yield
-    except PeerLostError as lost:
+    except (PeerLostError, InDoubtError) as lost:
         raise rolled_back(lost) from lost
 
 

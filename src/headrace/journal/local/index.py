@@ -151,9 +151,13 @@ class Index:
 
     def journal(self, id: JournalId) -> JournalIndex:
         if (found := self.journals.get(id)) is None:
-            name = self._deleted.get(id, "that is asked for")
+            name = self.deleted_name(id) or "that is asked for"
             raise NotFoundError(f"journal {name} is gone", do="it was deleted; list journals again")
         return found
+
+    def deleted_name(self, id: JournalId) -> str:
+        """The name of a journal that was deleted; empty if that is too long ago."""
+        return self._deleted.get(id, "")
 
     def holds(self, journal: JournalId, offset: int) -> bool:
         """Whether the journal is there and has a frame at the offset."""

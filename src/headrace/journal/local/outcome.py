@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import NamedTuple
 
 from headrace.clock import Clock
 from headrace.errors import CommitOutcome, InDoubtError, UsageError
@@ -41,23 +42,37 @@ def _holds(owner: Owner, journal: JournalId, producer: Producer, clock: Clock) -
 
     InDoubtError if it may have had it: retention or deletion came first.
     """
-    begin, head, is_whole = owner.with_index(lambda index: _search(index, journal, clock))
-    for frame in owner.read(journal, begin, head, False):
+    found = owner.with_index(lambda index: _search(index, journal, clock))
+    for frame in owner.read(journal, found.begin, found.head, False):
         if frame.producer == producer and frame.clock >= clock:
             if frame.clock == clock:
                 return True
             break
-    if not is_whole:
+    if not found.is_whole:
         raise InDoubtError(
-            f"retention has removed the part of journal {journal} that would tell", do=_READ_BACK
+            f"retention has removed the part of journal {found.name} that would tell",
+            do=_READ_BACK,
         )
     return False
 
 
-def _search(index: Index, journal: JournalId, clock: Clock) -> tuple[Offset, Offset, bool]:
-    """Where the frame of a clock can be: the range, and whether none of that was removed."""
+class _Range(NamedTuple):
+    """Where in a journal a frame can be."""
+
+    name: str
+    """Of the journal."""
+    begin: Offset
+    head: Offset
+    is_whole: bool
+    """Retention has removed nothing of it."""
+
+
+def _search(index: Index, journal: JournalId, clock: Clock) -> _Range:
+    """Where the frame of a clock can be."""
     if (found := index.journals.get(journal)) is None:
-        raise InDoubtError(f"journal {journal}, which would tell, was deleted", do=_READ_BACK)
+        name = index.deleted_name(journal)
+        which = f"journal {name}" if name else "the journal"
+        raise InDoubtError(f"{which}, which would tell, was deleted", do=_READ_BACK)
     at = bisect_left(found.clocks, clock)
     begin = Offset(found.offsets[at]) if at < len(found) else found.head
-    return begin, found.head, at > 0 or not found.begin
+    return _Range(found.name, begin, found.head, at > 0 or not found.begin)
