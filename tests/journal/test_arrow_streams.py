@@ -154,6 +154,18 @@ def test_a_large_table_is_read_in_pieces(
     assert numbers(owner) == list(range(1_000))
 
 
+def test_a_piece_has_few_documents_however_small_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_stream, "_PIECE_DOCUMENTS", 10)
+    pieces = list(arrow_stream.read_pieces(Streamed(pa.table(batch(*range(25))).to_reader())))
+    assert [len(each) for each in pieces] == [10, 10, 5]
+
+
+def test_a_document_larger_than_a_piece_is_one_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_stream, "PIECE_BYTES", 10)
+    pieces = list(arrow_stream.read_pieces(Single(batch(1, 2, 3, text="x" * 100))))
+    assert [len(each) for each in pieces] == [1, 1, 1]
+
+
 def test_a_small_stream_that_fails_leaves_the_transaction_as_it_was(
     workspace: hr.Workspace,
 ) -> None:

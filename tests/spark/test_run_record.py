@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +12,9 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.errors import UsageError
-from headrace.spark import Progress
+from headrace.errors import DataError, UsageError
+from headrace.files import lock
+from headrace.spark import Progress, run_record
 from headrace.spark.run_record import (
     RunRecord,
     RunRecorder,
@@ -81,8 +84,13 @@ def test_a_run_that_was_killed_has_failed(workspace: hr.Workspace) -> None:
         assert newest(workspace).state == "running"
         assert newest(workspace).process == child.pid
         child.kill()
+    [path] = folder_of_runs(workspace, "t").glob("*.lock")
+    # Somebody else looks at the same moment.
+    looking = lock(path, fcntl.LOCK_SH)
     record = newest(workspace)
+    os.close(looking)
     assert record.state == "failed"
+    assert record.since == record.seen
     assert record.error.startswith(f"its process {record.process} ended without a word")
     check_not_running(workspace, "t")
 
@@ -101,6 +109,57 @@ def test_whoever_runs_it_last_counts_and_the_one_before_says_nothing_more(
     assert {each.stem for each in folder_of_runs(workspace, "t").iterdir()} == {f"{2:020d}"}
 
 
+def test_one_that_begins_late_takes_nothing_from_whoever_took_over(
+    workspace: hr.Workspace,
+) -> None:
+    with RunRecorder(workspace, "t", 2, ignore) as recorder:
+        recorder.report(progress(3))
+        with RunRecorder(workspace, "t", 1, ignore) as late:
+            late.report(progress(9))
+            late.end(None)
+        assert (newest(workspace).state, newest(workspace).checkpoint) == ("running", 3)
+
+
+def test_a_run_that_is_replaced_while_it_is_looked_at_is_not_taken_for_killed(
+    workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_locked, successors = run_record._is_locked, list[RunRecorder]()
+
+    def look_late(path: Path) -> bool:
+        if not successors:
+            successors.append(RunRecorder(workspace, "t", 2, ignore))
+        return is_locked(path)
+
+    with RunRecorder(workspace, "t", 1, ignore):
+        monkeypatch.setattr(run_record, "_is_locked", look_late)
+        assert newest(workspace).state == "running"
+        successors[0].close()
+
+
+def test_a_record_that_is_damaged_is_named(workspace: hr.Workspace) -> None:
+    with RunRecorder(workspace, "t", 1, ignore) as recorder:
+        recorder.end(None)
+    [path] = folder_of_runs(workspace, "t").glob("*.json")
+    path.write_bytes(b"{}")
+    with pytest.raises(DataError, match=f"{path} is damaged: .*; delete it"):
+        last_run(workspace, "t")
+
+
+@pytest.mark.parametrize(("every_s", "rows"), [(-1.0, 8), (3600.0, 7)])
+def test_a_run_that_stands_still_writes_seldom_that_it_lives(
+    workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch, every_s: float, rows: int
+) -> None:
+    monkeypatch.setattr(run_record, "_SEEN_EVERY_S", every_s)
+    with RunRecorder(workspace, "t", 1, ignore) as recorder:
+        recorder.report(progress(5))
+        recorder.report(msgspec.structs.replace(progress(5), rows=8))
+        assert newest(workspace).rows == rows
+
+
+def requests(workspace: hr.Workspace) -> list[Path]:
+    return list(folder_of_runs(workspace, "t").glob("*.stop"))
+
+
 def test_a_run_hears_that_it_is_asked_to_stop(workspace: hr.Workspace) -> None:
     asked = threading.Event()
 
@@ -110,17 +169,44 @@ def test_a_run_hears_that_it_is_asked_to_stop(workspace: hr.Workspace) -> None:
             assert asked.wait(WAIT_S)
             recorder.report(progress(4))
             recorder.end(None)
+            assert told.wait(WAIT_S)
 
     assert stop_run(workspace, "t", WAIT_S) is None
-    begun = threading.Event()
+    begun, told = threading.Event(), threading.Event()
     thread = threading.Thread(target=run)
     thread.start()
     assert begun.wait(WAIT_S)
     ended = stop_run(workspace, "t", WAIT_S)
+    assert requests(workspace) == []
+    told.set()
     thread.join()
     assert ended is not None
     assert (ended.state, ended.checkpoint) == ("stopped", 4)
     assert stop_run(workspace, "t", WAIT_S) is None
+
+
+def test_whoever_asks_a_run_to_stop_does_not_wait_for_its_successor(
+    workspace: hr.Workspace,
+) -> None:
+    successors: list[RunRecorder] = []
+
+    def be_replaced() -> None:
+        if not successors:
+            successors.append(RunRecorder(workspace, "t", 2, ignore))
+
+    with RunRecorder(workspace, "t", 1, be_replaced):
+        left = stop_run(workspace, "t", WAIT_S / 2)
+    assert left is not None
+    assert left.state == "running"
+    successors[0].close()
+
+
+def test_a_run_leaves_no_request_of_somebody_who_was_killed(workspace: hr.Workspace) -> None:
+    asked = threading.Event()
+    with RunRecorder(workspace, "t", 1, asked.set):
+        (folder_of_runs(workspace, "t") / f"{1:020d}.stop").touch()
+        assert asked.wait(WAIT_S)
+    assert requests(workspace) == []
 
 
 def test_a_run_that_does_not_stop_is_named(workspace: hr.Workspace) -> None:

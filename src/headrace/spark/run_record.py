@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import DataError, HeadraceError, UsageError
 from headrace.files import lock, make_directory, refusals, write_durably
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.stored import quoted
@@ -151,17 +151,28 @@ def last_run(workspace: Workspace, task: str) -> RunRecord | None:
 
     A run on another machine is believed: whether its process lives cannot be seen from here.
     """
-    for _ in range(2):
-        if (path := _newest(workspace, task)) is None:
-            return None
+    killed_at: Path | None = None
+    while path := _newest(workspace, task):
         try:
             is_alive = _is_locked(path.with_suffix(".lock"))
             record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except FileNotFoundError:
+            # Another run has replaced it, or it was forgotten.
             continue
+        except msgspec.MsgspecError as error:
+            raise DataError(
+                f"{path} is damaged: {error}", do="delete it; the next run of the task writes anew"
+            ) from error
         if record.state != "running" or is_alive or not record.is_here:
             return record
-        # It may have ended, and said so, since it was looked at; else it was killed.
+        if path == killed_at:
+            return _killed(record)
+        # Whoever replaces a run takes its lock away before its record.
+        killed_at = path
+    return None
+
+
+def _killed(record: RunRecord) -> RunRecord:
     killed = f"its process {record.process} ended without a word: it was killed, or the machine was"
     return msgspec.structs.replace(record, state="failed", since=record.seen, error=killed)
 

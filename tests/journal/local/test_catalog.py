@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headrace.errors import ExistsError, NotFoundError, SchemaError, UsageError
 from headrace.ids import JournalId
 from headrace.journal.collection import Collection, define
+from headrace.journal.local import catalog as catalogs
 from headrace.journal.local.catalog import Catalog, CatalogChange
 from headrace.journal.records import CollectionPut, JournalsCreated, JournalsDeleted
 
@@ -175,3 +176,16 @@ def test_unknown_names_are_refused() -> None:
         catalog.create_journals("d", 1, [()])
     with pytest.raises(UsageError, match="cannot name a collection"):
         catalog.put_collection(replace(define("c", "x long"), name="c/0"))
+
+
+def test_only_the_journals_deleted_last_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogs, "DELETED_REMEMBERED", 2)
+    catalog = catalog_with(journals=3)
+    first, second, third = (catalog.by_name[f"c/000{n}"] for n in range(3))
+    applied(catalog, catalog.delete_journals(["c/0000", "c/0001", "c/0002"]))
+    assert catalog.find_again([second, third]) == (
+        {second: JournalId(4), third: JournalId(5)},
+        [JournalsCreated([(JournalId(4), "c/0001"), (JournalId(5), "c/0002")])],
+    )
+    with pytest.raises(NotFoundError, match="was deleted long ago; repeat the append"):
+        catalog.find_again([second, first])

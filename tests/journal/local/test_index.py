@@ -9,8 +9,9 @@ import pytest
 
 from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundError
 from headrace.ids import JournalId, Offset
+from headrace.journal.local import index as indexes
 from headrace.journal.local.index import Entry, Index, JournalIndex
-from headrace.journal.records import ACK_BYTES, Acks, JournalsCreated, ack_rows
+from headrace.journal.records import ACK_BYTES, Acks, JournalsCreated, JournalsDeleted, ack_rows
 from headrace.journal.stored import DOCS_ROW
 from tests.journal.local.history import Replay, history
 from tests.journal.local.simulator import Logged, journal_frames
@@ -107,6 +108,18 @@ def test_what_can_be_read(offset: int, through: int, error: type[Exception] | No
 def test_a_deleted_journal_is_not_found() -> None:
     with pytest.raises(NotFoundError, match="journal that is asked for is gone"):
         Index().journal(JournalId(7))
+
+
+def test_the_journals_deleted_last_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "DELETED_REMEMBERED", 1)
+    ids = [JournalId(1), JournalId(2)]
+    made = Index()
+    made.apply(JournalsCreated([(id, f"c/000{id}") for id in ids]), 0, 0)
+    made.apply(JournalsDeleted(ids), 0, 0)
+    with pytest.raises(NotFoundError, match="journal c/0002 is gone"):
+        made.journal(ids[1])
+    with pytest.raises(NotFoundError, match="journal that is asked for is gone"):
+        made.journal(ids[0])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.clock import Clock
-from headrace.errors import InDoubtError, ProtocolError
+from headrace.errors import InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import JournalId, Offset, new_producer
 from headrace.journal.collection import define
 from headrace.journal.contract import Commit, DocsHead, Lease, Prepared, Write
@@ -75,6 +75,23 @@ def test_a_commit_of_too_many_holders_ago_is_an_error_that_changes_nothing() -> 
     with pytest.raises(InDoubtError, match="opened and used 64 times since"):
         state.was_committed(first.producer, first.holder, Clock(2))
     assert repr(state) == before
+
+
+def test_half_a_transaction_is_refused_in_a_journal_made_anew_and_the_next_one_is_not() -> None:
+    # proves G2
+    state = owner_with("c/0000")
+    lease = opened(state)
+    write(state, lease, 1)
+    state.change_catalog(state.catalog.delete_journals(["c/0000"]))
+    with pytest.raises(NotFoundError, match="c/0000 was deleted after this transaction wrote"):
+        write(state, lease, 2)
+    state.change_catalog([JournalsCreated([(JournalId(2), "c/0000")])])
+    anew = DocsHead(JournalId(2), Clock(2), 1, 0, Flags.CONTINUE)
+    with pytest.raises(NotFoundError, match="c/0000 was deleted after this transaction wrote"):
+        state.write(1, Write(lease.producer, lease.holder, (anew,)), [8])
+    state.write(1, Write(lease.producer, lease.holder, (), Commit(Clock(3))), [])
+    write(state, lease, 4, Commit(Clock(5)))
+    assert state.catalog.journals[JournalId(2)].head > 0
 
 
 class Spans(dict[JournalId, Offset]):

@@ -67,6 +67,18 @@ def test_every_committed_checkpoint_is_found(objects: Objects, count: int) -> No
     assert len(names(objects, "_headrace/groups")) == count // 3
 
 
+def test_a_complete_group_is_one_object_to_read_and_is_not_kept(objects: Objects) -> None:
+    writer = opened(objects)
+    written = [commit(objects, writer, number) for number in range(1, 9)]
+    assert sorted(writer._recent) == [6, 7, 8]
+    groups = [f"_headrace/manifests/g1/{group:020d}" for group in (0, 1)]
+    for key in [key for group in groups for key in names(objects, group)]:
+        objects.delete(key)
+    reader = found(objects, "place")
+    assert [each for one in reader.all() for each in one.files] == written
+    assert not reader._recent
+
+
 def test_a_group_that_was_not_put_together_is_found_too(objects: Objects) -> None:
     writer = opened(objects)
     written = [commit(objects, writer, number) for number in range(1, 8)]
@@ -141,6 +153,14 @@ def test_a_place_of_the_older_layout_goes_on(objects: Objects) -> None:
     assert names(objects, "_headrace") == set()
     with pytest.raises(ExistsError, match="task 'bank/totals' writes to place"):
         opened(objects, task="other")
+
+
+def test_a_file_of_somebody_else_does_not_make_the_layout_older(objects: Objects) -> None:
+    writer = opened(objects)
+    commit(objects, writer, 1)
+    objects.put("owner.json", b"{}")
+    assert opened(objects).last() == 1
+    assert [each.number for each in found(objects, "place").visible()] == [1]
 
 
 def test_a_column_keeps_its_type_and_spelling(objects: Objects) -> None:

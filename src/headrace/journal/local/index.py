@@ -179,7 +179,8 @@ class Index:
                     self.journals[id] = JournalIndex(id, name)
             case JournalsDeleted():
                 for id in record.journals:
-                    if gone := self.journals.pop(id, None):
+                    # One without frames is false.
+                    if (gone := self.journals.pop(id, None)) is not None:
                         self._deleted[id] = gone.name
                         if len(self._deleted) > DELETED_REMEMBERED:
                             del self._deleted[next(iter(self._deleted))]
