@@ -398,9 +398,22 @@ class World:
         if self._rng.random() < 0.7:
             journal.repeat(ack)
             self._counts[Kind.REPEATED_ACK] += 1
-        if self._rng.random() < 0.5:
+        if self._rng.random() < 0.5 and self._is_known_after(journal, frame, ack):
             journal.repeat(frame)
             self._counts[Kind.REPEATED_FRAME] += 1
+
+    def _is_known_after(self, journal: Journal, frame: Frame, ack: Frame) -> bool:
+        """Whether every reader that can meet the frame after its ACK knows it to be a repetition.
+
+        Checkpoints keep the clock of a commit and none of a rollback. So of what is rolled back a
+        reader must have met the first frame too: no restart begins between the two.
+        """
+        is_committed = ack.clock >= frame.clock + frame.documents - 1
+        return is_committed or not any(
+            id == journal.id and begin > frame.offset
+            for transaction in self.open
+            for (id, _), begin in transaction.begins.items()
+        )
 
     def _take(self, producer: Producer, count: int) -> int:
         self._now += self._rng.randrange(3)
