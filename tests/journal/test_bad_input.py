@@ -241,6 +241,11 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
         " use at most 512 bytes",
     ),
     (
+        lambda ws: ws.publisher(None),  # type: ignore[arg-type]
+        UsageError,
+        "None cannot name a publisher; use text, or give no name",
+    ),
+    (
         lambda ws: ws.publisher("\ud800"),
         UsageError,
         "'\\ud800' cannot name a publisher; use text that UTF-8 can hold",

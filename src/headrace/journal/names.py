@@ -56,6 +56,8 @@ def check_collection_name(name: str) -> str:
 
 def check_publisher_name(name: str) -> str:
     """`name` itself, if it can be a publisher's."""
+    if not isinstance(name, str):
+        raise UsageError(f"{name!r} cannot name a publisher", do="use text, or give no name")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
