@@ -42,7 +42,7 @@ LARGE = (
     "over document_bytes_max = 100000; split it, store its payload elsewhere, or raise the limit"
 )
 OBJECT = "give one object a line"
-FORMS = "give a RecordBatch, a Table, a list of dicts, or NDJSON as bytes or text"
+FORMS = "give a table (Arrow, pandas, Polars, DuckDB), a list of dicts, or NDJSON"
 
 DOCUMENTS: list[tuple[Any, str]] = [
     ([GOOD, GOOD | {"x": 1}], f"document 1 has field 'x', which is not in the schema; {FIELDS}"),
