@@ -49,7 +49,8 @@ def visible(objects: Objects) -> set[str]:
 
 
 def staged(objects: Objects) -> set[str]:
-    return {each.rpartition("/")[2] for each in names(objects, "_headrace/staged")}
+    keys = (each.rpartition("/")[2] for each in names(objects, "_headrace/staged"))
+    return {each.removesuffix(".staged") for each in keys}
 
 
 def names(objects: Objects, prefix: str) -> set[str]:
@@ -108,6 +109,17 @@ def test_only_files_of_checkpoints_that_are_decided_are_settled(objects: Objects
     opened(objects).settle(5)
     assert staged(objects) == {undecided}
     assert visible(objects) == kept | {committed.key, "mine.txt"}
+
+
+def test_readers_that_look_into_every_folder_find_committed_rows_only(
+    objects: Objects, tmp_path: Path
+) -> None:
+    """# proves G14"""
+    writer = opened(objects)
+    first = commit(objects, writer, 1)
+    writer.commit(2, [write(objects, writer, 2)], COLUMNS)
+    write(objects, writer, 3)
+    assert [each.name for each in tmp_path.rglob("*.parquet")] == [first.key]
 
 
 def test_a_group_is_settled_when_it_is_complete(objects: Objects) -> None:

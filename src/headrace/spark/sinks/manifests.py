@@ -4,7 +4,7 @@
     _headrace/owner.json                                       the generation of a task that writes
     _headrace/manifests/<generation>/<group>/<number>.json     a checkpoint: its files and columns
     _headrace/groups/<generation>/<group>.json                 the manifests of a group, together
-    _headrace/staged/<generation>/<number>-<random>.parquet    rows that are not visible yet
+    _headrace/staged/<generation>/<number>-<random>.parquet.staged    rows that are not visible yet
 
 The order: **put the files, staged → put the manifest, if absent → move its files to where readers
 look.** The manifest is the commit. Whoever finds files of a committed checkpoint staged moves them,
@@ -12,8 +12,9 @@ so the next run completes what a crash interrupted. The files of whoever comes s
 manifest: they stay staged, and as soon as their checkpoint has its manifest, anybody may delete
 them. Before that they may still be about to be committed.
 
-Readers that do not know Headrace skip names that begin with an underscore. So they see rows that
-are committed, each once; those of a checkpoint file by file.
+Readers that do not know Headrace skip names that begin with an underscore, or look for names that
+end with `.parquet`. So they see rows that are committed, each once; those of a checkpoint file by
+file.
 
 A place belongs to one generation of one task. Rows of a second, or of the same task after a reset,
 would be there beside what they repeat, so it is refused.
@@ -45,6 +46,7 @@ GROUP = 64
 _FORMAT = 1
 _OURS = "_headrace/"
 _OWNER = "owner.json"
+_STAGED = ".staged"
 _DATA = re.compile(r"(\d+)-[0-9a-f]+\.parquet")
 
 
@@ -253,7 +255,7 @@ class Manifests:
     def _staged(self) -> Iterator[tuple[str, int]]:
         """The key that a staged file will have, and the number of its checkpoint."""
         for each in self._objects.list(self.staging):
-            if name := _DATA.fullmatch(each.key.rpartition("/")[2]):
+            if name := _DATA.fullmatch(each.key.rpartition("/")[2].removesuffix(_STAGED)):
                 yield name[0], int(name[1])
 
     def _together(self, group: int) -> tuple[Manifest, ...] | None:
@@ -282,7 +284,7 @@ def data_key(number: int) -> str:
 
 def staged_key(staging: str, key: str) -> str:
     """Where a file is before it has its key."""
-    return f"{staging}/{key}"
+    return f"{staging}/{key}{_STAGED}"
 
 
 def _group(number: int) -> int:
