@@ -76,12 +76,20 @@ def test_every_form_can_be_appended(workspace: hr.Workspace, given: Any) -> None
     assert set(column(workspace, "c", "text")) == {""}
 
 
-def test_an_index_of_pandas_is_no_column(workspace: hr.Workspace) -> None:
-    frame = pd.DataFrame({"text": ["a"]}, index=pd.Index([7], name="n"))
-    with pytest.raises(DocumentError, match="document 0 has no value in 'n'"):
-        workspace.append("c", frame)
-    workspace.append("c", frame.reset_index())
-    assert numbers(workspace) == [7]
+@pytest.mark.parametrize("index", [[7], range(7, 8)], ids=["values", "range"])
+def test_an_index_of_pandas_that_is_named_like_a_field_is_not_left_out(
+    workspace: hr.Workspace, index: Any
+) -> None:
+    # proves G27
+    workspace.collection("nullable", "n long, text string")
+    frame = pd.DataFrame({"text": ["a"]}, index=pd.Index(index, name="n"))
+    for collection in ("c", "nullable"):
+        with pytest.raises(DocumentError, match=r"index 'n'.*reset_index\(\)"):
+            workspace.append(collection, frame)
+        workspace.append(collection, frame.reset_index())
+        assert column(workspace, collection, "n") == [7]
+    workspace.append("c", frame.reset_index().set_index(pd.Index([1], name="other")))
+    assert numbers(workspace) == [7, 7]
 
 
 def test_no_documents_are_appended_as_none(workspace: hr.Workspace) -> None:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -219,6 +220,15 @@ BAD_DICTS: dict[str, tuple[list[Any], str]] = {
     "text for date": ([OK | {"day": "1.1.2024"}], "document 0, field 'day'"),
     "datetime for date": ([OK | {"day": datetime(2024, 1, 1)}], "document 0, field 'day'"),
     "naive": ([OK | {"at": datetime(2024, 1, 1)}], "document 0, field 'at'"),
+    "nanoseconds": (
+        [OK | {"at": pd.Timestamp("2024-01-01T00:00:00.000000001Z")}],
+        "document 0, field 'at'.*round it to microseconds",
+    ),
+    "local nanoseconds": (
+        [OK, OK | {"local": pd.Timestamp("2024-01-01T00:00:00.000000001")}],
+        "document 1, field 'local'.*round it to microseconds",
+    ),
+    "not a time": ([OK | {"at": pd.NaT}], "document 0, field 'at'.*change the value"),
     "aware": ([OK | {"local": datetime(2024, 1, 1, tzinfo=UTC)}], "document 0, field 'local'"),
     "text for list": (
         [OK | {"l": "12"}],
@@ -238,6 +248,14 @@ def test_bad_dicts_are_an_error_that_names_them(documents: list[Any], why: str) 
     assert "\n" not in str(raised.value)
 
 
+def test_numbers_of_json_become_the_nearest_double_and_ints_must_fit_exactly() -> None:
+    doubles = shape("d double")
+    found = from_ndjson(b'{"d":9007199254740993}\n{"d":0.1}\n', doubles)
+    assert found["d"].to_pylist() == [2.0**53, 0.1]
+    with pytest.raises(DocumentError, match=r"9007199254740993 \(int\) does not fit double"):
+        from_dicts([{"d": 2**53 + 1}], doubles)
+
+
 GOOD_LINE = b'{"k":1,"s":"a"}\n'
 
 BAD_NDJSON: dict[str, tuple[bytes, str]] = {
@@ -249,7 +267,7 @@ BAD_NDJSON: dict[str, tuple[bytes, str]] = {
     "zero byte": (GOOD_LINE + b"\0\n", "line 2 is not JSON"),
     "list": (b"[1]\n", r"line 1 is b'\[1\]'; give one object a line"),
     "number": (GOOD_LINE + b"5\n", "line 2 is b'5'"),
-    "null": (GOOD_LINE + b"null\n", "line 2 has no value in 'k'"),
+    "null": (GOOD_LINE + b" null\n" + GOOD_LINE, "line 2 is b'null'; give one object a line"),
     "after blanks": (b"\n \r\n" + GOOD_LINE + b"\n\t\n[1]\n", "line 6 is b"),
     "unknown": (GOOD_LINE + b'{"k":1,"s":"a","z":2}\n', "line 2 has field 'z', which is not in"),
     "twice": (b'{"k":1,"s":"a","k":2}\n', "line 1 has field 'k' twice"),

@@ -29,9 +29,10 @@ def lines(*documents: dict[str, Any]) -> bytes:
     return "".join(f"{json.dumps(each)}\n" for each in documents).encode()
 
 
-@given(st.randoms(use_true_random=False))
-def test_what_is_printed_is_read_as_the_same_documents(random: Random) -> None:
+@given(st.integers(0, 2**32 - 1))
+def test_what_is_printed_is_read_as_the_same_documents(seed: int) -> None:
     # proves G30
+    random = Random(seed)
     arbitrary = Arbitrary(random)
     schema = arbitrary.schema(random.randint(1, 4))
     collection = Shape(schema, (), 1 << 20)

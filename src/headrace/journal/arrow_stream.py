@@ -7,7 +7,7 @@ as it is needed: a stream that does not fit into memory is never there as a whol
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -44,12 +44,14 @@ def is_streamed(given: object) -> bool:
     return isinstance(given, ArrowStream | ArrowArray)
 
 
-def read_pieces(given: ArrowStream | ArrowArray) -> Iterator[pa.RecordBatch]:
-    """Its documents, without the index of a pandas DataFrame."""
+def read_pieces(
+    given: ArrowStream | ArrowArray, fields: Container[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Its documents, without the index of a pandas DataFrame; that must not be one of `fields`."""
     batches, index = _open(given), None
     for batch in batches:
         if index is None:
-            index = [] if isinstance(given, pa.Table) else _index_columns(batch.schema)
+            index = [] if isinstance(given, pa.Table) else _index_columns(batch.schema, fields)
         if index:
             batch = batch.drop_columns(index)
         rows = max(1, min(_PIECE_DOCUMENTS, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes)))
@@ -72,8 +74,16 @@ def _open(given: Any) -> Iterator[pa.RecordBatch]:
         ) from error
 
 
-def _index_columns(schema: pa.Schema) -> list[str]:
+def _index_columns(schema: pa.Schema, fields: Container[str]) -> list[str]:
     """Those that pandas adds for the index of a DataFrame."""
     stored = (schema.metadata or {}).get(b"pandas")
     columns = json.loads(stored).get("index_columns", []) if stored else []
-    return [name for name in columns if isinstance(name, str) and name in schema.names]
+    # An index that is a range is no column, and described by a dict.
+    names: list[Any] = [each.get("name") if isinstance(each, dict) else each for each in columns]
+    for name in names:
+        if name in fields:
+            raise DocumentError(
+                f"index {name!r} of the DataFrame has the name of a field",
+                do="make it a column with reset_index(), or rename it",
+            )
+    return [name for name in names if name in schema.names]

@@ -106,7 +106,10 @@ def _build_leaf(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _natural(values: list[Any], kind: pa.DataType) -> pa.Array:
     if not _stand_for(values, kind):
         if pt.is_timestamp(kind):
-            times = [each for each in values if isinstance(each, datetime)]
+            # The NaT of pandas is a datetime, and does not equal itself.
+            times = [each for each in values if isinstance(each, datetime) and each == each]
+            if any(map(_has_nanoseconds, times)):
+                raise Misfit("round it to microseconds")
             wrong = [each for each in times if (each.tzinfo is None) != (kind.tz is None)]
             if wrong:
                 raise Misfit(zone_advice(text_of(wrong[0]), kind))
@@ -171,7 +174,10 @@ def _stand_for(values: Iterable[Any], kind: pa.DataType) -> bool:
     if pt.is_date(kind):
         return not any(issubclass(one, datetime) for one in found)
     if pt.is_timestamp(kind):
-        return all((value.tzinfo is None) == (kind.tz is None) for value in present)
+        return all(
+            (value.tzinfo is None) == (kind.tz is None) and not _has_nanoseconds(value)
+            for value in present
+        )
     if pt.is_struct(kind):
         unknown = set().union(*present) - {f.name for f in kind}
         return not unknown and all(
@@ -180,6 +186,11 @@ def _stand_for(values: Iterable[Any], kind: pa.DataType) -> bool:
     if pt.is_list(kind):
         return _stand_for(chain.from_iterable(present), kind.value_type)
     return True
+
+
+def _has_nanoseconds(time: datetime) -> bool:
+    """Those of pandas may have some; Arrow would drop them."""
+    return type(time) is not datetime and bool(getattr(time, "nanosecond", 0))
 
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...]], ...] = (

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pt
@@ -26,6 +27,7 @@ from headrace.journal.text import FAILURES, WORDS, parse_text
 LINE_BYTES_PER_DOCUMENT_BYTE = 8
 """A line may be so much longer than the largest document: base64, escapes and names take room."""
 
+_BLANKS = list(b" \t\r\n")
 _BLOCK_BYTES = 1 << 20
 _BLOCK_BYTES_MAX = (1 << 31) - 1
 _WORDS = re.compile(b"|".join(f'"{word}"'.encode() for word in WORDS))
@@ -60,11 +62,12 @@ class Lines:
         ends = np.r_[ends, len(text)][: len(starts)]
         filled = text[starts] == ord("{")
         if not filled.all():
-            filled = np.logical_or.reduceat(~np.isin(text, list(b" \t\r\n")), starts)
+            filled = np.logical_or.reduceat(~np.isin(text, _BLANKS), starts)
         self._numbers = np.flatnonzero(filled) + 1
         self._starts, self._ends = starts[filled], ends[filled]
         self._check_lengths()
         self._check_utf8()
+        self._check_objects(text)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -183,6 +186,17 @@ class Lines:
         except pa.ArrowInvalid:
             index = first_failing(len(self), self._is_not_utf8)
             raise DocumentError(f"{self.name(index)} is not UTF-8", do="encode it so") from None
+
+    def _check_objects(self, text: npt.NDArray[np.uint8]) -> None:
+        """Arrow's parser takes `null` for an object without fields."""
+        if (text[self._starts] == ord("{")).all():
+            return
+        filled = np.flatnonzero(~np.isin(text, _BLANKS))
+        first = filled[np.searchsorted(filled, self._starts)]
+        wrong = np.flatnonzero(text[first] != ord("{"))
+        # A line before it may be wrong too, and is told of first.
+        for line in range(int(wrong[0]) + 1 if len(wrong) else 0):
+            self._object(line)
 
     def _is_not_utf8(self, low: int, high: int) -> bool:
         start, end = int(self._starts[low]), int(self._ends[high - 1])

@@ -133,7 +133,7 @@ class Outgoing:
     def _append_stream(self, collection: Collection, given: ArrowStream | ArrowArray) -> int:
         shape = _shape(collection, self._settings.document_bytes_max)
         taken = 0
-        for piece in read_pieces(given):
+        for piece in read_pieces(given, shape.schema.names):
             taken += self._take(
                 collection, documents.from_arrow(piece, shape, documents_before=taken)
             )
