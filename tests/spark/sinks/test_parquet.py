@@ -45,7 +45,8 @@ def place(tmp_path: Path, spark: SparkSession, workspace: headrace.Workspace) ->
 
 
 def data_files(directory: Path) -> set[str]:
-    return {str(each) for each in directory.rglob("*.parquet")}
+    """Those that are staged, too."""
+    return {str(each) for each in directory.rglob("*.parquet*")}
 
 
 def test_rows_are_appended_checkpoint_by_checkpoint(
