@@ -29,9 +29,18 @@ _PASSES = 10_000
 
 class Story:
     def __init__(
-        self, collections: Sequence[str], sources: Sequence[Source], *, members: int = 2
+        self,
+        collections: Sequence[str],
+        sources: Sequence[Source],
+        *,
+        members: int = 2,
+        seed: int = 2,
     ) -> None:
-        """Each collection has one journal: those are 1, 2, …"""
+        """Each collection has one journal: those are 1, 2, …
+
+        The seed decides how much Slices take and report at once.
+        """
+        self._seed = seed
         self.world = World(Random(1), collections, 0, hints=True)
         self.sources = Sources(sources)
         self.members = members
@@ -43,7 +52,7 @@ class Story:
         self.run = Run(
             self.world,
             self.sources,
-            Random(2),
+            Random(self._seed),
             lambda _: None,
             split_evenly(self.members),
             self.last_commit,

@@ -45,7 +45,7 @@ def session(
 
 
 def committed(through: int, clock: int = 5) -> Delta:
-    rows = [(A, 1, clock, -through, 0)]
+    rows = [(A, 1, clock, -through, 0, clock)]
     return Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW), documents=1)
 
 

@@ -17,7 +17,7 @@ from headrace.shuffle.local import LocalMembers
 from tests.shuffle.made import source
 from tests.shuffle.story import Story
 
-A, B = 1, 2
+A, B, C = 1, 2, 3
 WAIT_S = 60.0
 
 
@@ -32,6 +32,34 @@ def roll_back(story: Story, journal: int, clock: int) -> None:
 
 
 # -- the Session -------------------------------------------------------------------------------
+
+
+# proves G11
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_complete_is_shown_though_its_report_has_more_that_waits(seed: int) -> None:
+    """P commits A at 10 and 30, and in between B with C, whose ACK is nowhere."""
+    story = Story("abc", [source(n, name) for n, name in enumerate("abc")], seed=seed)
+    story.outside(A, 10)
+    story.write(B, 19)
+    story.ack(B, 20, hints=story.hints(20, B, C))
+    story.outside(A, 30)
+    assert story.next() == [(0, 10)]
+    assert story.poll() is None
+    story.outside(C, 40, producer=2)
+    assert story.next() == [(0, 30), (1, 19), (2, 40)]
+
+
+def test_what_a_replay_has_shown_makes_no_other_checkpoint() -> None:
+    story = Story("abc", [source(n, name) for n, name in enumerate("abc")])
+    story.outside(A, 10)
+    story.settle()
+    wanted = story.run.session.next_checkpoint()
+    story.write(B, 19)
+    story.ack(B, 20, hints=story.hints(20, B, C))
+    story.outside(A, 30)
+    story.open(wanted)
+    assert story.next() == [(0, 10)]
+    assert story.poll() is None
 
 
 def test_a_rollback_is_part_of_the_next_checkpoint_that_shows_a_document() -> None:

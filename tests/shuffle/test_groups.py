@@ -132,7 +132,7 @@ def test_cohorts_are_apart() -> None:
 
 def committed(place: int, clock: int) -> Delta:
     """Something of another producer, alone."""
-    return Delta(producers=np.array([(place, 7, clock, -1, -1)], PROGRESS_ROW))
+    return Delta(producers=np.array([(place, 7, clock, -1, -1, 0)], PROGRESS_ROW))
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,12 @@ def read_a(state: SessionState, first: int, last: int) -> None:
     """A Slice has read the ACKs of these transactions in A."""
     numbers = range(first, last + 1)
     ids = [(0, P, 10 * n) for n in numbers]
+    row = (A, P, 10 * last, -10 * last - 1, 10 * first, 10 * first)
     state.progress(
         0,
         Delta(
             np.array([(A, 10 * last + 1)], JOURNAL_ROW),
-            np.array([(A, P, 10 * last, -10 * last - 1, 10 * first)], PROGRESS_ROW),
+            np.array([row], PROGRESS_ROW),
             np.array([(*id, A, P, id[2], id[2] - 5, id[2]) for id in ids], COMMIT_ROW),
             np.array([(*id, 2, 1, P, id[2], id[2]) for id in ids], PART_ROW),
             last - first + 1,
@@ -58,7 +59,7 @@ def read_a(state: SessionState, first: int, last: int) -> None:
 
 
 def read_b(state: SessionState, through: int) -> None:
-    row = (B, P, 10 * through, -10 * through - 1, 0)
+    row = (B, P, 10 * through, -10 * through - 1, 0, 10 * through)
     journals = np.array([(B, 10 * through + 1)], JOURNAL_ROW)
     state.progress(0, Delta(journals, np.array([row], PROGRESS_ROW), documents=1))
     state.next_checkpoint()

@@ -40,7 +40,7 @@ def test_a_settled_producer_is_not_opened_again_by_a_session_that_is_behind() ->
     assert resumes(committed) == {A: 20}
     assert committed.frontier.producers["producer"].tolist() == [3], "the others are pruned"
 
-    elsewhere = [(B, 4, 9, -10, 0)]
+    elsewhere = [(B, 4, 9, -10, 0, 9)]
     state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW), np.array(elsewhere, PROGRESS_ROW)))
     later = state.next_checkpoint(may_be_empty=True)
     assert later is not None
@@ -71,7 +71,7 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
     report(state, 20, [(A, P, 9, -20, 12)])
     state.next_checkpoint(may_be_empty=True)
     for through in range(1, 10):
-        elsewhere = np.array([(B, Q, through, -through, -1)], PROGRESS_ROW)
+        elsewhere = np.array([(B, Q, through, -through, -1, 0)], PROGRESS_ROW)
         state.progress(0, Delta(np.array([(B, through)], JOURNAL_ROW), elsewhere))
         state.next_checkpoint(may_be_empty=True)
     assert looked_at.count(A) == 1
@@ -148,6 +148,8 @@ def begun_from(last: Checkpoint, handed_out: Checkpoint | None = None) -> Sessio
 
 
 def report(state: SessionState, through: int, rows: list[tuple[int, ...]]) -> None:
+    # Each has committed one span, or none.
+    rows = [(*row, row[2] if row[4] >= 0 else 0) for row in rows]
     state.progress(0, Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW)))
 
 
@@ -155,7 +157,7 @@ def withhold(state: SessionState, through: int, *, clock: int, since: int, waits
     """P commits in A what began there at `since`, and waits for an ACK at an offset of B."""
     delta = Delta(
         np.array([(A, through)], JOURNAL_ROW),
-        np.array([(A, P, clock, -through, since)], PROGRESS_ROW),
+        np.array([(A, P, clock, -through, since, clock)], PROGRESS_ROW),
         np.array([(0, P, clock, A, P, clock, clock, 0)], COMMIT_ROW),
         np.array([(0, P, clock, 2, 0, P, clock, waits_for)], PART_ROW),
         1,

@@ -39,7 +39,7 @@ class WatchedRun(Run):
 
     def reported(self, member: int, delta: Delta) -> None:
         super().reported(member, delta)
-        for at, producer, commit, _, since in delta.producers.tolist():
+        for at, producer, commit, _, since, _ in delta.producers.tolist():
             if since >= 0:
                 self.begins.setdefault((at, producer), []).append((commit, since))
 

@@ -566,7 +566,7 @@ def report(
 ) -> None:
     """What a Slice would say: each producer with its commit."""
     at = place(session.reading._tags[JournalId(journal)], binding)
-    rows = [(at, producer, commit, -through, 0) for producer, commit in producers or []]
+    rows = [(at, producer, commit, -through, 0, commit) for producer, commit in producers or []]
     delta = Delta(
         np.array([(at, through)], JOURNAL_ROW),
         np.array(rows, PROGRESS_ROW),

@@ -152,7 +152,10 @@ def test_a_report_says_where_the_read_and_its_producers_stand() -> None:
     at = slice.start(frames("C10+2 p2:C20 A12"))
     (report,) = only(slice.run(), Report)
     assert report.delta.journals.tolist() == [(at, 30)]
-    assert sorted(report.delta.producers.tolist()) == [(at, 1, 12, -30, 0), (at, 2, 0, 10, -1)]
+    assert sorted(report.delta.producers.tolist()) == [
+        (at, 1, 12, -30, 0, 12),
+        (at, 2, 0, 10, -1, 0),
+    ]
     assert report.delta.documents == 2
 
 

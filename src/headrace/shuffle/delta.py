@@ -1,7 +1,8 @@
 """ProgressDelta: what a Slice tells its Session after a Flush, in columns. Pure.
 
-`producers` has, beside what a frontier has, `since`: where the first span began that the delta
-is the first to report committed, or -1 if none did. `commits` and `parts` describe transactions of
+`producers` has two columns that a frontier has not. They tell of the first span that the delta is
+the first to report committed: `since` is the offset where it begins, `first` the clock of its
+commit. If there is no such span, they are -1 and 0. `commits` and `parts` describe transactions of
 which this Slice alone cannot say that they are complete:
 
     commits  this Slice read the ACK of `group` in `place`; `first` is the clock of its first
@@ -30,6 +31,7 @@ PROGRESS_ROW = np.dtype(
         ("last_commit", np.uint64),
         ("span", np.int64),
         ("since", np.int64),
+        ("first", np.uint64),
     ]
 )
 COMMIT_ROW = np.dtype(

@@ -71,7 +71,7 @@ class Reports:
     def _wrong_producers(
         self, delta: Delta, through: dict[int, int], commits: dict[tuple[int, int], int]
     ) -> str | None:
-        for at, producer, commit, span, since in delta.producers.tolist():
+        for at, producer, commit, span, since, first in delta.producers.tolist():
             key = at, producer
             if (end := through.get(at)) is None:
                 return f"{_name(*key)} is of a journal that is not in it"
@@ -85,6 +85,8 @@ class Reports:
                 return f"{_name(*key)} has a span at {span}, read only through {end}"
             if not -1 <= since <= end:
                 return f"{_name(*key)} began at {since}, read only through {end}"
+            if since >= 0 and not 0 < first <= commit:
+                return f"{_name(*key)} commits {first} first and {commit} last"
             commits[key] = commit
         return None
 

@@ -263,9 +263,9 @@ class SessionState:
             self._groups.moved(self.reading.journal_id(at), at & TAG_MAX)
             if at in self._behind and not self._is_behind(at):
                 self._touched |= self._behind.pop(at)
-        for at, producer, commit, span, since in delta.producers.tolist():
+        for at, producer, commit, span, since, first in delta.producers.tolist():
             key = at, producer
-            self._rows[key].report(commit, span, since)
+            self._rows[key].report(commit, span, since, first)
             self._touched.add(key)
         if self._is_cut:
             check_cut_has(delta, self.reading.place_of, self._sources)
@@ -334,7 +334,7 @@ class SessionState:
         before, before_span = row.shown or (ZERO, 0)
         hold = self._groups.hold(self._cohort(at), producer, at)
         commit = raw if hold is None else max(before, min(raw, hold.cap))
-        shows_any = commit > before and row.has_span_before(commit, hold.begin if hold else 0)
+        shows_any = commit > before and row.shows_any(commit)
         withheld_since = row.withheld_since(commit)
         if hold is not None and commit < raw:
             span = max(withheld_since, hold.begin, self._settled(at, row))
@@ -407,6 +407,7 @@ class SessionState:
             row = self._rows[at, producer]
             before, _ = row.shown or (ZERO, 0)
             row.shown = max(before, commit), span
+            row.withheld_since(row.shown[0])
         self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
         self.reading.handed_out(wanted)

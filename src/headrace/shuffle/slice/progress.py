@@ -48,7 +48,8 @@ class Progress:
         """Places where duplicates were read, which commit nothing but may be waited for."""
         self._producers: dict[int, dict[int, tuple[Sequenced, int]]] = {}
         """By place, each with its span, as a frontier has it."""
-        self._since: dict[tuple[int, int], int] = {}
+        self._first: dict[tuple[int, int], tuple[int, int]] = {}
+        """By place and producer, where the first span began that was committed, and its commit."""
         self._parts: dict[_Group, list[Part]] = {}
         self._commits: dict[_Group, list[tuple[Ended, int]]] = {}
         """Each with the offset where its span begins."""
@@ -94,7 +95,7 @@ class Progress:
         """`frame` is the ACK, or the documents that committed themselves."""
         self.worth_a_flush = True
         self.documents += documents
-        self._since.setdefault((ended.place, ended.producer), begin)
+        self._first.setdefault((ended.place, ended.producer), (begin, ended.last_commit))
         hinted = self._hinting.of_transaction(frame.hints)
         if not hinted.rows and len(self._hinting.in_cohort(frame.journal, source.cohort)) > 1:
             # Also a transaction of one journal is shown under all of its bindings at once.
@@ -138,5 +139,5 @@ class Progress:
     def _producer_rows(self) -> Iterator[tuple[int, ...]]:
         for place, producers in self._producers.items():
             for producer, (state, span) in producers.items():
-                since = self._since.get((place, producer), NOT_COMMITTED)
-                yield place, producer, state.last_commit, span, since
+                since, first = self._first.get((place, producer), (NOT_COMMITTED, 0))
+                yield place, producer, state.last_commit, span, since, first
