@@ -47,6 +47,7 @@ def check_contents(counts: Counter[str], seeds: int) -> None:
     """Else these histories would show nothing."""
     assert not [kind.name for kind in Kind if not counts[kind.name]], "every kind is there"
     assert counts["crashes"] > seeds / 2
+    assert counts[Kind.REPLAY.name] > seeds / 2
     assert counts["checkpoints"] > 2 * seeds
     assert counts["documents"] > 10 * seeds
 

@@ -27,6 +27,8 @@ from headrace.testing.shuffle.run import Conditions, Run
 from headrace.testing.shuffle.world import World
 
 STEPS = 70
+_PATIENCE = 10
+"""How often a checkpoint is asked for before a crash that interrupts it."""
 QUADRANTS = [
     Range(0, (1 << 31) - 1, 0, (1 << 31) - 1),
     Range(0, (1 << 31) - 1, 1 << 31, (1 << 32) - 1),
@@ -221,6 +223,17 @@ class Simulator:
             self.counts[Kind.REPLAY_CHANGED] += changed and self.prepared is not None
         self.open()
 
+    def interrupt(self) -> None:
+        """Crash with a checkpoint in hand, if there is one soon."""
+        for _ in range(_PATIENCE):
+            if self.is_in_hand:
+                self.crash()
+                return
+            self.watch()
+            self.deliver()
+            self.pass_time()
+            self.poll()
+
     def fail(self, error: StorageError) -> None:
         """A Queue is over its hard limit; the next Session has more room."""
         self.say(f"failed: {error}")
@@ -312,8 +325,9 @@ _DEEDS: list[Callable[[Simulator], None]] = [
     Simulator.pass_time,
     Simulator.poll,
     Simulator.crash,
+    Simulator.interrupt,
 ]
-_WEIGHTS = [40, 1, 1, 8, 25, 3, 10, 4]
+_WEIGHTS = [40, 1, 1, 8, 25, 3, 10, 4, 2]
 
 
 def simulate(seed: int, steps: int = STEPS) -> Simulator:
