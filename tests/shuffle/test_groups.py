@@ -19,13 +19,15 @@ def group(
     id: GroupOf,
     commits: list[tuple[int, int, int, int]],
     parts: list[tuple[int, int, int]] | None = None,
+    offset: int = 0,
 ) -> Delta:
-    """`commits` are (place, producer, clock, first), `parts` (journal, producer, clock).
+    """`commits` are (place, producer, clock, first), `parts` (journal, producer, clock): ACKs at
+    `offset`.
 
     In every place the transaction begins at ten times the number of that.
     """
     rows = [(*id, place, p, clock, first, 10 * place) for place, p, clock, first in commits]
-    open_parts = [(*id, journal, 0, p, clock, 0) for journal, p, clock in parts or []]
+    open_parts = [(*id, journal, 0, p, clock, offset) for journal, p, clock in parts or []]
     return Delta(commits=np.array(rows, COMMIT_ROW), parts=np.array(open_parts, PART_ROW))
 
 
@@ -76,7 +78,7 @@ def test_an_ack_in_a_journal_that_lags_is_waited_for_until_that_is_deleted() -> 
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     groups.settle(read())
     assert groups.floors() == {(0, 1): 20}
-    groups.forget(lambda at: at == 6)
+    groups.forget(lambda at: at == 6, {(0, 1)})
     groups.settle(read(2))
     assert groups.floors() == {}
 
@@ -130,9 +132,9 @@ def test_cohorts_are_apart() -> None:
     assert settle(groups, read(2)) == {}
 
 
-def committed(place: int, clock: int) -> Delta:
-    """Something of another producer, alone."""
-    return Delta(producers=np.array([(place, 7, clock, -1, -1, 0)], PROGRESS_ROW))
+def committed(place: int, clock: int, producer: int = 7) -> Delta:
+    """Something of a producer, alone."""
+    return Delta(producers=np.array([(place, producer, clock, -1, -1, 0)], PROGRESS_ROW))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,28 @@ def test_a_group_of_several_producers_is_as_late_as_its_last_ack(
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15), (6, 2, 500, 490)], [(2, 2, 500)]))
     groups.fold(committed(place, clock))
     assert bool(settle(groups, read(there=False))) is waits
+
+
+# proves G11
+def test_a_lost_ack_holds_up_no_other_that_is_lost_in_the_same_journal() -> None:
+    """Producer 1 and its journal are idle, so nothing tells that its ACK is late."""
+    groups = Groups(HORIZON)
+    groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)], offset=100))
+    groups.fold(group((0, 2, 30), [(6, 2, 30, 25)], [(2, 2, 30)], offset=200))
+    groups.fold(committed(6, 1030))
+    assert settle(groups, read(there=False)) == {(0, 1): 20, (0, 2): 30}
+    groups.fold(committed(6, 1031))
+    assert settle(groups, read(there=False)) == {(0, 1): 20}
+    groups.fold(committed(5, 1021))
+    assert settle(groups, read(there=False)) == {}
+
+
+def test_what_the_producer_committed_elsewhere_before_the_hint_was_read_counts() -> None:
+    groups = Groups(HORIZON)
+    groups.fold(committed(8, 1021, producer=1))
+    groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
+    groups.fold(group((0, 2, 20), [(6, 2, 20, 15)], [(2, 2, 20)], offset=1))
+    assert settle(groups, read(there=False)) == {(0, 2): 20}
 
 
 def test_what_was_shown_in_part_is_complete() -> None:

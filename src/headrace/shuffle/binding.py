@@ -98,6 +98,10 @@ class Sources:
         """The source under which it is read."""
         return self.by_tag[BindingTag(place & TAG_MAX)]
 
+    def has_place(self, place: int) -> bool:
+        """Whether it belongs to one of these sources."""
+        return BindingTag(place & TAG_MAX) in self.by_tag
+
     def of_journal(self, name: JournalName | str) -> list[Source]:
         """The sources that read the journal, which its name alone decides."""
         parsed = parse_journal_name(name) if isinstance(name, str) else name

@@ -19,7 +19,7 @@ Stand = tuple[int, int]
 
 class AwaitedAcks(Generic[T]):
     """`_waiting` has, by offset, the transactions that await the ACK there: one, unless hints
-    contradict each other. `_offsets` is a heap of the same offsets."""
+    contradict each other. `_offsets` is a heap of these offsets, and of some that are removed."""
 
     def __init__(self) -> None:
         self._waiting: dict[Stand, dict[int, tuple[T, ...]]] = {}
@@ -67,9 +67,14 @@ class AwaitedAcks(Generic[T]):
 
     def first(self, stand: Stand) -> tuple[int, tuple[T, ...]] | None:
         """Offset and transactions of the first that is awaited."""
-        if not (offsets := self._offsets.get(stand)):
-            return None
-        return offsets[0], self._waiting[stand][offsets[0]]
+        offsets, waiting = self._offsets.get(stand, []), self._waiting.get(stand, {})
+        while offsets and offsets[0] not in waiting:
+            heappop(offsets)
+        return (offsets[0], waiting[offsets[0]]) if offsets else None
 
-    def pop(self, stand: Stand) -> None:
-        del self._waiting[stand][heappop(self._offsets[stand])]
+    def at(self, stand: Stand) -> list[tuple[int, tuple[T, ...]]]:
+        """Offsets and transactions of all that are awaited there, in no order."""
+        return list(self._waiting[stand].items())
+
+    def remove(self, stand: Stand, offset: int) -> None:
+        del self._waiting[stand][offset]

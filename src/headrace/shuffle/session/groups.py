@@ -17,7 +17,7 @@ the order of their offsets, and the groups of a producer in the order of their c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from heapq import nsmallest
 from typing import NamedTuple
@@ -94,16 +94,16 @@ class Group:
 class Groups:
     """Pending transactions. After `settle`, no group could be released that is still here."""
 
-    def __init__(
-        self,
-        horizon: int,
-        cohort_of: Callable[[int], int] = lambda _: 0,
-        newest: Mapping[int, int] | None = None,
-    ) -> None:
-        """`cohort_of` is that of a place; `newest` has the greatest clock committed in places."""
+    def __init__(self, horizon: int, cohort_of: Callable[[int], int] = lambda _: 0) -> None:
+        """`cohort_of` is that of a place."""
         self._horizon = horizon
         self._cohort_of = cohort_of
-        self._newest = dict(newest or {})
+        self._newest_in: dict[int, int] = {}
+        """By place, the greatest clock that was committed there."""
+        self._newest_of: dict[LineId, int] = {}
+        """By cohort and producer, the greatest clock that it committed."""
+        self._newest = 0
+        """The greatest clock of all."""
         self._groups: dict[GroupId, Group] = {}
         self._lines: dict[LineId, ProducerLine[Group]] = {}
         """By cohort and producer, its groups in the order of their clocks."""
@@ -120,9 +120,7 @@ class Groups:
     def fold(self, delta: Delta) -> None:
         """Take over what a Slice reports of transactions."""
         for at, producer, clock in delta.producers[["place", "producer", "last_commit"]].tolist():
-            self._newest[at] = max(self._newest.get(at, 0), clock)
-            if self._lines and (line := self._lines.get((self._cohort_of(at), producer))):
-                line.newest = max(line.newest, clock)
+            self.committed(at, producer, clock)
         for cohort, g_producer, g_clock, at, producer, clock, *span in delta.commits.tolist():
             id = cohort, g_producer, g_clock
             if (group := self._groups.get(id)) is None:
@@ -134,6 +132,13 @@ class Groups:
             if (group := self._groups.get(tuple(ids))) is not None:
                 self._add_producer(group, producer, clock)
                 group.awaits += self._awaited.add((journal, binding), offset, group)
+
+    def committed(self, at: int, producer: int, clock: int) -> None:
+        """A producer committed this clock in a place, in this Session or before it."""
+        line = self._cohort_of(at), producer
+        self._newest_in[at] = max(self._newest_in.get(at, 0), clock)
+        self._newest_of[line] = max(self._newest_of.get(line, 0), clock)
+        self._newest = max(self._newest, clock)
 
     def _add_producer(self, group: Group, producer: int, clock: int) -> None:
         if any(known == producer for known, _ in group.clocks):
@@ -149,10 +154,14 @@ class Groups:
         """The journal is read further under the binding."""
         self._awaited.touch((journal, binding))
 
-    def forget(self, is_gone: Callable[[int], bool]) -> None:
-        """Those places are not read any more. A group of which nothing else was read is forgotten:
-        whoever reads another ACK of it reports it again."""
-        self._newest = {at: clock for at, clock in self._newest.items() if not is_gone(at)}
+    def forget(self, is_gone: Callable[[int], bool], left: Collection[LineId]) -> None:
+        """Those places are not read any more; in others, producers are `left`.
+
+        A group of which nothing else was read is forgotten: whoever reads another ACK of it
+        reports it again.
+        """
+        self._newest_of = {line: clock for line, clock in self._newest_of.items() if line in left}
+        self._newest_in = {at: clock for at, clock in self._newest_in.items() if not is_gone(at)}
         for group in list(self._groups.values()):
             group.spans = {key: span for key, span in group.spans.items() if not is_gone(key[0])}
             if not group.spans:
@@ -172,29 +181,50 @@ class Groups:
         """Forget the groups that are complete."""
         for key in self._awaited.to_look_at():
             journal, binding = JournalId(key[0]), key[1]
-            is_at_end = False
+            found = Ack.READ
             while (first := self._awaited.first(key)) is not None:
-                offset, groups = first[0], [each for each in first[1] if not each.is_dropped]
-                found = find(journal, binding, offset) if groups else Ack.READ
-                if found is Ack.NOWHERE:
-                    at = place_of(journal, binding)
-                    is_at_end = not all(self._is_late(group, at) for group in groups)
-                if found is Ack.COMING or is_at_end:
+                offset, groups = first
+                if any(not group.is_dropped for group in groups):
+                    found = find(journal, binding, offset)
+                if found is not Ack.READ:
                     break
-                self._awaited.pop(key)
-                for group in groups:
-                    group.awaits -= 1
-                    if not group.awaits:
-                        self._dirty.update(line for line, _ in group.lines)
-            self._awaited.looked_at(key, again=is_at_end)
+                self._await_no_more(key, offset, groups)
+            if found is Ack.NOWHERE:
+                self._give_up(key, place_of(journal, binding))
+            self._awaited.looked_at(key, again=found is Ack.NOWHERE)
         self._release()
+
+    def _await_no_more(self, key: tuple[int, int], offset: int, groups: Iterable[Group]) -> None:
+        self._awaited.remove(key, offset)
+        for group in groups:
+            group.awaits -= 1
+            if not (group.awaits or group.is_dropped):
+                self._dirty.update(line for line, _ in group.lines)
+
+    def _give_up(self, key: tuple[int, int], at: int | None) -> None:
+        """Await no ACK of a late group in a journal that is read to its end, or is not there.
+
+        ACKs stand about in the order of their clocks. So only if the first could be late, others
+        are looked at: each group is as late as documents that have to do with it say.
+        """
+        first = self._awaited.first(key)
+        if first is None or not any(self._may_be_late(group) for group in first[1]):
+            return
+        for offset, groups in self._awaited.at(key):
+            if all(group.is_dropped or self._is_late(group, at) for group in groups):
+                self._await_no_more(key, offset, groups)
+
+    def _may_be_late(self, group: Group) -> bool:
+        return self._newest - group.last_clock > self._horizon
 
     def _is_late(self, group: Group, awaited: int | None) -> bool:
         """Whether documents that have to do with the group are beyond the horizon."""
+        if not self._may_be_late(group):
+            return False
         places = [at for at, _ in group.spans]
         places += [] if awaited is None else [awaited]
-        newest = max(self._newest.get(at, 0) for at in places)
-        newest = max(newest, *(self._lines[line].newest for line, _ in group.lines))
+        newest = max(self._newest_in.get(at, 0) for at in places)
+        newest = max(newest, *(self._newest_of.get(line, 0) for line, _ in group.lines))
         return newest - group.last_clock > self._horizon
 
     def _release(self) -> None:
@@ -276,11 +306,3 @@ class Groups:
             if find(JournalId(journal), binding, offset) is not Ack.READ:
                 told.add(group.id)
                 yield from ((producer, journal) for producer, _ in group.clocks)
-
-
-def newest_clocks(rows: Iterable[tuple[int, int, int, int]]) -> dict[int, int]:
-    """The greatest clock that a checkpoint has of each place, from the rows of its producers."""
-    newest: dict[int, int] = {}
-    for at, _, commit, _ in rows:
-        newest[at] = max(newest.get(at, 0), commit)
-    return newest

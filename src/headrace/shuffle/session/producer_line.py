@@ -16,14 +16,12 @@ _LOOSE_MAX = 64
 class ProducerLine(Generic[T]):
     """`_clocks` ascends and goes with `_items`; what stands before `_start` is removed."""
 
-    __slots__ = ("_clocks", "_items", "_start", "newest")
+    __slots__ = ("_clocks", "_items", "_start")
 
     def __init__(self) -> None:
         self._clocks: list[int] = []
         self._items: list[T] = []
         self._start = 0
-        self.newest = 0
-        """The greatest clock that the producer committed since the line began."""
 
     def __len__(self) -> int:
         return len(self._items) - self._start

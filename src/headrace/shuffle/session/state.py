@@ -24,12 +24,7 @@ import numpy as np
 
 from headrace.clock import ZERO
 from headrace.errors import NotFoundError, ProtocolError, UsageError
-from headrace.frontier import (
-    JOURNAL_ROW,
-    PRODUCER_ROW,
-    TAG_MAX,
-    Frontier,
-)
+from headrace.frontier import JOURNAL_ROW, PRODUCER_ROW, TAG_MAX, Frontier
 from headrace.ids import FIRST, JournalId, Producer
 from headrace.journal.contract import Changes
 from headrace.shuffle.binding import Sources
@@ -37,7 +32,7 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.cut import check_cut_has
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range
-from headrace.shuffle.session.groups import Ack, Groups, newest_clocks
+from headrace.shuffle.session.groups import Ack, Groups
 from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold, PendingLimit
 from headrace.shuffle.session.producer_row import ProducerRow, Publishable, rank
 from headrace.shuffle.session.reading import Assignments, Reading
@@ -97,8 +92,11 @@ class SessionState:
         """How far each place is read in this Session. What was published may be ahead of it, but
         says nothing of what is withheld there."""
         self._rows: defaultdict[Key, ProducerRow] = defaultdict(ProducerRow)
+        self._groups = Groups(horizon, self._cohort)
         for at, producer, commit, span in frontier.producers.tolist():
             self._rows[at, producer].shown = commit, span
+            if sources.has_place(at):
+                self._groups.committed(at, producer, commit)
         self._published_through: dict[int, int] = dict(frontier.journals.tolist())
         self._touched: set[Key] = set()
         self._behind: dict[int, set[Key]] = {}
@@ -106,7 +104,6 @@ class SessionState:
         self._touched_places: set[int] = set()
         self._withheld: dict[tuple[int, int], set[Key]] = {}
         """By cohort and producer, the rows that pending transactions hold back."""
-        self._groups = Groups(horizon, self._cohort, newest_clocks(frontier.producers.tolist()))
         self._limit = PendingLimit(self._groups, pending_max, pending_hard_max)
         self._reports = Reports(sources)
         self._is_cut = is_cut
@@ -154,7 +151,8 @@ class SessionState:
         self._published_through = {
             at: end for at, end in self._published_through.items() if not is_gone(at)
         }
-        self._groups.forget(is_gone)
+        left = {(self._cohort(at), p) for at, p in self._rows if self._sources.has_place(at)}
+        self._groups.forget(is_gone, left)
         self._reports.forget(is_gone)
 
     # -- progress --------------------------------------------------------------------------
