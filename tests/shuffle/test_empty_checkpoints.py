@@ -14,6 +14,7 @@ from headrace.settings import KIB, MIB
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.feed import Feed
 from headrace.shuffle.local import LocalMembers
+from headrace.shuffle.session.producer_row import Publishable
 from tests.shuffle.made import source
 from tests.shuffle.story import Story
 
@@ -34,7 +35,6 @@ def roll_back(story: Story, journal: int, clock: int) -> None:
 # -- the Session -------------------------------------------------------------------------------
 
 
-# proves G11
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_complete_is_shown_though_its_report_has_more_that_waits(seed: int) -> None:
     """P commits A at 10 and 30, and in between B with C, whose ACK is nowhere."""
@@ -60,6 +60,31 @@ def test_what_a_replay_has_shown_makes_no_other_checkpoint() -> None:
     story.open(wanted)
     assert story.next() == [(0, 10)]
     assert story.poll() is None
+
+
+def test_what_waits_is_looked_at_again_when_it_is_reported_or_released_and_not_before() -> None:
+    """Else reading many journals that are ahead would take as long as their number squared."""
+    story = ab()
+    session = story.run.session
+    looked_at: list[int] = []
+    publishable = session._publishable
+
+    def counted(key: tuple[int, int]) -> Publishable:
+        looked_at.append(key[1])
+        return publishable(key)
+
+    session._publishable = counted  # type: ignore[method-assign]
+    hints = {}
+    for number in range(1, 21):
+        story.write(A, 10 * number, producer=number)
+        hints[number] = story.hints(10 * number + 1, A, producer=number)
+        hints[number] += [(B, story.journal(B).head + 5 * number, number, 10 * number + 1)]
+        story.ack(A, 10 * number + 1, producer=number, hints=hints[number])
+        assert story.poll() is None
+    assert max(map(looked_at.count, range(1, 21))) <= 2
+    story.outside(A, 500, producer=30)
+    assert story.next() == [(0, 500)]
+    assert max(map(looked_at.count, range(1, 21))) <= 4
 
 
 def test_a_rollback_is_part_of_the_next_checkpoint_that_shows_a_document() -> None:

@@ -171,7 +171,7 @@ def test_a_span_that_is_read_again_and_then_withheld_is_read_by_the_next_restart
     ):
         report = Delta(
             np.array([(0, through)], JOURNAL_ROW),
-            np.array(rows, PROGRESS_ROW),
+            np.array([(*row, row[2] * (row[4] >= 0)) for row in rows], PROGRESS_ROW),
             np.array(commits, COMMIT_ROW),
             np.array(parts, PART_ROW),
             1,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.errors import BehindRetentionError, UsageError
+from headrace.errors import BehindRetentionError, NotFoundError, UsageError
 from headrace.frontier import TAG_BITS, TAG_MAX, BindingTag, Frontier, JournalTag, place
 from headrace.ids import FIRST, JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
@@ -175,6 +175,15 @@ class Reading:
     def reader(self, at: int) -> int | None:
         """The member that reads a place."""
         return self._readers.get(at)
+
+    def check_is_read(self, at: int) -> None:
+        """Raises NotFoundError if the place is to be replayed and nobody reads it."""
+        if self.is_listed and self.reader(at) is None:
+            raise NotFoundError(
+                f"{self.journal_name(at)} is not read any more, and the checkpoint that is to be"
+                " replayed has documents of it",
+                do="reset the task, and accept that the last batch is not repeated exactly",
+            )
 
     def is_deleted(self, at: int) -> bool:
         """Whether the journal of a place is deleted. What is said of it may still be on its way."""

@@ -23,7 +23,7 @@ from itertools import chain
 import numpy as np
 
 from headrace.clock import ZERO
-from headrace.errors import NotFoundError, ProtocolError, UsageError
+from headrace.errors import ProtocolError, UsageError
 from headrace.frontier import JOURNAL_ROW, PRODUCER_ROW, TAG_MAX, Frontier
 from headrace.ids import FIRST, JournalId, Producer
 from headrace.journal.contract import Changes
@@ -47,6 +47,14 @@ Key = tuple[int, int]
 
 
 class SessionState:
+    _replayed = 0
+    """How many rows of `read_through` are read again."""
+    _unsettled = 0
+    """How many reports were folded unasked since transactions were last looked at."""
+    _folded = 0
+    """Documents that were folded since the last checkpoint."""
+    _kept_back_bytes = 0
+    """How much was read since the last checkpoint."""
     _unshown = 0
     """Documents that were folded since everything folded was shown: at least those withheld."""
     _begins_unsaid = False
@@ -79,8 +87,6 @@ class SessionState:
         `kept_back_bytes_max` of journals is one, whether or not it shows any document.
         `PendingLimit` says what `pending_max` and `pending_hard_max` limit.
         """
-        self._replayed = 0
-        """How many rows of `read_through` are read again."""
         self._is_limited = is_limited
         self._kept_back_bytes_max = kept_back_bytes_max
         self._sources = sources
@@ -99,6 +105,9 @@ class SessionState:
                 self._groups.committed(at, producer, commit)
         self._published_through: dict[int, int] = dict(frontier.journals.tolist())
         self._touched: set[Key] = set()
+        """Rows that the next checkpoint may have."""
+        self._unseen: set[Key] = set()
+        """Rows that may show more than when they were last looked at."""
         self._behind: dict[int, set[Key]] = {}
         """By place, what is to be looked at when it is read as far as it was published."""
         self._touched_places: set[int] = set()
@@ -110,10 +119,6 @@ class SessionState:
         self._finished: set[int] = set()
         """Members that have read all of the cut."""
         self._queue = ReportQueue(sources.lanes, kept_rows_max)
-        self._unsettled = 0
-        """How many reports were folded unasked since transactions were last looked at."""
-        self._folded = 0
-        """Documents of what was folded since it was last seen what shows."""
         self._has_moved = read_through is not None
         """True if a checkpoint may be due."""
 
@@ -142,6 +147,7 @@ class SessionState:
         for key in [key for key in self._rows if is_gone(key[0])]:
             del self._rows[key]
         self._touched = {key for key in self._touched if not is_gone(key[0])}
+        self._unseen = {key for key in self._unseen if not is_gone(key[0])}
         for keys in self._withheld.values():
             keys -= {key for key in keys if is_gone(key[0])}
         self._withheld = {line: keys for line, keys in self._withheld.items() if keys}
@@ -256,6 +262,8 @@ class SessionState:
         self._folded += delta.documents
         self._unshown += delta.documents
         for at, through in delta.journals.tolist():
+            known = max(self._through.get(at, 0), self._published_through.get(at, 0))
+            self._kept_back_bytes += max(0, through - known)
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
             self._groups.moved(self.reading.journal_id(at), at & TAG_MAX)
@@ -264,7 +272,7 @@ class SessionState:
         for at, producer, commit, span, since, first in delta.producers.tolist():
             key = at, producer
             self._rows[key].report(commit, span, since, first)
-            self._touched.add(key)
+            self._unseen.add(key)
         if self._is_cut:
             check_cut_has(delta, self.reading.place_of, self._sources)
         self._groups.fold(delta)
@@ -275,14 +283,20 @@ class SessionState:
         self._has_moved = False
         self._settle()
         for line in self._groups.take_changed():
-            self._touched |= self._withheld.pop(line, set())
-        rows = [(key, self._publishable(key)) for key in self._touched]
-        shows_any = self._unshown > 0 and any(row.shows_any for _, row in rows)
-        if not (shows_any or may_be_empty or self._begins_unsaid or self._is_too_much_kept_back):
+            self._unseen |= self._withheld.pop(line, set())
+        looked_at = {key: self._publishable(key) for key in self._unseen}
+        self._touched |= self._unseen
+        self._unseen = set()
+        shows_any = self._unshown > 0 and any(row.shows_any for row in looked_at.values())
+        is_much_kept_back = self._kept_back_bytes > self._kept_back_bytes_max
+        if not (shows_any or may_be_empty or self._begins_unsaid or is_much_kept_back):
             self._is_kept_back = True
+            for key, row in looked_at.items():
+                self._withhold(key, row.commit)
             return None
-        self._folded = 0
+        self._folded = self._kept_back_bytes = 0
         self._begins_unsaid = self._is_kept_back = False
+        rows = [(key, looked_at.get(key) or self._publishable(key)) for key in self._touched]
         producers = self._show(rows)
         shown = {at for at, *_ in producers}
         journals = []
@@ -293,14 +307,15 @@ class SessionState:
                 journals.append((at, through))
         self._touched_places = set()
         self._published_through |= dict(journals)
-        return self._delta(journals, producers) if journals else None
+        if not journals:
+            return None
+        rows_of_both = np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
+        return self.reading.delta(Frontier.from_rows(*rows_of_both))
 
-    @property
-    def _is_too_much_kept_back(self) -> bool:
-        read = (
-            self._through[at] - self._published_through.get(at, 0) for at in self._touched_places
-        )
-        return sum(max(0, each) for each in read) > self._kept_back_bytes_max
+    def _withhold(self, key: Key, commit: int) -> None:
+        """Look at the row again when a transaction is complete that may hold it back."""
+        if commit < self._rows[key].raw_commit:
+            self._withheld.setdefault((self._cohort(key[0]), key[1]), set()).add(key)
 
     def _show(self, rows: list[tuple[Key, Publishable]]) -> list[tuple[int, int, int, int]]:
         """These are what checkpoints show from now on; returns what has changed."""
@@ -313,9 +328,7 @@ class SessionState:
                 moved = commit if before is None or commit > before[0] else ZERO
                 producers.append((*key, moved, span))
             # Nothing else needs to be looked at again before it is reported again.
-            if commit < row.raw_commit:
-                line = self._cohort(key[0]), key[1]
-                self._withheld.setdefault(line, set()).add(key)
+            self._withhold(key, commit)
             if self._is_behind(key[0]):
                 self._behind.setdefault(key[0], set()).add(key)
         self._touched = set()
@@ -362,14 +375,6 @@ class SessionState:
         is_open = row.shown is not None and row.shown[1] >= 0
         return row.shown[1] if row.shown and is_open else self._published_through.get(at, 0)
 
-    def _delta(
-        self, journals: list[tuple[int, int]], producers: list[tuple[int, int, int, int]]
-    ) -> Checkpoint:
-        frontier = Frontier.from_rows(
-            np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
-        )
-        return self.reading.delta(frontier)
-
     def _find(self, journal: JournalId, binding: int, offset: int) -> Ack:
         """How an ACK stands that a hint names."""
         if self.reading.is_gone(journal):
@@ -398,7 +403,7 @@ class SessionState:
                 return None
             self._fold(lane)
         for at, *_ in rows:
-            self._check_is_read(at)
+            self.reading.check_is_read(at)
         self._read_through = None
         self._folded = 0
         for at, producer, commit, span in rows:
@@ -415,7 +420,7 @@ class SessionState:
         """Whether so much is read again; rows that are need not be looked at twice."""
         while self._replayed < len(rows):
             at, producer, commit, _ = rows[self._replayed]
-            self._check_is_read(at)
+            self.reading.check_is_read(at)
             row = self._rows.get((at, producer))
             if (row.raw_commit if row else ZERO) < commit:
                 if self._is_read_to_its_end and not self._queue:
@@ -427,14 +432,6 @@ class SessionState:
                 return False
             self._replayed += 1
         return True
-
-    def _check_is_read(self, at: int) -> None:
-        if self.reading.is_listed and self.reading.reader(at) is None:
-            raise NotFoundError(
-                f"{self.reading.journal_name(at)} is not read any more, and the checkpoint that"
-                " is to be replayed has documents of it",
-                do="reset the task, and accept that the last batch is not repeated exactly",
-            )
 
     # -- status ----------------------------------------------------------------------------
 
