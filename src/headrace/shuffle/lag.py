@@ -1,12 +1,14 @@
 """How far a task is behind its sources. Pure.
 
-A place, which is a journal read under a binding, counts for what the journal has from where a
-checkpoint has read it to the head. Nothing is behind exactly when everything that is committed is
-applied: a transaction that waits for its rest waits for a journal that has more to be read.
+A place is a journal that is read under a binding. It counts for the bytes from where a checkpoint
+has read the journal to the journal's head.
 
-What this cannot tell apart, since it knows offsets only: documents of a transaction that is open
-count until its member reports past them, which it does with the next commit or rollback; and
-documents that are read and wait for the rest of their transaction do not count, but that rest does.
+If nothing is behind, everything that is committed is applied: a transaction that waits for its rest
+waits for a journal that has more to be read. The exception is a lost ACK, which stands nowhere.
+
+This knows offsets only. So whatever follows the last commit in a journal counts: an open
+transaction until it ends, a rollback or documents that nobody is shown until the next checkpoint.
+And documents that are read and wait for the rest of their transaction do not count; the rest does.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Lag:
                     self._count((journal, name))
 
     def forget_journals(self) -> None:
-        """All there are will be told of again."""
+        """Whoever watches lists all journals again."""
         for journal in list(self._heads):
             self._delete(journal)
 

@@ -114,7 +114,7 @@ def is_loss(error: BaseException) -> bool:
 
 @contextmanager
 def one_line_if_gone(spark: SparkSession) -> Iterator[None]:
-    """Whatever fails in the block because the JVM is gone: that is said, and nothing of Py4J."""
+    """If the block fails because the JVM is gone, raise an error that says so in one line."""
     try:
         yield
     except Exception:

@@ -1,7 +1,7 @@
-"""What Py4J logs of its own accord, with a traceback, of errors that are raised anyway.
+"""Py4J's own logging: tracebacks of errors that are raised anyway.
 
-When the JVM is gone it logs to the root logger, which prints if nobody has set logging up. What the
-caller is to know is raised to it, as one line.
+When the JVM is gone, Py4J logs to the root logger, which prints if nobody has set up logging. The
+caller gets the same error raised, as one line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def without_tracebacks() -> Iterator[None]:
-    """Meanwhile Py4J logs none, in any thread. Blocks may be nested and overlap."""
+    """Within the block Py4J logs no traceback, in any thread. Blocks may be nested and overlap."""
     global _entered
     with _lock:
         _entered += 1

@@ -36,7 +36,7 @@ class LagWatch:
     def bytes(self) -> int:
         """What the sources have beyond the checkpoint.
 
-        As it was seen last, if nobody can be asked, or this is closed.
+        If nobody can be asked, or this is closed, it is what was seen last.
         """
         with self._lock:
             try:

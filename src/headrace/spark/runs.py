@@ -34,8 +34,6 @@ from headrace.spark.turns import Turn
 if TYPE_CHECKING:
     from headrace.spark.tasks import Task
 
-_log = logging.getLogger("headrace")
-
 _LOOK_S = 1
 _WORD_S = 1.0
 """For members whose end explains the query's."""
@@ -225,9 +223,9 @@ class Run:
         self._total.reached = max(self._total.reached, checkpoint.number)
 
     def _write(self, target: Target, output: DataFrame, checkpoint: CheckpointId) -> None:
-        """If the owner of the journals is gone meanwhile, again with the next one.
+        """Write to the target; if the owner of the journals is lost meanwhile, write again.
 
-        The sink tells that one which checkpoint it holds, as it would tell another run.
+        The target is opened again with the next owner, which tells whether it holds the checkpoint.
         """
         for _ in range(OWNERS_LOST_MAX):
             try:

@@ -20,7 +20,7 @@ class Lane:
         self._queued = Ranking()
         self._gated = Ranking()
         self._behind: frozenset[int] | None = None
-        """Only these places go on; all of them if there is none."""
+        """Only these places go on; None if all do."""
 
     # -- what happens to reads -------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class Lane:
         self._fetching.want(read)
 
     def hold(self, reads: Iterable[Read], behind: frozenset[int] | None) -> None:
-        """Of its reads, only those of these places go on; without places, all of them do."""
+        """Let only the reads of these places go on, or all reads if `behind` is None."""
         self._behind = behind
         for read in reads:
             if self._waits(read) and read.phase is not Phase.HELD:
