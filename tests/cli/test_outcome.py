@@ -29,9 +29,21 @@ def owning(bank: None, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 # proves G29
-@pytest.mark.parametrize("name", [(), ("--name", "job")])
+@pytest.mark.parametrize(
+    ("options", "asked_with"),
+    [
+        ((), ""),
+        (("--name", "job"), ""),
+        (("-w", "headrace-data"), " --workspace headrace-data"),
+    ],
+)
 def test_a_publish_in_doubt_says_how_to_ask_and_has_its_own_exit_code(
-    run: Run, ok: Ok, owning: Child, name: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    ok: Ok,
+    owning: Child,
+    options: tuple[str, ...],
+    asked_with: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     append = publishing._append
 
@@ -42,12 +54,12 @@ def test_a_publish_in_doubt_says_how_to_ask_and_has_its_own_exit_code(
 
     with monkeypatch.context() as patch:
         patch.setattr(publishing, "_append", append_and_stop)
-        doubted = run("publish", "bank/credits=credits.ndjson", *name)
+        doubted = run("publish", "bank/credits=credits.ndjson", *options)
     assert (doubted.exit_code, doubted.stdout) == (3, "")
     [line] = doubted.stderr.splitlines()
     assert line.startswith("error: whether transaction ")
     id = line.split()[3]
-    assert f"ask with `headrace outcome {id}` before you repeat it" in line
+    assert f"ask with `headrace outcome {id}{asked_with}` before you repeat it" in line
     still = run("outcome", id, "--timeout", "0.1")
     assert (still.exit_code, still.stdout) == (3, "")
     assert still.stderr.startswith(f"error: whether {id} committed is not known: ")

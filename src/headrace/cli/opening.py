@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -86,11 +88,22 @@ def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def opened(**given: Any) -> None:
-        with open_workspace(**{name: given[name] for name in naming}) as ws:
-            command(ws, **{each.name: given[each.name] for each in own})
+        try:
+            with open_workspace(**{name: given[name] for name in naming}) as ws:
+                command(ws, **{each.name: given[each.name] for each in own})
+        except hr.InDoubtError as error:
+            raise _with_command(error, given["workspace"]) from error
 
     its = [each for each in own if each.name not in naming]
     shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*its, *naming.values())]
     opened.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     opened.__annotations__ = {each.name: each.annotation for each in shown}
     return opened
+
+
+def _with_command(error: hr.InDoubtError, place: str) -> hr.InDoubtError:
+    """The error with a command to ask with, instead of a call."""
+    is_default = place in (DEFAULT_PLACE, os.environ.get("HEADRACE_WORKSPACE"))
+    where = "" if is_default else f" --workspace {shlex.quote(place)}"
+    call, command = f"ws.outcome('{error.id}')", f"`headrace outcome {error.id}{where}`"
+    return hr.InDoubtError(error.what, do=error.do.replace(call, command))
