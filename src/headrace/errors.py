@@ -101,7 +101,7 @@ class CommitOutcome(StrEnum):
     ROLLED_BACK = "rolled back"
     """Nothing of it is there, and nothing ever will be."""
     PARTIAL = "partial"
-    """Of `ws.append` alone, if the owner died over it: some frames are there, and others not."""
+    """Only of `ws.append`: the owner died during it, and only some of the documents are there."""
 
     def __bool__(self) -> Never:
         raise TypeError("an outcome is not true or false: compare it with CommitOutcome.COMMITTED")

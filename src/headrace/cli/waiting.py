@@ -25,7 +25,7 @@ class Waiting:
         self._spinner = Spinner("dots")
         screen = console(stderr=True)
         is_live = screen.is_terminal and not is_silent
-        # What is shown is drawn by the process that measures: seldom, so that it does not count.
+        # The process that measures also draws: seldom, so that drawing does not count.
         self._live = (
             Live(
                 console=screen,

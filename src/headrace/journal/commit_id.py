@@ -19,7 +19,7 @@ class AppendedFrame(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CommitId(msgspec.Struct, frozen=True, array_like=True):
-    """Of a commit, or with `first` of an append outside of transactions.
+    """Names a commit or, with `first`, an append outside of transactions.
 
     As text: the numbers in hexadecimal with dashes between them, the same width every time.
     """

@@ -133,7 +133,7 @@ class FailoverWatch:
         self._connection = connection
         self._selectors = selectors
         self._heads: dict[JournalId, Offset] = {}
-        """Of every journal that was told of."""
+        """The head of every journal that was told of."""
         self._lock = threading.Lock()
         self._closed = False
         self._watch = connection.call(lambda journals: journals.watch(*selectors))

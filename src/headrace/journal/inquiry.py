@@ -14,7 +14,7 @@ _ASK_AGAIN_S = 0.1
 
 
 class Inquiry:
-    """About one commit, or one append outside of transactions. Any thread may use it."""
+    """Asks about one commit or one append outside of transactions. Any thread may use it."""
 
     def __init__(self, connection: Connection, id: CommitId) -> None:
         self.id = id
@@ -34,7 +34,7 @@ class Inquiry:
             self._deadline_s = max(self._deadline_s, time.monotonic() + timeout_s)
             if self._answer is None:
                 self._answer = Future()
-                # To ask a stopped owner can take longer than the caller has.
+                # Asking a stopped owner can take longer than the caller wants to wait.
                 threading.Thread(
                     target=self._ask_until_known,
                     args=(self._answer,),

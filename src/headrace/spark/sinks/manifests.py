@@ -108,7 +108,7 @@ def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests
 
 
 def found(objects: Objects, place: str) -> Manifests:
-    """For who reads."""
+    """The manifests of a place, for a reader."""
     root = _root(objects)
     try:
         owner = _get(objects, place, root + _OWNER, _Owner)

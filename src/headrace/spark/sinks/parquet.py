@@ -92,7 +92,7 @@ def parquet(
 
 
 class ParquetFiles:
-    """As a sink, and for who reads what is committed."""
+    """A sink, and the reader of what it has committed."""
 
     is_exactly_once = True
 
@@ -211,7 +211,7 @@ class ParquetTarget:
         return Staged(checkpoint.number, written, columns)
 
     def commit(self, staged: Staged) -> None:
-        """Unless another was first, whose files count then."""
+        """Commit what was staged. If another run has committed the checkpoint, its files count."""
         manifest = self._manifests.commit(*staged)
         self._manifests.show(manifest)
         self._last = max(self._last, staged.number)
