@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DocumentError, PublishError
-from headrace.journal import arrow_stream
+from headrace.journal import arrow_stream, outgoing
+from headrace.journal.contract import Commit
+from headrace.journal.outgoing import Outgoing, Sealed
 from tests.journal.conftest import SETTINGS, column
 
 BUFFER_BYTES = SETTINGS.journal.transaction_buffer_bytes
@@ -168,6 +171,45 @@ def test_a_piece_has_few_documents_however_small_they_are(monkeypatch: pytest.Mo
     assert [len(each) for each in pieces] == [10, 10, 5]
 
 
+def test_a_column_of_a_table_is_kept_although_pandas_called_it_the_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrow_stream, "PIECE_BYTES", 10)
+    frame = pd.DataFrame({"n": [1, 2], "text": ["", ""]}).set_index("n")
+    table = pa.Table.from_pandas(frame)
+    pieces = pa.Table.from_batches(arrow_stream.read_pieces(table))
+    assert pieces["n"].to_pylist() == [1, 2]
+
+
+def test_a_stream_waits_while_many_messages_are_under_way(
+    owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Future[None]] = []
+    awaited: list[Future[None]] = []
+
+    class Awaited(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            awaited.append(self)
+            return super().result(timeout)
+
+    send = Outgoing.send
+
+    def send_and_tell(self: Outgoing, sealed: Sealed, commit: Commit | None = None) -> Any:
+        done = Awaited()
+        send(self, sealed, commit).add_done_callback(lambda _: done.set_result(None))
+        sent.append(done)
+        return done
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for n in range(12):
+            yield batch(n, text="x" * BUFFER_BYTES)
+            assert len(sent) - len(awaited) <= outgoing._SENDS_AHEAD
+
+    monkeypatch.setattr(Outgoing, "send", send_and_tell)
+    assert owner.append("c", Streamed(pa.RecordBatchReader.from_batches(NUMBERED, batches()))) == 12
+    assert len(sent) >= 12
+
+
 def test_a_document_larger_than_a_piece_is_one_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_stream, "PIECE_BYTES", 10)
     pieces = list(arrow_stream.read_pieces(Single(batch(1, 2, 3, text="x" * 100))))
@@ -181,9 +223,11 @@ def test_a_small_stream_that_fails_leaves_the_transaction_as_it_was(
     bad = pa.record_batch([[None], ["x"]], schema=NUMBERED)
     with workspace.publisher() as tx:
         tx.append("c", batch(1))
+        before = tx._outgoing._mark()
         stream = pa.RecordBatchReader.from_batches(NUMBERED, [batch(2, 3, 4), bad])
         with pytest.raises(DocumentError, match="document 3 has no value in 'n'"):
             tx.append("c", Streamed(stream))
+        assert tx._outgoing._mark() == before
         tx.append("c", batch(5))
     assert numbers(workspace) == [1, 5]
 

@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,9 @@ from headrace.cli.values import rows
 from headrace.errors import DocumentError
 from headrace.journal.documents import from_arrow, from_dicts, from_ndjson
 from headrace.journal.fit import Shape
+from headrace.journal.ndjson import line_bytes_max
 from headrace.journal.schema import parse_schema
+from headrace.journal.text import Misfit, parse_text
 from tests.journal.arbitrary import Arbitrary, exact
 
 
@@ -203,3 +207,45 @@ def test_a_line_may_be_longer_than_the_document_in_it() -> None:
         from_ndjson(_printed([{"s": "x" * 1_001}]), collection)
     with pytest.raises(DocumentError, match="line 1 has about 9009 bytes"):
         from_ndjson(_printed([{"s": "x" * 9_000}]), collection)
+
+
+def test_a_line_of_the_greatest_length_is_read_and_a_longer_one_is_not() -> None:
+    collection = shape("s string", document_bytes_max=100)
+    longest = line_bytes_max(100)
+    line = b'{"s":"x"' + b" " * (longest - 10) + b"}\n"
+    assert len(line) == longest
+    assert from_ndjson(line, collection)["s"].to_pylist() == ["x"]
+    with pytest.raises(DocumentError, match=f"line 1 has about {longest + 1} bytes"):
+        from_ndjson(b" " + line, collection)
+    # Arrow's parser takes no larger block.
+    assert line_bytes_max(1 << 40) == (1 << 31) - 2
+
+
+@pytest.mark.parametrize("texts", [["QQ=A"], ["QUI", "QUJDR"], ["QQ==QQ=="], ["Q==="]])
+def test_every_text_must_be_base64_by_itself(texts: list[str]) -> None:
+    with pytest.raises(Misfit, match="write binary as base64"):
+        parse_text(pa.array(texts), pa.binary())
+
+
+def test_base64_is_decoded_from_any_part_of_an_array() -> None:
+    texts = pa.array(["QQ==", "QUI=", None, "", "QUJD"])
+    decoded = [b"A", b"AB", None, b"", b"ABC"]
+    for start in range(6):
+        assert parse_text(texts.slice(start), pa.binary()).to_pylist() == decoded[start:]
+    assert parse_text(texts.slice(1, 1), pa.binary()).to_pylist() == [b"AB"]
+
+
+def test_years_of_any_length_are_counted_as_numpy_counts_them() -> None:
+    days = ["+12024-02-29", "2024-02-29", "-0001-03-01", "+10000-01-01", "-4713-11-24"]
+    counted = np.array([each.removeprefix("+") for each in days], "datetime64[D]")
+    found = parse_text(pa.array(days), pa.date32())
+    assert found.cast(pa.int32()).to_pylist() == counted.astype(int).tolist()
+    times = parse_text(pa.array([f"{each}T00:00:01" for each in days]), pa.timestamp("us"))
+    seconds = counted.astype("datetime64[s]").astype(int) + 1
+    assert times.cast(pa.int64()).to_pylist() == (seconds * 1_000_000).tolist()
+
+
+def test_an_entry_of_a_map_is_a_pair() -> None:
+    collection = shape("m map<int, int>")
+    with pytest.raises(DocumentError, match=r'give a list of {"key": …, "value": …}'):
+        from_dicts([{"m": [(1, 2, 3)]}], collection)

@@ -117,6 +117,21 @@ def test_a_commit_inside_the_block_is_the_only_one(workspace: hr.Workspace) -> N
     assert flags(workspace) == [Flags.CONTINUE, Flags.ACK]
 
 
+def test_an_error_after_the_commit_is_raised_as_it_is(workspace: hr.Workspace) -> None:
+    workspace.collection("once", "n long")
+
+    def commit_and_fail() -> None:
+        with workspace.publisher() as tx:
+            tx.append("once", [{"n": 1}])
+            tx.commit()
+            raise ValueError("afterwards")
+
+    with pytest.raises(ValueError, match="afterwards") as raised:
+        commit_and_fail()
+    assert not hasattr(raised.value, "__notes__")
+    assert column(workspace, "once", "n") == [1]
+
+
 def test_nothing_to_write_leaves_nothing(workspace: hr.Workspace) -> None:
     with workspace.publisher() as tx:
         pass

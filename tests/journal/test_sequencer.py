@@ -145,3 +145,10 @@ def test_random_journals_mean_what_the_oracle_says(clock_max: int) -> None:
                 assert made.after.last_commit == before.last_commit
             shown += became_visible
     assert min(refused, shown, rolled_back) > 500
+
+
+def test_documents_of_a_dead_span_do_not_count_as_pending() -> None:
+    """The first that is pending is the first that is new."""
+    begun = step(unknown(closed(0, 9)), CONTINUE, 8, count=5)
+    assert (begun.skip, begun.after.first) == (2, 10)
+    assert step(begun.after, ACK, 9).outcome is Outcome.ROLLBACK

@@ -13,11 +13,12 @@ from headrace.errors import (
     NotFoundError,
     OutdatedError,
     PeerLostError,
+    PublishError,
     SchemaError,
     StorageError,
     UsageError,
 )
-from headrace.spark.failure import GONE, explain, is_final, is_late_start
+from headrace.spark.failure import GONE, explain, is_crash, is_final, is_late_start, is_loss
 
 SOURCE = """\
 [STREAM_FAILED] Query [id = 8157506c, runId = 50431734] terminated with exception: \
@@ -128,6 +129,16 @@ def stream(text: str) -> BaseException:
             "Spark: Writing job aborted; see Spark's log",
         ),
         (Py4JError(""), PeerLostError, "Spark: a process of the query ended without a word"),
+        (
+            Py4JError(f"Traceback:\nValueError: {'x' * 5000}"),
+            PeerLostError,
+            f"Spark: ValueError: {'x' * 300}; see Spark's log",
+        ),
+        (
+            AnalysisException(f"{'x' * 5000}\n'Project"),
+            UsageError,
+            f"Spark: {'x' * 300}; correct what the task does",
+        ),
         (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
         (
             AnalysisException(
@@ -197,3 +208,13 @@ def test_a_process_that_starts_too_late_is_told_from_one_that_fails() -> None:
     assert is_late_start(stream(f"[STREAM_FAILED] Query [id = 1, runId = 2] {late}"))
     assert not is_late_start(stream(SOURCE.format(error="UsageError: x")))
     assert not is_late_start(ValueError("failed to connect back"))
+
+
+def test_what_spark_says_of_a_process_that_ended_gives_way_to_who_knows_better() -> None:
+    for said in (Py4JError(BARRIER), Py4JError(FUNCTION), stream(SILENT)):
+        assert is_crash(explain(said))
+        assert is_loss(explain(said))
+    assert not is_crash(GONE)
+    assert not is_crash(UsageError("Spark: x"))
+    assert is_loss(PublishError("rolled back"))
+    assert not is_loss(UsageError("x"))

@@ -46,3 +46,16 @@ def test_who_looks_once_sees_the_same(workspace: hr.Workspace) -> None:
     assert behind_bytes(workspace, BINDINGS, hr.Checkpoint()) == there
     workspace.delete_collection("a")
     assert behind_bytes(workspace, BINDINGS, hr.Checkpoint()) is None
+
+
+def test_it_counts_anew_after_nobody_could_be_asked(workspace: hr.Workspace) -> None:
+    lag = LagWatch(workspace, BINDINGS, hr.Checkpoint())
+    there = published(workspace)
+    assert lag.bytes() == there
+    assert lag._watch
+    lag._watch.close()
+    [gone, left] = workspace.journals(hr.selector("a"))
+    workspace.delete_journals([gone.name])
+    assert lag.bytes() == there, "nobody can be asked"
+    assert lag.bytes() == left.head > 0
+    lag.close()

@@ -23,6 +23,7 @@ def test_a_batch_is_split_and_limited_as_it_says() -> None:
     [
         ({"shards": "2"}, "option 'shards' is for a stream, and this is a batch"),
         ({"pollSeconds": "1"}, "option 'pollSeconds' is for a stream, and this is a batch"),
+        ({"SHARDS": "2"}, "option 'shards' is for a stream, and this is a batch"),
         ({"toCheckpoint": "2"}, "checkpoints are of a task, and none is named"),
         ({"fromCheckpoint": "0"}, "checkpoints are of a task, and none is named"),
         ({"partitions": "0"}, "option 'partitions' is '0'; write a whole number from 1 on"),
@@ -59,6 +60,7 @@ def test_what_a_stream_cannot_have_is_refused(options: dict[str, str], message: 
             " maxDocumentsPerTrigger, members, membersToken, meta, partitions, path, pollSeconds,"
             " shards, task, toCheckpoint, token, workspace",
         ),
+        ({"pollSeconds": "3600.1"}, "option 'pollSeconds' is '3600.1'; write seconds, 0 to 3600"),
         ({"POLLSECONDS": "x"}, "option 'pollSeconds' is 'x'; write seconds, 0 to 3600"),
     ],
 )

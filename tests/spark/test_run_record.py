@@ -120,14 +120,18 @@ def test_one_that_begins_late_takes_nothing_from_whoever_took_over(
         assert (newest(workspace).state, newest(workspace).checkpoint) == ("running", 3)
 
 
+@pytest.mark.parametrize("is_half_way", [False, True])
 def test_a_run_that_is_replaced_while_it_is_looked_at_is_not_taken_for_killed(
-    workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch, is_half_way: bool
 ) -> None:
     is_locked, successors = run_record._is_locked, list[RunRecorder]()
 
     def look_late(path: Path) -> bool:
         if not successors:
+            record = path.with_suffix(".json").read_bytes()
             successors.append(RunRecorder(workspace, "t", 2, ignore))
+            if is_half_way:  # its lock is removed and its record is not yet
+                path.with_suffix(".json").write_bytes(record)
         return is_locked(path)
 
     with RunRecorder(workspace, "t", 1, ignore):

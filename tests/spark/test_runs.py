@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import headrace
+from headrace.errors import PeerLostError
+from headrace.journal.connection import OWNERS_LOST_MAX
 from headrace.shuffle import History
 from headrace.shuffle.history import reset_task
 from headrace.spark import runs
-from headrace.spark.runs import open_logs
+from headrace.spark.runs import Run, open_logs
+from headrace.spark.sinks.contract import CheckpointId
 
 
 def filled(location: str) -> Path:
@@ -67,3 +72,63 @@ def test_a_run_that_was_replaced_does_not_remove_the_logs_of_its_successor(
     open_logs(workspace, "t")
     [successor] = successors
     assert (successor / "offsets" / "0").exists()
+
+
+class Late(Run):
+    """One whose source never starts in time."""
+
+    def __init__(self, name: str) -> None:
+        self._task: Any = SimpleNamespace(name=name)
+        self._cause = self._lost = None
+        self.queries = 0
+
+    def _start(self, *of: Any, **options: Any) -> Any:
+        self.queries += 1
+        return SimpleNamespace(stop=lambda: None)
+
+    def _watch_query(self, *of: Any) -> StreamingQueryException:
+        return StreamingQueryException("Python worker failed to connect back.")
+
+
+@pytest.mark.parametrize("are_gone", [False, True])
+def test_a_source_that_never_starts_in_time_ends_the_run(are_gone: bool) -> None:
+    """Also at once, if the members are gone meanwhile."""
+    members: Any = SimpleNamespace(
+        wait_for_end=lambda _: are_gone, failure=lambda: PeerLostError("member 0 was killed")
+    )
+    run = Late("t")
+    target: Any = None
+    with pytest.raises(StreamingQueryException, match="failed to connect back"):
+        run._run_queries(target, members, once=True)
+    assert run.queries == (1 if are_gone else runs._LATE_STARTS)
+
+
+class LostTarget:
+    """Whose owner is gone with every write."""
+
+    def __init__(self) -> None:
+        self.writes = self.openings = 0
+
+    def is_lost(self) -> bool:
+        return True
+
+    def reopen(self) -> None:
+        self.openings += 1
+
+    def last(self) -> int | None:
+        return 0
+
+    def write(self, *of: Any) -> None:
+        self.writes += 1
+        raise PeerLostError("the owner is gone")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_write_is_given_up_after_some_owners_that_were_lost() -> None:
+    run, target, rows = Late("t"), LostTarget(), object()
+    run._turn = cast(Any, SimpleNamespace(check=lambda: None))
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        run._write(target, cast(Any, rows), CheckpointId("t", "g", 1))
+    assert (target.writes, target.openings) == (1 + OWNERS_LOST_MAX, OWNERS_LOST_MAX)

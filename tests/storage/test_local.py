@@ -99,6 +99,12 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_directory_after(
     calls.clear()
     objects.delete("a/b/1")
     assert calls == ["sync a/b"]
+    calls.clear()
+    objects.move("a/b/2", "a/c/2")
+    assert calls == ["replace a/c/2", "sync a/c"]
+    calls.clear()
+    objects.move("a/b/2", "a/c/2")
+    assert calls == ["replace a/c/2", "sync a/c"], "whoever moved it may not have synced it yet"
 
 
 def test_who_loses_syncs_what_the_winner_may_not_have_synced_yet(

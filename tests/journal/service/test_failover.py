@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 import headrace as hr
 from headrace.errors import PeerLostError, UsageError, WorkspaceError
-from headrace.journal.connection import Connection
-from headrace.journal.contract import Changes, JournalInfo
-from headrace.journal.failover import FailoverReads
+from headrace.ids import JournalId, Offset
+from headrace.journal.connection import OWNERS_LOST_MAX, Connection
+from headrace.journal.contract import Changes, JournalInfo, Journals
+from headrace.journal.failover import FailoverReads, FailoverWatch
 from headrace.journal.local.journals import LocalJournals
 from headrace.journal.local.watching import LocalWatch
 from headrace.journal.remote import RemoteJournals
@@ -162,4 +163,90 @@ def test_a_workspace_that_is_known_by_its_address_has_no_next_owner(
     with pytest.raises(PeerLostError):
         reads.fetch(read.id, read.begin, read.head, 1000).result(SOON_S)
     reads.close()
+    connection.close()
+
+
+class Lost:
+    """Owners that are gone whenever they are asked, one after the other."""
+
+    def __init__(self, *, are_of_one_workspace: bool = True) -> None:
+        self.finds_next_owner = are_of_one_workspace
+        self.attached = self
+        self.fetches = self.watches = 0
+
+    def call(self, use: Callable[[Any], Any]) -> Any:
+        return use(self)
+
+    def reattach(self, lost: object) -> Any:
+        return self
+
+    def fetch(self, *of: object) -> Any:
+        self.fetches += 1
+        raise PeerLostError("the owner is gone")
+
+    def watch(self, *selectors: hr.Selector) -> Any:
+        self.watches += 1
+        return self
+
+    def next(self, timeout_s: float) -> Changes:
+        raise PeerLostError("the owner is gone")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_nobody_is_asked_who_may_own_another_workspace() -> None:
+    owners = Lost(are_of_one_workspace=False)
+    reads = FailoverReads(cast(Connection, owners))
+    watch = FailoverWatch(cast(Connection, owners))
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        watch.next(0)
+    assert (owners.fetches, owners.watches) == (1, 1)
+    reads.close()
+    watch.close()
+
+
+def test_a_reader_gives_up_after_some_owners_that_were_lost() -> None:
+    owners = Lost()
+    reads = FailoverReads(cast(Connection, owners))
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
+    assert owners.fetches == 1 + OWNERS_LOST_MAX
+    reads.close()
+
+
+def test_a_watch_gives_up_after_some_owners_that_were_lost() -> None:
+    owners = Lost()
+    watch = FailoverWatch(cast(Connection, owners))
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        watch.next(0)
+    assert owners.watches == 1 + OWNERS_LOST_MAX
+    watch.close()
+
+
+def test_who_asks_a_reader_that_is_closed_is_not_left_waiting() -> None:
+    owners = Lost()
+    reads = FailoverReads(cast(Connection, owners))
+    reads.close()
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
+    assert owners.fetches == 1
+
+
+def test_a_call_gives_up_after_some_owners_that_were_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Journals] = []
+
+    def call_and_lose(journals: Journals) -> None:
+        calls.append(journals)
+        raise PeerLostError("the owner is gone")
+
+    connection = Connection(tmp_path / "data", SWIFT, create=True)
+    monkeypatch.setattr(connection, "reattach", lambda lost: lost)
+    with pytest.raises(PeerLostError, match="the owner is gone"):
+        connection.call(call_and_lose)
+    assert len(calls) == 1 + OWNERS_LOST_MAX
     connection.close()

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from headrace.errors import (
     from_wire,
     to_wire,
 )
-from headrace.ids import JournalId
+from headrace.ids import JournalId, Producer
 from headrace.journal.commit_id import AppendedFrame, CommitId, parse_commit_id
 from headrace.journal.local.state import COMMITS_REMEMBERED
 from headrace.journal.outgoing import Outgoing
@@ -338,6 +339,8 @@ def test_the_first_and_the_last_frame_of_an_append_tell_what_became_of_it(
     assert workspace.outcome(str(partial)) is hr.CommitOutcome.PARTIAL
     none = msgspec.structs.replace(partial, first=AppendedFrame(id.journal, later))
     assert workspace.outcome(str(none)) is ROLLED_BACK
+    of_another = msgspec.structs.replace(id, producer=Producer(id.producer ^ 1))
+    assert workspace.outcome(str(of_another)) is ROLLED_BACK
 
 
 # proves G29
@@ -351,6 +354,9 @@ def test_an_append_whose_journal_lost_what_would_tell_stays_in_doubt(
     owner.maintain()
     why = "retention has removed the part of journal c/0000 that would tell"
     assert why in str(in_doubt(lambda: owner.outcome(str(id))))
+    later = Clock(id.clock + (1 << 40))
+    unseen = msgspec.structs.replace(id, clock=later, first=AppendedFrame(id.journal, later))
+    assert owner.outcome(str(unseen)) is ROLLED_BACK
     owner.delete_collection("c")
     why = "journal c/0000, which would tell, was deleted"
     assert why in str(in_doubt(lambda: owner.outcome(str(id))))
@@ -382,3 +388,21 @@ def test_a_large_append_that_is_broken_off_is_never_called_committed(
     assert "only some of its documents are there" in str(error)
     assert error.outcome() is hr.CommitOutcome.PARTIAL
     assert numbers(through) == [0, 1]
+
+
+# proves G29
+def test_an_append_that_no_owner_took_is_not_called_appended(
+    owning: Child, through: hr.Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Outgoing.send
+
+    def send_too_late(*given: Any) -> Future[None]:
+        owning.kill()
+        return send(*given)
+
+    through.append(through.collection("c"), [])
+    with monkeypatch.context() as patch:
+        patch.setattr(Outgoing, "send", send_too_late)
+        with pytest.raises(PublishError, match=r"nothing was appended: .*; append it again"):
+            through.append("c", [{"n": 1}])
+    assert numbers(through) == []
