@@ -221,11 +221,26 @@ def test_a_run_that_does_not_stop_is_named(workspace: hr.Workspace) -> None:
         stop_run(workspace, "t", 0.0)
 
 
+def test_a_run_that_was_killed_in_another_container_of_this_machine_has_failed(
+    workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each container has a host name of its own; the kernel, which knows the lock, is the same."""
+    with RunRecorder(workspace, "t", 1, ignore):
+        monkeypatch.setattr("socket.gethostname", lambda: "another-container")
+        assert newest(workspace).state == "running"
+    assert newest(workspace).state == "failed"
+    check_not_running(workspace, "t")
+
+
 def test_a_run_on_another_machine_is_believed(workspace: hr.Workspace) -> None:
     with RunRecorder(workspace, "t", 1, ignore):
         record = newest(workspace)
-    elsewhere = msgspec.structs.replace(record, host=f"not-{record.host}", state="running")
+    elsewhere = msgspec.structs.replace(
+        record, host=f"not-{record.host}", kernel="another", state="running"
+    )
     path = folder_of_runs(workspace, "t") / f"{1:020d}.json"
     path.write_bytes(msgspec.json.encode(elsewhere))
     assert newest(workspace) == elsewhere
     assert not elsewhere.is_here
+    with pytest.raises(UsageError, match="or run it here"):
+        check_not_running(workspace, "t")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from headrace.errors import DataError, HeadraceError, UsageError
-from headrace.files import lock, make_directory, refusals, write_durably
+from headrace.files import lock, make_directory, refusals, running_kernel, write_durably
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.stored import quoted
 
@@ -58,9 +58,14 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     """Why it failed: one line."""
 
+    kernel: str = ""
+    """Containers of one machine have it in common, and see each other's locks."""
+
     @property
     def is_here(self) -> bool:
-        return self.host == socket.gethostname()
+        return self.host == socket.gethostname() or (
+            self.kernel != "" and self.kernel == running_kernel()
+        )
 
 
 class RunRecorder:
@@ -81,6 +86,7 @@ class RunRecorder:
             seen=now,
             host=socket.gethostname(),
             process=os.getpid(),
+            kernel=running_kernel(),
         )
         with refusals(str(folder), do=_WRITABLE):
             make_directory(folder)
@@ -182,7 +188,8 @@ def check_not_running(workspace: Workspace, task: str) -> None:
     if record and record.state == "running":
         raise UsageError(
             f"task {task!r} runs, as process {record.process} on {record.host}",
-            do=f"stop it first: headrace task stop {task}",
+            do=f"stop it first: headrace task stop {task}"
+            + ("" if record.is_here else "; or run it here, which takes it over"),
         )
 
 
