@@ -21,8 +21,9 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.stored import quoted
 from headrace.spark.cut import Cut
-from headrace.spark.failure import explain, is_final, is_late_start, is_loss
+from headrace.spark.failure import explain, is_final, is_gone, is_late_start, is_loss
 from headrace.spark.frames import source_options
+from headrace.spark.gateway_log import silence_thread, without_tracebacks
 from headrace.spark.lag import LagWatch
 from headrace.spark.members import SparkMembers
 from headrace.spark.offsets import committed_checkpoint, planned_offset
@@ -189,11 +190,14 @@ class Run:
         rows = self._spark.readStream.format("headrace").options(**options).load()
 
         def apply(batch: DataFrame, number: int) -> None:
-            try:
-                self._apply(target, batch, number)
-            except BaseException as error:
-                self._cause = explain(error)
-                raise
+            with without_tracebacks():
+                try:
+                    self._apply(target, batch, number)
+                except BaseException as error:
+                    self._cause = explain(error)
+                    if is_gone(self._spark):
+                        silence_thread()
+                    raise
 
         writer = (
             rows.writeStream.queryName(task.name)

@@ -34,7 +34,7 @@ from headrace.spark.about import About, get_about, put_about
 from headrace.spark.cut import Cut
 from headrace.spark.failure import GONE, is_final, is_gone, one_line_if_gone
 from headrace.spark.frames import SourceLike, bindings_of
-from headrace.spark.gateway_log import without_tracebacks
+from headrace.spark.gateway_log import silence_accumulators, without_tracebacks
 from headrace.spark.restarts import Restarts
 from headrace.spark.run_record import RunRecorder, check_not_running, forget_runs
 from headrace.spark.runs import Progress, Run, Total
@@ -100,6 +100,7 @@ class Task:
         resolve(self.bindings, {each.name: each for each in self.workspace.collections()}, {})
         try:
             with without_tracebacks(), one_line_if_gone(spark):
+                silence_accumulators(spark)
                 # Spark knows data sources by the session of the thread, and this may be any.
                 activate(spark)
                 self.register()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import os, signal, sys, traceback
+import os, signal, sys, threading, traceback
 from pathlib import Path
 from unittest import mock
 from pyspark import SparkContext
@@ -25,9 +25,15 @@ def kill_jvm():
     os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
     SparkContext._gateway.proc.wait()
 
+run_has_ended = threading.Event()
+callbacks = []
+
 @hr.materialization(workspace, sources=["a"], sink=hr.parquet(folder / "files"))
 def task(cut):
+    callbacks.append(threading.current_thread())
     kill_jvm()
+    # Its thread goes on to write rows, without a JVM, after the run was told that it is gone.
+    run_has_ended.wait(60)
     return cut.a
 
 def make():
@@ -52,9 +58,14 @@ def killed_before_the_task():
 
 def killed_by_the_task():
     spark = make()
+    # From now on the JVM is connected to the server of its accumulators, in this process.
+    spark.sparkContext.parallelize([1]).map(str).count()
     try:
         task.run(spark)
     finally:
+        run_has_ended.set()
+        for thread in callbacks:
+            thread.join()
         end(spark)
 
 for step in (killed_while_it_starts, killed_before_the_task, killed_by_the_task):
@@ -81,3 +92,4 @@ def test_a_jvm_that_is_killed_is_told_in_one_line(tmp_path: Path) -> None:
     assert lines[1:] == [gone, gone]
     assert lines[0].startswith(f"{start}; run the program again")
     assert "py4j" not in (done.stdout + done.stderr).lower()
+    assert "Traceback" not in done.stderr
