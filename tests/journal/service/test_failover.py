@@ -250,3 +250,61 @@ def test_a_call_gives_up_after_some_owners_that_were_lost(
         connection.call(call_and_lose)
     assert len(calls) == 1 + OWNERS_LOST_MAX
     connection.close()
+
+
+class Told:
+    """A watch with these answers; after them its owner is gone."""
+
+    def __init__(self, *answers: Changes) -> None:
+        self._answers = list(answers)
+        self.is_closed = False
+
+    def next(self, timeout_s: float) -> Changes:
+        if not self._answers:
+            raise PeerLostError("the owner is gone")
+        return self._answers.pop(0)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Watched(Lost):
+    """Owners one after the other, each with its watch."""
+
+    def __init__(self, *watches: Told) -> None:
+        super().__init__()
+        self._watches = list(watches)
+
+    def watch(self, *selectors: hr.Selector) -> Any:
+        return self._watches.pop(0)
+
+
+A, B = (JournalInfo(JournalId(n), f"c/000{n}", Offset(0), Offset(1), 1) for n in (1, 2))
+
+
+def test_what_an_earlier_owner_told_is_not_told_again() -> None:
+    first = Told(Changes([A, B], [], {}), Changes([], [B.id], {A.id: Offset(5)}))
+    second = Told(Changes([msgspec.structs.replace(A, head=Offset(5))], [], {}))
+    watch = FailoverWatch(cast(Connection, Watched(first, second)))
+    for _ in range(2):
+        watch.next(0)
+    assert watch.next(0) == Changes([], [], {})
+    assert first.is_closed
+    watch.close()
+
+
+def test_a_watch_that_is_closed_meanwhile_leaves_none_at_the_next_owner() -> None:
+    second = Told(Changes([A], [], {}))
+    watch = FailoverWatch(cast(Connection, Watched(Told(), second)))
+    watch.close()
+    with pytest.raises(UsageError, match="the watch is closed"):
+        watch.next(0)
+    assert second.is_closed
+
+
+def test_a_publisher_knows_that_its_owner_is_gone(owning: Child, through: hr.Workspace) -> None:
+    publisher = through.publisher("job")
+    assert not publisher.is_lost()
+    owning.kill()
+    assert publisher.is_lost()
+    assert not through.publisher("job").is_lost()
