@@ -26,7 +26,7 @@ _TASK = "movements"
 _SHARDS = 2
 _CHECKPOINTS_BEFORE = 3
 """So many are applied before a member is killed, if there is so much to apply."""
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 """When nothing more was applied for so long, what is missing is lost."""
 _SETTINGS = {
     "spark.ui.enabled": "false",

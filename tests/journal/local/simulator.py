@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -524,7 +524,7 @@ class Simulator:
 def durable(state: OwnerState) -> dict[str, Any]:
     """What a replay of the log must bring back."""
     return {
-        "catalog": state.catalog,
+        "catalog": replace(state.catalog, deleted={}),
         "publishers": state.publishers,
         "producers": {
             producer: (each.last_clock, list(each.commits), each.spans, each.name)
