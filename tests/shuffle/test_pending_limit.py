@@ -20,28 +20,29 @@ from headrace.shuffle.slice.state import Limits, SendBounds
 from tests.shuffle.made import frames, source
 from tests.shuffle.slices import ScriptedSlice, only, sent
 
-A, B = place(0, 0), place(1, 1)
+A, B, C = (place(tag, tag) for tag in range(3))
 P = 7
 PENDING_MAX = 10
 
 
 def session(*, b_head: int = 10_000) -> SessionState:
-    """Transaction n of P has its ACKs at offset 10 n of A and of B."""
-    sources = Sources([source(0, "a"), source(1, "b")])
+    """Transaction n of P has its ACKs at offset 10 n of A and of B, or of A and of C."""
+    sources = Sources([source(tag, name) for tag, name in enumerate("abc")])
     state = SessionState(
         sources, split_evenly(1), Checkpoint(), None, 1 << 60, pending_max=PENDING_MAX
     )
-    heads = {1: 10_000, 2: b_head}
+    heads = {1: 10_000, 2: b_head, 3: 10_000}
     found = [
-        JournalInfo(JournalId(id), f"{' ab'[id]}/0000", Offset(0), Offset(head), 1)
+        JournalInfo(JournalId(id), f"{' abc'[id]}/0000", Offset(0), Offset(head), 1)
         for id, head in heads.items()
     ]
     state.journals_changed(Changes(found, [], {}))
     return state
 
 
-def read_a(state: SessionState, first: int, last: int) -> None:
-    """A Slice has read the ACKs of these transactions in A."""
+def read_a(state: SessionState, first: int, last: int, *, also: str = "b") -> None:
+    """A Slice has read the ACKs of these transactions in A; each has another in one of `also`."""
+    others = ["abc".index(name) for name in also]
     numbers = range(first, last + 1)
     ids = [(0, P, 10 * n) for n in numbers]
     row = (A, P, 10 * last, -10 * last - 1, 10 * first, 10 * first)
@@ -51,11 +52,16 @@ def read_a(state: SessionState, first: int, last: int) -> None:
             np.array([(A, 10 * last + 1)], JOURNAL_ROW),
             np.array([row], PROGRESS_ROW),
             np.array([(*id, A, P, id[2], id[2] - 5, id[2]) for id in ids], COMMIT_ROW),
-            np.array([(*id, 2, 1, P, id[2], id[2]) for id in ids], PART_ROW),
+            np.array([_part(id, others[n % len(others)]) for n, id in enumerate(ids)], PART_ROW),
             last - first + 1,
         ),
     )
     state.next_checkpoint()
+
+
+def _part(id: tuple[int, int, int], tag: int) -> tuple[int, ...]:
+    """The ACK that a transaction also has in a journal of that tag."""
+    return (*id, tag + 1, tag, P, id[2], id[2])
 
 
 def read_b(state: SessionState, through: int) -> None:
@@ -76,6 +82,12 @@ def test_while_too_many_are_pending_only_the_journals_that_they_wait_for_are_rea
     assert state.hold().behind == ((0, (B,)),), "more than half are pending"
     read_b(state, PENDING_MAX // 2 + 2)
     assert state.hold().behind == ()
+
+
+def test_all_journals_that_transactions_wait_for_go_on_together() -> None:
+    state = session()
+    read_a(state, 1, PENDING_MAX + 1, also="bc")
+    assert state.hold().behind == ((0, (B, C)),)
 
 
 # proves G12, G13

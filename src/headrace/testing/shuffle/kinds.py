@@ -30,6 +30,7 @@ class Kind(StrEnum):
     SILENT_COORDINATOR = "a coordinator committed and had written nothing"
     NO_CREDIT = "a Slice had documents to send and no credit"
     HELD = "the Session told Slices to hold"
+    AHEAD = "journals that were ahead waited, since many transactions were pending"
     SOFT_LIMIT = "a Queue reached its soft limit"
     STARVING = "a consumer starved above the soft limit"
     MOVED_BLOCKS = "a Queue moved open blocks to its end"

@@ -232,6 +232,7 @@ class Run:
         if self.now_held != (hold := self.session.hold()):
             self.now_held = hold
             self.counts[Kind.HELD] += bool(hold.lanes)
+            self.counts[Kind.AHEAD] += bool(hold.behind)
             for member in range(len(self.members)):
                 self.send("session", -1, member, lambda m=member: self.held(m, hold))  # type: ignore[misc]
 
