@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace import errors
-from headrace.errors import CommitOutcome, HeadraceError, InDoubtError
+from headrace.errors import CommitOutcome, HeadraceError, InDoubtError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.names import Selector, selector
 from headrace.journal.pending_commit import PendingCommit
@@ -86,6 +86,10 @@ def open(
     The first process to open a directory owns and serves it; others work through the owner, and
     one of them takes over when it is gone. `grpc://host:port` reaches an owner on another machine.
     """
+    if not isinstance(place, str | Path):
+        raise UsageError(
+            f"{place!r} is no place of a workspace", do="give a directory, or an owner's address"
+        )
     settings = settings or Settings()
     if token:
         service = msgspec.structs.replace(settings.service, token=token)

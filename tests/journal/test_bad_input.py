@@ -67,7 +67,7 @@ DOCUMENTS: list[tuple[Any, str]] = [
         [GOOD | {"note": "\ud800"}],
         f"document 0, field 'note': '\\ud800' (str) does not fit string; {FIT}",
     ),
-    ([GOOD, ["id"]], "document 1 is a list; give dicts"),
+    ([GOOD, ["id"]], "document 1 is of type list; give dicts"),
     (
         LINE + LINE + '{"id":2,"name":"b"\n' + LINE,
         f"line 3 is not JSON: Expecting ',' delimiter at column 1; {OBJECT}",
@@ -239,6 +239,16 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
         UsageError,
         "a publisher's name of 600 characters, 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'…;"
         " use at most 512 bytes",
+    ),
+    (
+        lambda ws: ws.append(5, []),  # type: ignore[arg-type]
+        UsageError,
+        "5 is no collection; give its name, or what ws.collection returned",
+    ),
+    (
+        lambda ws: hr.open(None),  # type: ignore[arg-type]
+        UsageError,
+        "None is no place of a workspace; give a directory, or an owner's address",
     ),
     (
         lambda ws: ws.publisher(None),  # type: ignore[arg-type]

@@ -198,8 +198,8 @@ def test_bad_arrow_input_is_an_error_that_names_it(data: pa.Table, why: str) -> 
 OK: dict[str, Any] = {"k": 1, "s": "a"}
 
 BAD_DICTS: dict[str, tuple[list[Any], str]] = {
-    "not a dict": ([OK, ["k"]], "document 1 is a list"),
-    "none": ([None], "document 0 is a NoneType"),
+    "not a dict": ([OK, ["k"]], "document 1 is of type list"),
+    "none": ([None], "document 0 is of type NoneType"),
     "unknown": ([OK, OK | {"z": 1}], "document 1 has field 'z', which is not in the schema"),
     "no key": ([OK, {"s": "a"}], "document 1 has no value in 'k'"),
     "null required": ([OK, {"k": 1, "s": None}], "document 1 has no value in 's'"),

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 
-from headrace.errors import FencedError, NotFoundError, PeerLostError
+from headrace.errors import FencedError, NotFoundError, PeerLostError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.commit_id import CommitId
 from headrace.journal.connection import Connection
@@ -44,11 +44,19 @@ class Desk:
         return known[name]
 
     def resolve(self, collection: Collection | str) -> Collection:
-        return self.existing(collection) if isinstance(collection, str) else collection
+        if isinstance(collection, Collection):
+            return collection
+        if isinstance(collection, str):
+            return self.existing(collection)
+        raise UsageError(
+            f"{collection!r} is no collection", do="give its name, or what ws.collection returned"
+        )
 
     def newest(self, collection: Collection | str) -> Collection:
         """As it is now: its schema may have grown since the caller got it."""
-        return self.existing(collection if isinstance(collection, str) else collection.name)
+        return self.existing(
+            collection if isinstance(collection, str) else self.resolve(collection).name
+        )
 
     def take_writer(self, name: str, following: Writer | None = None) -> Writer:
         """A new holder of that name; without one, a producer from the pool.

@@ -67,7 +67,7 @@ def from_dicts(documents: Sequence[dict[str, Any]], shape: Shape) -> pa.RecordBa
     for kind in set(map(type, documents)):
         if not issubclass(kind, dict):
             index = next(i for i, d in enumerate(documents) if type(d) is kind)
-            raise DocumentError(f"document {index} is a {kind.__name__}", do="give dicts")
+            raise DocumentError(f"document {index} is of type {kind.__name__}", do="give dicts")
     return to_batch(to_columns(documents, shape, _document, _shown), shape, _document)
 
 
