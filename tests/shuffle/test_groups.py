@@ -200,6 +200,17 @@ def test_what_was_shown_in_part_is_complete() -> None:
     assert settle(groups, read()) == {}
 
 
+# proves G9
+def test_what_a_replay_did_not_show_of_a_transaction_is_shown_as_a_whole() -> None:
+    """It stands under bindings that the task did not have when the checkpoint was made."""
+    groups = Groups(HORIZON)
+    groups.fold(group((0, 1, 20), [(5, 1, 20, 15), (6, 1, 20, 18)], [(2, 1, 20)]))
+    groups.complete({(5, 1): 20})
+    assert settle(groups, read()) == {(0, 1): 20}
+    assert groups.hold(0, 1, 6) == Hold(17, 60)
+    assert settle(groups, read(2)) == {}
+
+
 def test_reports_of_one_group_by_several_slices_are_one() -> None:
     groups = Groups(HORIZON)
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))

@@ -169,10 +169,17 @@ class Groups:
         self._awaited.touch_all()
 
     def complete(self, shown: Mapping[tuple[int, int], int]) -> None:
-        """Forget the groups of which anything was shown: `shown` has the clocks up to which."""
+        """Forget what was shown of groups: `shown` has the clocks up to which.
+
+        What is left of a group, under bindings that the task did not have then, is still shown
+        as a whole.
+        """
         for group in list(self._groups.values()):
             clocks = dict(group.clocks)
-            if any(shown.get(key, 0) >= clocks[key[1]] for key in group.spans):
+            group.spans = {
+                key: span for key, span in group.spans.items() if shown.get(key, 0) < clocks[key[1]]
+            }
+            if not group.spans:
                 self._drop(group)
 
     # -- what becomes complete -------------------------------------------------------------
