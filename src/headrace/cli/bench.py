@@ -18,7 +18,7 @@ from headrace.bench.shuffle import bench_shuffle
 from headrace.bench.steps import heard_by
 from headrace.bench.targets import noise, unit_of, verdict
 from headrace.cli.output import JsonOption, as_example, print_json, print_note, print_table
-from headrace.cli.waiting import Waiting
+from headrace.cli.step_display import StepDisplay
 from headrace.files import refusals
 
 app = typer.Typer(
@@ -122,8 +122,8 @@ def _run(
     with (
         refusals(f"cannot measure in {directory}", do=do),
         tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch,
-        Waiting(name, is_silent=as_json) as waiting,
-        heard_by(waiting.step),
+        StepDisplay(name, is_silent=as_json) as display,
+        heard_by(display.step),
     ):
         result = bench(Path(scratch))
     if as_json:

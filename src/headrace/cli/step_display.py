@@ -1,4 +1,4 @@
-"""What a command is doing, step by step, while somebody waits for its result."""
+"""Shows what a command is doing, step by step, while somebody waits for its result."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headrace.cli.output import console, print_note
 _DRAWS_PER_S = 1
 
 
-class Waiting:
-    """On a terminal a line with the step and the time; elsewhere a note for each step."""
+class StepDisplay:
+    """Draws one line with the step and the time on a terminal; prints a note a step elsewhere."""
 
     def __init__(self, what: str, *, is_silent: bool = False) -> None:
         self._what = what
