@@ -1,15 +1,16 @@
-"""Tables as plain lines: in a pipe, and on a terminal when they are long."""
+"""How tables and JSON are printed: in a pipe, and on a terminal when they are long."""
 
 from __future__ import annotations
 
 import io
+import sys
 import time
 from contextlib import redirect_stdout
 
 import pytest
 from rich.text import Text
 
-from headrace.cli.output import print_table
+from headrace.cli.output import print_json, print_table
 
 MANY = 20_000
 
@@ -63,3 +64,17 @@ def test_a_long_one_is_printed_fast_as_it_is() -> None:
     assert lines[0] == "journal             head  note"
     assert lines[8] == "bank/debits/0007       7  " + "x" * 100
     assert not any("\x1b" in line or "─" in line for line in lines)
+
+
+def test_a_json_line_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks beside each other print from their own threads."""
+    written: list[str] = []
+
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Pipe())
+    print_json({"rows": 1})
+    assert written == ['{"rows":1}\n']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import PeerLostError, ProtocolError
+from headrace.errors import HeadraceError, PeerLostError, ProtocolError, StorageError
 from headrace.frontier import place
 from headrace.log import Directory, Log
 from headrace.log.group import tell
@@ -19,6 +20,7 @@ from headrace.shuffle.queue import store
 from headrace.shuffle.queue.handler import Queues
 from headrace.testing.crash import eventually
 from headrace.testing.power import RecordedDisk
+from tests.log.faulty import Faults, FaultyDisk
 from tests.shuffle.queues import SESSION, WAIT_S, Gate, GatedDisk, ScriptedQueue
 
 P = place(0, 0)
@@ -240,3 +242,33 @@ def test_a_session_that_ended_gets_no_queue_from_a_slice_that_comes_late(tmp_pat
         assert list(tmp_path.iterdir()) == []
     finally:
         queues.close()
+
+
+# proves G12
+def test_a_full_disk_that_cannot_even_be_cut_leaves_nothing_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file goes with its Session, so it is an error of the disk and no more."""
+    disk = Faults(10**6, forever=True, code=errno.ENOSPC)
+    monkeypatch.setattr(store, "Directory", lambda path: FaultyDisk(Directory(path), disk))
+    gate = threading.Event()
+    told: list[HeadraceError | None] = []
+
+    def note(error: HeadraceError | None) -> None:
+        told.append(error)
+        gate.set()
+
+    queue = store.QueueStore(tmp_path / "queue", LogSettings())
+    queue.write_retraction(())
+    queue.sync(note)
+    assert gate.wait(WAIT_S)
+    gate.clear()
+    # The write goes through; its sync and the cut that follows do not.
+    disk.first = disk.calls + 1
+    queue.write_retraction(())
+    queue.sync(note)
+    assert gate.wait(WAIT_S)
+    queue.close()
+    assert told[0] is None
+    assert type(told[1]) is StorageError
+    assert "could not be cut" in told[1].what

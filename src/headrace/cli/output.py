@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -19,6 +20,8 @@ _PIPE_COLUMNS = 1_000_000
 
 _LAID_OUT_ROWS_MAX = 500
 """To lay out more for a terminal takes longer than to find them."""
+
+_printing = threading.Lock()
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -69,7 +72,10 @@ def print_json(value: object) -> None:
     encoded = msgspec.json.encode(value)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded)
-    print(encoded.decode(), flush=True)
+    # One write with its line end: several tasks print beside each other.
+    with _printing:
+        sys.stdout.write(encoded.decode() + "\n")
+        sys.stdout.flush()
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InDoubtError, StorageError
 from headrace.files import whereabouts
 from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
@@ -62,6 +62,9 @@ class QueueStore:
         def synced(_: list[int], error: HeadraceError | None) -> None:
             if error is None:
                 self._synced = written
+            # Nobody opens this file again, so nothing that the log could not cut is in doubt.
+            if isinstance(error, InDoubtError):
+                error = StorageError(error.what, do=error.do)
             done(error)
 
         self._log.append([], synced)

@@ -47,20 +47,19 @@ class SliceService:
                 f"a Slice was told {type(opening).__name__} before it was opened",
                 do="this is a bug",
             )
-        why = ""
-        try:
-            with ExitStack() as stack:
+        with ExitStack() as stack:
+            stack.callback(self._queues.end, opening.session)
+            try:
                 actor = self._open(opening, channel, stack)
                 try:
                     actor.run()
                 except Exception as error:
                     _tell(channel, error)
                     raise
-        except HeadraceError as error:
-            why = error.what
-            raise
-        finally:
-            self._queues.end(opening.session, why)
+            except HeadraceError as error:
+                # Said before this Slice leaves its Queues: they would take that for the cause.
+                self._queues.end(opening.session, error.what)
+                raise
 
     def _open(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
