@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import app
-from tests.cli.ran import Ran, run_once
+from tests.cli.completed_run import CompletedRun, run_once
 
 Run = Callable[..., Result]
 Ok = Callable[..., str]
@@ -65,9 +65,9 @@ def bank(ok: Ok) -> None:
 
 
 @pytest.fixture(scope="package")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def completed_run(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """The one run of tasks on Spark that the tests of `run` and `task` look at."""
-    return run_once(tmp_path_factory.mktemp("ran"))
+    return run_once(tmp_path_factory.mktemp("completed_run"))
 
 
 def rows(ndjson: str) -> list[dict[str, Any]]:

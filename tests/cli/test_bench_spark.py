@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import HEADRACE
+from tests.cli.headrace_process import HEADRACE
 
 
 @pytest.mark.deep

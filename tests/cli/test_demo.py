@@ -16,7 +16,7 @@ from headrace.cli.demo import Outcome, verdict
 from headrace.errors import NotFoundError
 from headrace.testing.crash import eventually
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE_S, SPARK_S, Running, headrace
+from tests.cli.headrace_process import PATIENCE_S, SPARK_S, Running, headrace
 
 
 def test_it_survives_the_kill_of_a_member(here: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import Running
+from tests.cli.headrace_process import Running
 
 JAVA = "#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n"
 

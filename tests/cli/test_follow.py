@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.testing.crash import eventually
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import HEADRACE, PATIENCE_S, Running, headrace
+from tests.cli.headrace_process import HEADRACE, PATIENCE_S, Running, headrace
 
 _PIPE_BYTES = 1 << 16
 FOLLOW = ("read", "bank/credits", "--follow")

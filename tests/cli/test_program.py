@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from headrace.cli import app
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import HEADRACE, Running, headrace
+from tests.cli.headrace_process import HEADRACE, Running, headrace
 
 TYPES = (
     "the types are boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string,"

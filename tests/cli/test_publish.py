@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.cli.lines import CHUNK_BYTES, chunks
 from tests.cli.conftest import Ok, Run, rows
-from tests.cli.processes import Running, headrace
+from tests.cli.headrace_process import Running, headrace
 
 
 def test_several_files_become_one_transaction(ok: Ok, bank: None) -> None:

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 import headrace as hr
 from tests.cli.conftest import Ok, rows
-from tests.cli.processes import HEADRACE, PATIENCE_S
+from tests.cli.headrace_process import HEADRACE, PATIENCE_S
 
 
 def accounts(ndjson: str) -> list[str]:

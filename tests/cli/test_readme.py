@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from tests.cli.processes import ALSO, SPARK_S
+from tests.cli.headrace_process import ALSO, SPARK_S
 
 PROJECT = Path(__file__).parents[2]
 README = PROJECT / "README.md"

@@ -35,7 +35,7 @@ from headrace.settings import ServiceSettings
 from headrace.shuffle.local import LocalMembers
 from headrace.testing.crash import chosen_seed, eventually
 from tests.cli.conftest import Ok
-from tests.cli.processes import PATIENCE_S, Running, headrace
+from tests.cli.headrace_process import PATIENCE_S, Running, headrace
 
 SHARDS = 2
 KILLS = 4

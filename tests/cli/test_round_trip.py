@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.journal.schema import to_ddl
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import headrace
+from tests.cli.headrace_process import headrace
 from tests.journal.arbitrary import Arbitrary, exact
 
 

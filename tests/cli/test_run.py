@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 import headrace as hr
+from tests.cli.completed_run import TRANSFERS, CompletedRun, transfer
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import SPARK_S, Running, headrace
-from tests.cli.ran import TRANSFERS, Ran, transfer
+from tests.cli.headrace_process import SPARK_S, Running, headrace
 
 TASK = """
 import headrace as hr
@@ -34,13 +34,18 @@ def error(run: Run, *arguments: str) -> str:
     return line
 
 
-def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(ran: Ran) -> None:
-    assert ran.code == 0, ran.stderr
-    log = ran.directory.resolve() / "bank" / "spark.log"
-    assert Path(ran.stderr.removeprefix("note: what Spark says is in ").strip()).name == log.name
-    assert ran.stderr.count("\n") == 1
+def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(
+    completed_run: CompletedRun,
+) -> None:
+    assert completed_run.code == 0, completed_run.stderr
+    log = completed_run.directory.resolve() / "bank" / "spark.log"
+    assert (
+        Path(completed_run.stderr.removeprefix("note: what Spark says is in ").strip()).name
+        == log.name
+    )
+    assert completed_run.stderr.count("\n") == 1
     assert "Stage" not in log.read_text()
-    lines = ran.stdout.splitlines()
+    lines = completed_run.stdout.splitlines()
     assert "moves: runs from checkpoint 0, 1 member" in lines
     for name in ("moves", "kept"):
         [done] = [line for line in lines if line.startswith(f"{name}: done")]
@@ -52,7 +57,7 @@ def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(ran:
     assert [line.partition(":")[0] for line in lines] == sorted(
         (line.partition(":")[0] for line in lines), reverse=True
     )
-    kept = hr.parquet(ran.directory / "kept").table()
+    kept = hr.parquet(completed_run.directory / "kept").table()
     assert sorted(kept["cents"].to_pylist()) == sorted(
         sign * number for number in range(TRANSFERS) for sign in (-1, 1)
     )

@@ -11,7 +11,7 @@ import pytest
 from headrace.testing.crash import Child
 from tests.certificate import make_certificate
 from tests.cli.conftest import Ok, Run, rows
-from tests.cli.processes import Running, headrace
+from tests.cli.headrace_process import Running, headrace
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

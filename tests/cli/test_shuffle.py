@@ -22,7 +22,7 @@ from headrace.shuffle.local import LocalMembers
 from headrace.testing.crash import Child
 from tests.certificate import make_certificate
 from tests.cli.conftest import Ok, Run, rows
-from tests.cli.processes import PATIENCE_S, Running
+from tests.cli.headrace_process import PATIENCE_S, Running
 
 WORKSPACE = Path("headrace-data")
 

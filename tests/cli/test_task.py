@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.completed_run import TRANSFERS, CompletedRun, transfer
 from tests.cli.conftest import Ok, Run
-from tests.cli.processes import SPARK_S, Running, headrace
-from tests.cli.ran import TRANSFERS, Ran, transfer
+from tests.cli.headrace_process import SPARK_S, Running, headrace
 
 COLUMNS = ["task", "state", "since", "checkpoint", "behind", "sources", "sink", "error"]
 
@@ -22,30 +22,32 @@ def error(run: Run, *arguments: str) -> str:
     return line
 
 
-def test_the_list_has_a_line_for_each_task(ok: Ok, ran: Ran) -> None:
-    header, *lines = ok("task", "list", "-w", ran.workspace).splitlines()
+def test_the_list_has_a_line_for_each_task(ok: Ok, completed_run: CompletedRun) -> None:
+    header, *lines = ok("task", "list", "-w", completed_run.workspace).splitlines()
     assert header.split() == COLUMNS
     assert [line.split()[:2] for line in lines] == [["kept", "stopped"], ["moves", "stopped"]]
     kept, moves = lines
     assert kept.split()[4:] == ["0", "B", "moves", "Parquet", "files", "in",
-                                str(ran.directory / "kept")]  # fmt: skip
+                                str(completed_run.directory / "kept")]  # fmt: skip
     assert moves.split()[4:] == ["0", "B", "debits,", "credits", "collection", "moves"]
 
 
-def test_the_list_as_json(ok: Ok, ran: Ran) -> None:
-    kept, moves = json.loads(ok("task", "list", "-w", ran.workspace, "--json"))
+def test_the_list_as_json(ok: Ok, completed_run: CompletedRun) -> None:
+    kept, moves = json.loads(ok("task", "list", "-w", completed_run.workspace, "--json"))
     assert (kept["task"], moves["task"]) == ("kept", "moves")
     assert moves["last"] == moves["applied"] >= 1
     assert (moves["state"], moves["error"], moves["behind_bytes"]) == ("stopped", None, 0)
     assert moves["since"].endswith("Z")
     assert moves["about"]["sources"] == ["debits", "credits"]
-    assert moves["about"]["file"] == str(ran.file)
+    assert moves["about"]["file"] == str(completed_run.file)
 
 
-def test_one_task_is_shown_with_what_it_reads_and_writes(ok: Ok, ran: Ran) -> None:
-    lines = ok("task", "show", "moves", "-w", ran.workspace).splitlines()
+def test_one_task_is_shown_with_what_it_reads_and_writes(
+    ok: Ok, completed_run: CompletedRun
+) -> None:
+    lines = ok("task", "show", "moves", "-w", completed_run.workspace).splitlines()
     fields = dict(line.strip().split(maxsplit=1) for line in lines)
-    shown = json.loads(ok("task", "show", "moves", "-w", ran.workspace, "--json"))
+    shown = json.loads(ok("task", "show", "moves", "-w", completed_run.workspace, "--json"))
     assert fields["task"] == shown["task"] == "moves"
     assert fields["generation"] == shown["generation"]
     assert int(fields["checkpoint"]) == shown["last"]
@@ -55,22 +57,22 @@ def test_one_task_is_shown_with_what_it_reads_and_writes(ok: Ok, ran: Ran) -> No
     assert fields["behind"] == f"0 B beyond checkpoint {shown['last']}"
     assert fields["applied"] == "exactly once"
     assert fields["shards"] == "1"
-    assert fields["file"] == str(ran.file)
+    assert fields["file"] == str(completed_run.file)
 
 
-def test_its_checkpoints_end_with_the_last(ok: Ok, ran: Ran) -> None:
-    last = json.loads(ok("task", "show", "moves", "-w", ran.workspace, "--json"))["last"]
-    header, *lines = ok("task", "checkpoints", "moves", "-w", ran.workspace).splitlines()
+def test_its_checkpoints_end_with_the_last(ok: Ok, completed_run: CompletedRun) -> None:
+    last = json.loads(ok("task", "show", "moves", "-w", completed_run.workspace, "--json"))["last"]
+    header, *lines = ok("task", "checkpoints", "moves", "-w", completed_run.workspace).splitlines()
     assert header.split() == ["checkpoint", "stored", "as", "size"]
-    found = json.loads(ok("task", "checkpoints", "moves", "-w", ran.workspace, "--json"))
+    found = json.loads(ok("task", "checkpoints", "moves", "-w", completed_run.workspace, "--json"))
     assert [each["number"] for each in found] == [int(line.split()[0]) for line in lines]
     assert found[-1]["number"] == last
     assert all(each["bytes"] > 0 for each in found)
 
 
 @pytest.mark.parametrize("command", ["show", "checkpoints", "run", "stop", "reset", "delete"])
-def test_a_task_that_nobody_ran(run: Run, ran: Ran, command: str) -> None:
-    assert error(run, command, "totals", "-w", ran.workspace) == (
+def test_a_task_that_nobody_ran(run: Run, completed_run: CompletedRun, command: str) -> None:
+    assert error(run, command, "totals", "-w", completed_run.workspace) == (
         "error: there is no task 'totals'; check its name, and the workspace"
     )
 
@@ -87,35 +89,39 @@ def test_a_workspace_without_tasks_has_an_empty_list(ok: Ok, bank: None) -> None
     assert json.loads(ok("task", "list", "--json")) == []
 
 
-def test_a_task_whose_file_is_gone(run: Run, ran: Ran) -> None:
-    moved = ran.file.rename(ran.file.with_suffix(".moved"))
+def test_a_task_whose_file_is_gone(run: Run, completed_run: CompletedRun) -> None:
+    moved = completed_run.file.rename(completed_run.file.with_suffix(".moved"))
     try:
-        assert error(run, "run", "moves", "-w", ran.workspace, "--once") == (
-            f"error: task 'moves' was defined in {ran.file}, which is not there;"
+        assert error(run, "run", "moves", "-w", completed_run.workspace, "--once") == (
+            f"error: task 'moves' was defined in {completed_run.file}, which is not there;"
             " run it with `headrace run FILE.py`"
         )
     finally:
-        moved.rename(ran.file)
+        moved.rename(completed_run.file)
 
 
-def test_a_task_that_its_file_does_not_define_any_more(run: Run, ran: Ran) -> None:
-    before = ran.file.read_text()
-    ran.file.write_text("import headrace\n")
+def test_a_task_that_its_file_does_not_define_any_more(
+    run: Run, completed_run: CompletedRun
+) -> None:
+    before = completed_run.file.read_text()
+    completed_run.file.write_text("import headrace\n")
     try:
-        assert error(run, "run", "moves", "-w", ran.workspace, "--once").startswith(
-            f"error: {ran.file} defines no task; "
+        assert error(run, "run", "moves", "-w", completed_run.workspace, "--once").startswith(
+            f"error: {completed_run.file} defines no task; "
         )
     finally:
-        ran.file.write_text(before)
+        completed_run.file.write_text(before)
 
 
-def test_a_file_that_opens_another_workspace_from_here(ran: Ran, here: Path) -> None:
+def test_a_file_that_opens_another_workspace_from_here(
+    completed_run: CompletedRun, here: Path
+) -> None:
     """Its path is relative, and the task would begin anew somewhere else."""
-    done = headrace("task", "run", "moves", "-w", ran.workspace, "--once")
+    done = headrace("task", "run", "moves", "-w", completed_run.workspace, "--once")
     assert done.returncode == 1
     [line] = done.stderr.decode().splitlines()
     assert line == (
-        f"error: {ran.file} opens {here / 'bank'}, and not {ran.workspace};"
+        f"error: {completed_run.file} opens {here / 'bank'}, and not {completed_run.workspace};"
         " use an absolute path there, or run this in the directory that it is meant for"
     )
 

@@ -21,7 +21,7 @@ from headrace.journal.local import owner as owner_module
 from headrace.journal.site import Site
 from headrace.log import Directory
 from tests.journal.conftest import SETTINGS, column
-from tests.log.faulty import Faults, FaultyDisk
+from tests.log.faulty_disk import Faults, FaultyDisk
 
 IMPATIENT = msgspec.structs.replace(
     SETTINGS, service=hr.ServiceSettings(heartbeat_s=0.1, silence_s=0.2)

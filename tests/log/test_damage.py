@@ -14,7 +14,7 @@ from headrace.log import format as layout
 from headrace.log.segments import dropped_name, released_name, segment_name
 from headrace.settings import LogSettings
 from headrace.testing.power import Files, RecordedDisk
-from tests.log.recording import contents
+from tests.log.recorded_log import contents
 
 ONE_SEGMENT = LogSettings(idle_seal_s=3600)
 SMALL_SEGMENTS = LogSettings(segment_bytes=100, idle_seal_s=3600)

@@ -21,8 +21,8 @@ from headrace.errors import HeadraceError, NotFoundError, StorageError
 from headrace.log import Directory, Log
 from headrace.settings import LogSettings
 from headrace.testing.power import Files, RecordedDisk
-from tests.log.faulty import Faults, FaultyDisk
-from tests.log.recording import NEVER, contents
+from tests.log.faulty_disk import Faults, FaultyDisk
+from tests.log.recorded_log import NEVER, contents
 
 SETTINGS = LogSettings(segment_bytes=300, group_bytes_max=150, idle_seal_s=3600)
 

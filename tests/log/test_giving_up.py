@@ -13,7 +13,7 @@ from headrace.errors import DataError, NotFoundError
 from headrace.log import Directory, Log
 from headrace.settings import LogSettings
 from headrace.testing.power import RecordedDisk
-from tests.log.recording import contents
+from tests.log.recorded_log import contents
 from tests.log.threads import run_all
 
 QUIET = LogSettings(idle_seal_s=3600)

@@ -11,15 +11,15 @@ import pytest
 
 from headrace.log import Log
 from headrace.testing.power import RecordedDisk
-from tests.log.appending import payload
-from tests.log.recording import contents
+from tests.log.append_process import payload
+from tests.log.recorded_log import contents
 
 PROJECT = Path(__file__).parents[2]
 
 
 def run_until_killed(root: Path, kill_at: int, lines: int) -> int:
     """The highest number that was acknowledged before the process died, or -1."""
-    command = [sys.executable, "-m", "tests.log.appending", str(root), str(kill_at)]
+    command = [sys.executable, "-m", "tests.log.append_process", str(root), str(kill_at)]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         acknowledged = [int(line) for line, _ in zip(process.stdout, range(lines), strict=False)]

@@ -17,7 +17,7 @@ from headrace.log import Directory, Log
 from headrace.log import format as layout
 from headrace.settings import LogSettings
 from headrace.testing.power import RecordedDisk
-from tests.log.recording import contents
+from tests.log.recorded_log import contents
 from tests.log.threads import Holding, run_all
 
 QUIET = LogSettings(idle_seal_s=3600)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.settings import LogSettings
 from headrace.testing.power import Files
-from tests.log.recording import Recording
+from tests.log.recorded_log import RecordedLog
 
 SEED = 20240229
 
@@ -17,7 +17,7 @@ def payload(number: int, length: int) -> bytes:
     return f"{number:04d}".encode() * (length // 4 + 1)
 
 
-def groups_and_seals(recording: Recording) -> None:
+def groups_and_seals(recording: RecordedLog) -> None:
     recording.append(b"first")
     recording.append(b"", payload(1, 30))
     recording.append_together((payload(2, 100),), (payload(3, 40), payload(4, 8)), (b"x",))
@@ -27,7 +27,7 @@ def groups_and_seals(recording: Recording) -> None:
     recording.log.close()
 
 
-def segments(recording: Recording) -> None:
+def segments(recording: RecordedLog) -> None:
     for number in range(6):
         recording.append(payload(number, 500), b"and")
     recording.append_together((payload(6, 900),), (payload(7, 20),))
@@ -37,7 +37,7 @@ def segments(recording: Recording) -> None:
     recording.log.close()
 
 
-def drops(recording: Recording) -> None:
+def drops(recording: RecordedLog) -> None:
     for number in range(10):
         recording.append(payload(number, 950))
     recording.drop(2)
@@ -53,7 +53,7 @@ def drops(recording: Recording) -> None:
     recording.log.close()
 
 
-def releases(recording: Recording) -> None:
+def releases(recording: RecordedLog) -> None:
     for number in range(3):
         recording.append(payload(number, 300), b"two", payload(number, 200))
     recording.release_before(1)
@@ -67,7 +67,7 @@ def releases(recording: Recording) -> None:
     recording.log.close()
 
 
-def releases_of_everything(recording: Recording) -> None:
+def releases_of_everything(recording: RecordedLog) -> None:
     for number in range(4):
         recording.append(payload(number, 500))
         offset = recording.log.synced_end
@@ -79,7 +79,7 @@ def releases_of_everything(recording: Recording) -> None:
     recording.log.close()
 
 
-def drops_and_releases(recording: Recording) -> None:
+def drops_and_releases(recording: RecordedLog) -> None:
     for number in range(8):
         recording.append(payload(number, 950))
     recording.drop(1)
@@ -104,7 +104,7 @@ SCENARIOS = [
 @pytest.mark.parametrize("seal_at_once", [False, True])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_was_acknowledged_survives_a_power_failure_at_any_point(
-    scenario: Callable[[Recording], None], seal_at_once: bool
+    scenario: Callable[[RecordedLog], None], seal_at_once: bool
 ) -> None:  # proves G1, G4
     recording = record(scenario, seal_at_once)
     survive(recording, states_max=200, repair_states_max=8, repairs_every=41)
@@ -115,21 +115,21 @@ def test_what_was_acknowledged_survives_a_power_failure_at_any_point(
 @pytest.mark.parametrize("seal_at_once", [False, True])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_was_acknowledged_survives_at_any_point_of_the_repair_too(
-    scenario: Callable[[Recording], None], seal_at_once: bool, seed: int
+    scenario: Callable[[RecordedLog], None], seal_at_once: bool, seed: int
 ) -> None:  # proves G1, G4
     recording = record(scenario, seal_at_once)
     survive(recording, states_max=512, repair_states_max=16, repairs_every=11, seed=SEED + seed)
 
 
-def record(scenario: Callable[[Recording], None], seal_at_once: bool) -> Recording:
+def record(scenario: Callable[[RecordedLog], None], seal_at_once: bool) -> RecordedLog:
     settings = LogSettings(segment_bytes=900, idle_seal_s=0 if seal_at_once else 3600)
-    recording = Recording(settings)
+    recording = RecordedLog(settings)
     scenario(recording)
     return recording
 
 
 def survive(
-    recording: Recording,
+    recording: RecordedLog,
     *,
     states_max: int,
     repair_states_max: int,
@@ -152,7 +152,7 @@ def survive(
     assert count > recording.disk.point
 
 
-def check(recording: Recording, files: Files, point: int, seed: int) -> Recording:
+def check(recording: RecordedLog, files: Files, point: int, seed: int) -> RecordedLog:
     try:
         return recording.check(files, point)
     except BaseException as error:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.log import Log
 from headrace.settings import LogSettings
 from headrace.testing.power import RecordedDisk
-from tests.log.recording import contents
+from tests.log.recorded_log import contents
 
 SETTINGS = LogSettings(segment_bytes=200, group_bytes_max=150, pending_bytes_max=400)
 

@@ -25,7 +25,7 @@ from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.actor import SliceActor
 from headrace.shuffle.slice.state import Fetch
 from headrace.testing.crash import Child, eventually
-from tests.log.faulty import Faults, FaultyDisk
+from tests.log.faulty_disk import Faults, FaultyDisk
 
 MEMBERS = 2
 JOURNALS = 3

@@ -20,7 +20,7 @@ from headrace.shuffle.queue import store
 from headrace.shuffle.queue.handler import Queues
 from headrace.testing.crash import eventually
 from headrace.testing.power import RecordedDisk
-from tests.log.faulty import Faults, FaultyDisk
+from tests.log.faulty_disk import Faults, FaultyDisk
 from tests.shuffle.queues import SESSION, WAIT_S, Gate, GatedDisk, ScriptedQueue
 
 P = place(0, 0)

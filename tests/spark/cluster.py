@@ -18,7 +18,7 @@ from typing import Self
 
 import pyspark
 
-from tests.spark.crash.processes import descendants
+from tests.spark.crash.process_tree import descendants
 
 WORKERS, CORES = 2, 3
 _START_S = 60.0
@@ -47,7 +47,7 @@ class Cluster:
         size = ("--cores", str(CORES), "--memory", "1g")
         work = ("--work-dir", str(self.directory(number)))
         variables = {
-            "PYTHONPATH": os.pathsep.join((str(_HERE / "elsewhere"), str(_HERE.parent.parent))),
+            "PYTHONPATH": os.pathsep.join((str(_HERE / "other_machine"), str(_HERE.parent.parent))),
             "TEST_MACHINE": f"machine-{number}",
         }
         # Spark speculates on other hosts only.

@@ -22,7 +22,7 @@ from headrace.spark.place import Place
 from headrace.spark.publishing import take_part
 from headrace.testing.crash import eventually
 from headrace.transport import Client
-from tests.spark.coordinating import END_S, Both, both
+from tests.spark.coordinator_process import END_S, CoordinatorAndSpark, coordinator_and_spark
 
 SCHEMA = pa.schema({"number": pa.int64()})
 
@@ -30,13 +30,13 @@ SCHEMA = pa.schema({"number": pa.int64()})
 @pytest.fixture(scope="module")
 def started() -> Iterator[Started]:
     """For tests that leave it as it was."""
-    with both() as found:
+    with coordinator_and_spark() as found:
         yield found.coordinator
 
 
 @pytest.fixture
-def doomed() -> Iterator[Both]:
-    with both() as found:
+def doomed() -> Iterator[CoordinatorAndSpark]:
+    with coordinator_and_spark() as found:
         yield found
 
 
@@ -91,7 +91,7 @@ def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
         assert seen(alone) == [0, 2]
 
 
-def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: Both) -> None:
+def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: CoordinatorAndSpark) -> None:
     started = doomed.coordinator
     with Client(started._address, ServiceSettings(token=started._token)) as client:
         channel = client.converse(coordinator._KIND, coordinator._replies)
@@ -113,7 +113,7 @@ def test_an_aborted_write_is_gone(started: Started, numbers: headrace.Workspace)
 
 
 def test_a_write_outlives_the_process_that_planned_it(
-    doomed: Both, numbers: headrace.Workspace
+    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
 ) -> None:
     """And the coordinator ends with the last one."""
     first, second = begin(doomed.coordinator, numbers), begin(doomed.coordinator, numbers)
@@ -126,7 +126,7 @@ def test_a_write_outlives_the_process_that_planned_it(
 
 
 def test_nothing_of_a_write_is_left_when_spark_is_gone(
-    doomed: Both, numbers: headrace.Workspace
+    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
 ) -> None:
     write = begin(doomed.coordinator, numbers)
     prepared = part(numbers, write, 1)
@@ -138,7 +138,9 @@ def test_nothing_of_a_write_is_left_when_spark_is_gone(
     assert seen(numbers) == []
 
 
-def test_a_killed_coordinator_commits_nothing(doomed: Both, numbers: headrace.Workspace) -> None:
+def test_a_killed_coordinator_commits_nothing(
+    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
+) -> None:
     write = begin(doomed.coordinator, numbers)
     prepared = part(numbers, write, 1)
     doomed.coordinator.process.kill()
@@ -155,7 +157,7 @@ def test_a_killed_coordinator_commits_nothing(doomed: Both, numbers: headrace.Wo
     ids=["write", "stream"],
 )
 def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
-    doomed: Both,
+    doomed: CoordinatorAndSpark,
     numbers: headrace.Workspace,
     batch: Batch | None,
     remedy: str,
@@ -184,7 +186,7 @@ def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
 
 
 def test_a_write_whose_publisher_was_taken_over_is_given_up(
-    doomed: Both, numbers: headrace.Workspace
+    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
 ) -> None:
     """The coordinator finds out by itself: it has no other reason to end."""
     write = begin(doomed.coordinator, numbers, "stream/numbers")

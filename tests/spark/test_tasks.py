@@ -24,7 +24,7 @@ from headrace.spark.source import HeadraceSource
 from headrace.spark.tasks import Task, derivation
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
-from tests.spark.crash.processes import is_gone
+from tests.spark.crash.process_tree import is_gone
 
 UserDefinedPythonDataSource = (
     "org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource"

@@ -31,7 +31,7 @@ from headrace.spark import coordinator
 from headrace.spark.coordinator import Batch
 from headrace.spark.source import HeadraceSource
 from headrace.spark.versions import check_version
-from tests.spark.coordinating import both
+from tests.spark.coordinator_process import coordinator_and_spark
 
 END_S = 30.0
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -292,7 +292,7 @@ def test_another_checkpoint_directory_is_another_query(
 @pytest.fixture(scope="module")
 def planning() -> Iterator[None]:
     """Lets this process plan writes, as a process of Spark's does."""
-    with both() as found, pytest.MonkeyPatch.context() as patch:
+    with coordinator_and_spark() as found, pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinator, "_mine", found.coordinator)
         yield
 

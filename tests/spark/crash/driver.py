@@ -16,7 +16,7 @@ from headrace.spark.runs import Progress
 from headrace.spark.sessions import session
 from headrace.spark.tasks import materialization
 from tests.spark.cluster import CORES, WORKERS
-from tests.spark.crash.deadly import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
+from tests.spark.crash.death import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
 from tests.spark.crash.outputs import Kind, output
 
 STOP, READS, FAILURES = "stop", "reads", "failures"

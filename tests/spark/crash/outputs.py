@@ -1,4 +1,4 @@
-"""What the task of a Company writes to, made alike in the driver and in the process that looks."""
+"""What a crashing task writes to, made alike in its driver and in the process that looks."""
 
 from __future__ import annotations
 

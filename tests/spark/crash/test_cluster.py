@@ -14,9 +14,9 @@ import headrace
 from headrace.testing.crash import Child, chosen_seed, eventually
 from headrace.version import VERSION
 from tests.spark.cluster import WORKERS, Cluster
-from tests.spark.crash.company import WAIT_S, Company
-from tests.spark.crash.processes import directory, process_at
-from tests.spark.crash.speculating import ROWS
+from tests.spark.crash.crashing_task import WAIT_S, CrashingTask
+from tests.spark.crash.process_tree import directory, process_at
+from tests.spark.crash.speculation import ROWS
 
 pytestmark = pytest.mark.timeout(900)
 """Each of them starts several applications of Spark."""
@@ -34,7 +34,7 @@ def test_a_task_on_a_cluster_goes_on_without_its_executors(
 ) -> None:
     """One executor is killed, then all of them at once."""
     with (
-        Company(tmp_path, chosen_seed(default=1), master=cluster.master) as company,
+        CrashingTask(tmp_path, chosen_seed(default=1), master=cluster.master) as company,
         company.driver(shards=2) as run,
     ):
         company.goes_on(1)
@@ -64,7 +64,7 @@ def test_a_task_on_a_cluster_goes_on_without_its_executors(
 # proves G14
 @pytest.mark.deep
 def test_a_speculative_attempt_adds_nothing(tmp_path: Path, cluster: Cluster) -> None:
-    code = "from tests.spark.crash.speculating import publish_speculatively"
+    code = "from tests.spark.crash.speculation import publish_speculatively"
     with headrace.open(tmp_path / "workspace") as workspace, Child(code) as driver:
         workspace.collection("numbers", "number long", journals=2)
         given = {"folder": tmp_path, "master": cluster.master}

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from headrace.testing.crash import chosen_seed
-from tests.spark.crash.company import Company, Victim
-from tests.spark.crash.deadly import SIDES, STEPS, Death
+from tests.spark.crash.crashing_task import CrashingTask, Victim
+from tests.spark.crash.death import SIDES, STEPS, Death
 from tests.spark.crash.outputs import Kind
 
 pytestmark = pytest.mark.timeout(900)
@@ -25,7 +25,7 @@ GOES_ON_WITHOUT: list[Victim] = ["member", "source"]
 
 # proves G14
 def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) -> None:
-    with Company(tmp_path, chosen_seed(default=1)) as company:
+    with CrashingTask(tmp_path, chosen_seed(default=1)) as company:
         company.die(Death("store", "after"))
         company.die(Death("commit", "before"))
         company.die(Death("commit", "after", times=2))
@@ -42,7 +42,7 @@ def test_a_task_is_not_started_again_because_the_owner_of_the_journals_dies(
     tmp_path: Path, kind: Kind, owners: int
 ) -> None:
     with (
-        Company(tmp_path, chosen_seed(default=1), kind) as company,
+        CrashingTask(tmp_path, chosen_seed(default=1), kind) as company,
         company.driver(shards=2) as run,
     ):
         company.goes_on(1)
@@ -55,7 +55,7 @@ def test_a_task_is_not_started_again_because_the_owner_of_the_journals_dies(
 # proves G14
 @pytest.mark.deep
 def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
-    with Company(tmp_path, chosen_seed(default=1), "parquet") as company:
+    with CrashingTask(tmp_path, chosen_seed(default=1), "parquet") as company:
         company.die(Death("commit", "before"))
         company.die(Death("commit", "after", times=2))
         company.finish()
@@ -69,7 +69,7 @@ def test_no_kill_of_many_loses_or_repeats_a_document(tmp_path: Path, kind: Kind)
     """Of a collection more than 60, and half as many of the other sinks."""
     seed = chosen_seed()
     chance = random.Random(seed)
-    with Company(tmp_path, seed, kind) as company:
+    with CrashingTask(tmp_path, seed, kind) as company:
         for step in STEPS:
             for side in SIDES:
                 # The first time that anything is cleared is when a task is opened.

@@ -10,10 +10,10 @@ import pytest
 
 from headrace.errors import FencedError
 from headrace.testing.crash import chosen_seed, eventually
-from tests.spark.crash.company import WAIT_S, Company
-from tests.spark.crash.deadly import Death
+from tests.spark.crash.crashing_task import WAIT_S, CrashingTask
+from tests.spark.crash.death import Death
 from tests.spark.crash.outputs import Kind
-from tests.spark.crash.processes import is_gone
+from tests.spark.crash.process_tree import is_gone
 
 pytestmark = pytest.mark.timeout(900)
 """Each of them starts several applications of Spark."""
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(900)
 def test_drivers_that_were_replaced_are_refused(tmp_path: Path, kind: Kind) -> None:
     """One was about to commit a batch, the next had stored a checkpoint."""
     with (
-        Company(tmp_path, chosen_seed(default=1), kind) as company,
+        CrashingTask(tmp_path, chosen_seed(default=1), kind) as company,
         company.driver(Death("commit", "before", signal=signal.SIGSTOP)) as first,
     ):
         first.freeze()
@@ -43,7 +43,7 @@ def test_drivers_that_were_replaced_are_refused(tmp_path: Path, kind: Kind) -> N
 # proves G14
 @pytest.mark.deep
 def test_members_that_stop_or_lose_their_parent_are_replaced(tmp_path: Path) -> None:
-    with Company(tmp_path, chosen_seed(default=1)) as company, company.driver(shards=2) as run:
+    with CrashingTask(tmp_path, chosen_seed(default=1)) as company, company.driver(shards=2) as run:
         for strike in (run.stop_a_member, run.kill_the_daemon):
             company.goes_on(1)
             for process in strike():

@@ -26,8 +26,8 @@ from headrace.spark.sinks.jdbc import JdbcTarget
 from headrace.spark.sinks.parquet import ParquetTarget
 from headrace.spark.source import HeadraceSource, StreamReader
 from headrace.spark.tasks import Task
-from tests.spark.crash.noting import NotingReader
 from tests.spark.crash.outputs import Kind
+from tests.spark.crash.read_recorder import RecordingReader
 
 DEATH, IDS, NOTES = "TEST_DEATH", "TEST_IDS", "TEST_NOTES"
 """Variables of the environment, which Spark hands on to the driver's processes."""
@@ -147,5 +147,5 @@ class DeadlySource(HeadraceSource):
             real = deadly(death, getattr(History, name), killing)
             setattr(History, name, lambda *args: real(*args))
         if notes := os.environ.get(NOTES):
-            return NotingReader(parse_stream(self.options), schema, notes)
+            return RecordingReader(parse_stream(self.options), schema, notes)
         return super().streamReader(schema)

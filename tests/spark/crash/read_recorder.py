@@ -1,4 +1,4 @@
-"""A reader that notes, in executors, who reads what from where."""
+"""A reader that records, in executors, who reads what from where."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Read(NamedTuple):
     way: Literal["files", "flight"]
 
 
-def read_notes(notes: Path) -> list[Read]:
+def recorded_reads(notes: Path) -> list[Read]:
     lines = notes.read_text().splitlines() if notes.exists() else []
     return [Read(*line.split()) for line in lines]  # type: ignore[arg-type]
 
 
-class NotingReader(StreamReader):
+class RecordingReader(StreamReader):
     def __init__(self, reads: Reads, schema: StructType, notes: str) -> None:
         super().__init__(reads, schema)
         self._notes = notes

@@ -1,4 +1,4 @@
-"""Two tasks that `headrace run` has run once on Spark, of which one reads what the other wrote."""
+"""Two tasks that `headrace run` ran once on Spark; one reads what the other wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import headrace as hr
-from tests.cli.processes import SPARK_S, headrace
+from tests.cli.headrace_process import SPARK_S, headrace
 
 TRANSFERS = 20
 
@@ -28,7 +28,7 @@ if __name__ == "__main__":
 """
 
 
-class Ran(NamedTuple):
+class CompletedRun(NamedTuple):
     directory: Path
     code: int
     stdout: str
@@ -55,7 +55,7 @@ def transfer(directory: Path) -> None:
     (directory / "tasks.py").write_text(TASKS)
 
 
-def run_once(directory: Path) -> Ran:
+def run_once(directory: Path) -> CompletedRun:
     transfer(directory)
     done = headrace("run", "tasks.py", "--once", cwd=directory, timeout_s=SPARK_S)
-    return Ran(directory, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CompletedRun(directory, done.returncode, done.stdout.decode(), done.stderr.decode())

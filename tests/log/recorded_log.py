@@ -28,7 +28,7 @@ class Appended:
     """The point from which it must be gone."""
 
 
-class Recording:
+class RecordedLog:
     """Drives a log, and afterwards says what any state of its disk must hold."""
 
     def __init__(
@@ -79,14 +79,14 @@ class Recording:
         self.log.close()
         self.log = Log(self.disk, self.settings)
 
-    def check(self, files: Files, point: int) -> Recording:
+    def check(self, files: Files, point: int) -> RecordedLog:
         """Open what a power failure at `point` left, and use it; returns that as a recording."""
         log = Log(RecordedDisk(files), self.settings)
         found = contents(log)
         log.close()
         self._check_found(found, point)
 
-        again = Recording(self.settings, files, found)
+        again = RecordedLog(self.settings, files, found)
         again.append(AFTER_REPAIR)
         again.log.close()
         lowest = max((each.offset for each in self.appended if each.promised <= point), default=0)

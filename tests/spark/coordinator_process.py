@@ -1,4 +1,4 @@
-"""A coordinator of writes, and a process that stands for Spark's."""
+"""A coordinator of writes beside a process that stands for Spark's."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from headrace.spark.coordinator import Started
 END_S = 20.0
 
 
-class Both(NamedTuple):
+class CoordinatorAndSpark(NamedTuple):
     coordinator: Started
     spark: subprocess.Popen[bytes]
     """Stands for Spark's process: it lives until it is killed."""
 
 
 @contextmanager
-def both() -> Iterator[Both]:
+def coordinator_and_spark() -> Iterator[CoordinatorAndSpark]:
     waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waiting, stdin=subprocess.PIPE) as spark:
         coordinator = Started(spark.pid)
-        yield Both(coordinator, spark)
+        yield CoordinatorAndSpark(coordinator, spark)
         coordinator.close()
         spark.kill()
         coordinator.process.wait(END_S)

@@ -1,4 +1,4 @@
-"""Python processes that have this on their path find themselves on a machine of their own.
+"""A Python process that has this directory on its path believes to be on another machine.
 
 Machines are told apart by what their kernels say at this path: see `headrace.files`.
 """

@@ -1,7 +1,8 @@
-"""A process that appends numbers until it is killed: `python -m tests.log.appending ROOT KILL_AT`.
+"""Appends numbers until it is killed: `python -m tests.log.append_process ROOT KILL_AT`.
 
-It writes each acknowledged number to standard output. Its KILL_AT-th change of the disk, counted
-from the opening on, is done by half and then kills it; -1 leaves that to somebody else.
+The process writes each acknowledged number to standard output. It does half of its KILL_AT-th
+change of the disk, counted from the opening on, and then kills itself; with -1 it runs until
+somebody else kills it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from headrace.errors import HeadraceError
 from headrace.log import Directory, Log
 from headrace.settings import LogSettings
-from tests.log.faulty import Faults, FaultyDisk
+from tests.log.faulty_disk import Faults, FaultyDisk
 
 SETTINGS = LogSettings(segment_bytes=4000, idle_seal_s=0.001)
 

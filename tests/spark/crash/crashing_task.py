@@ -1,4 +1,4 @@
-"""A bank whose transfers a task applies once more, and the drivers of that task, which die."""
+"""A task that applies the transfers of a bank once more, and whose processes are killed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from headrace.errors import PeerLostError
 from headrace.journal.site import Site
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
-from tests.spark.crash.deadly import Death
+from tests.spark.crash.death import Death
 from tests.spark.crash.driver import FAILURES, READS, STOP
-from tests.spark.crash.noting import Read, read_notes
 from tests.spark.crash.outputs import Kind, Seen, output
-from tests.spark.crash.processes import descendants, is_stopped, parent, process_at
+from tests.spark.crash.process_tree import descendants, is_stopped, parent, process_at
+from tests.spark.crash.read_recorder import Read, recorded_reads
 
 Victim = Literal["driver", "jvm", "member", "source"]
 """Of a run; beside them there is the owner of the journals."""
@@ -46,7 +46,7 @@ driver = Driver(folder, life, death, kind=kind, master=master, shards=shards)
 """
 
 
-class Company:
+class CrashingTask:
     def __init__(
         self, folder: Path, seed: int, kind: Kind = "collection", *, master: str = ""
     ) -> None:
@@ -199,7 +199,7 @@ class Run:
     @property
     def reads(self) -> list[Read]:
         """On a cluster: of Queues, by its executors."""
-        return read_notes(self._life / READS)
+        return recorded_reads(self._life / READS)
 
     @property
     def failures(self) -> list[str]:
