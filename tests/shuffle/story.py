@@ -146,7 +146,7 @@ class Story:
         return [] if delta is None else self.shown(delta)
 
     def tag(self, journal: int) -> int:
-        return self.run.session.reading._tags[JournalId(journal)]
+        return self.run.session.assignment._tags[JournalId(journal)]
 
     def waits_for(self) -> list[tuple[int, str]]:
         return list(self.run.session.waiting_for())

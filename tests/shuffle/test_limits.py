@@ -269,7 +269,7 @@ def _is_reported(shuffle: hr.Shuffle, prefix: str) -> bool:
     """Something of the collection waits at the Session."""
     state = shuffle._actor._state
     return any(
-        state.reading.journal_name(at).startswith(prefix)
+        state.assignment.journal_name(at).startswith(prefix)
         for at, through in list(state._reports._through.items())
         if through > 0
     )

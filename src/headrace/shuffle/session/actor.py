@@ -14,8 +14,8 @@ from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import NextCheckpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.peer import Peer, bug
+from headrace.shuffle.session.assignment import AssignmentChange
 from headrace.shuffle.session.pending_limit import Hold
-from headrace.shuffle.session.reading import Assignments
 from headrace.shuffle.session.reports import unreadable
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus, session_status
@@ -152,7 +152,7 @@ class SessionActor:
                     self._serve()
                     taken = 0
         except HeadraceError as raised:
-            error = type(raised)(self._state.reading.named(raised.what), do=raised.do)
+            error = type(raised)(self._state.assignment.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
             error = bug("the Session", raised)
         self._end(error)
@@ -209,7 +209,7 @@ class SessionActor:
             members = [answers[at] for at in range(len(answers))]
             ask.answer.set_result(session_status(self._state, members))
 
-    def _assign(self, told: Assignments) -> None:
+    def _assign(self, told: AssignmentChange) -> None:
         for member, channel in enumerate(self._slices):
             if told.tags:
                 channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ class SessionActor:
         has_answer = delta is not None or self._state.is_over
         if has_answer:
             poll, self._poll = self._poll, None
-            made = self._state.reading.made
+            made = self._state.assignment.made
             poll.answer.set_result(None if delta is None else NextCheckpoint(made, delta))
         self._starve(not has_answer)
 
@@ -246,7 +246,7 @@ class SessionActor:
         if self._starving != starving:
             self._starving = starving
             for channel in self._slices:
-                channel.send(messages.Starving(starving, self._state.reading.made))
+                channel.send(messages.Starving(starving, self._state.assignment.made))
 
     def _end(self, error: HeadraceError) -> None:
         with self._lock:

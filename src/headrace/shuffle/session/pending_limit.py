@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.errors import QueueFullError, StorageError
 from headrace.ids import JournalId, Producer, format_producer
-from headrace.shuffle.session.groups import Find, Groups, PlaceOf
+from headrace.shuffle.session.pending_transactions import Find, PendingTransactions, PlaceOf
 
 PENDING_MAX = 1 << 16
 _HARD_SHARE = 4
@@ -36,7 +36,7 @@ class Hold(NamedTuple):
 class PendingLimit:
     """From `pending_max` on, and until half of that is reached, those that are ahead wait."""
 
-    def __init__(self, groups: Groups, pending_max: int, hard_max: int | None) -> None:
+    def __init__(self, groups: PendingTransactions, pending_max: int, hard_max: int | None) -> None:
         self._groups = groups
         self._max = pending_max
         self._hard_max = hard_max or _HARD_SHARE * pending_max

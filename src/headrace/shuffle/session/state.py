@@ -32,10 +32,10 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.cut import check_cut_has
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.routing import Range
-from headrace.shuffle.session.groups import Ack, Groups
+from headrace.shuffle.session.assignment import Assignment, AssignmentChange
 from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold, PendingLimit
+from headrace.shuffle.session.pending_transactions import AckStatus, PendingTransactions
 from headrace.shuffle.session.producer_row import ProducerRow, Publishable, rank
-from headrace.shuffle.session.reading import Assignments, Reading
 from headrace.shuffle.session.report_queue import ReportQueue
 from headrace.shuffle.session.reports import Reports, unreadable
 
@@ -92,13 +92,13 @@ class SessionState:
         self._sources = sources
         self._members = len(ranges)
         self._read_through = read_through
-        self.reading = Reading(sources, ranges, last_commit, read_through, is_cut=is_cut)
+        self.assignment = Assignment(sources, ranges, last_commit, read_through, is_cut=is_cut)
         frontier = last_commit.frontier
-        self._through: dict[int, int] = self.reading.resume
+        self._through: dict[int, int] = self.assignment.resume
         """How far each place is read in this Session. What was published may be ahead of it, but
         says nothing of what is withheld there."""
         self._rows: defaultdict[Key, ProducerRow] = defaultdict(ProducerRow)
-        self._groups = Groups(horizon, self._cohort)
+        self._groups = PendingTransactions(horizon, self._cohort)
         for at, producer, commit, span in frontier.producers.tolist():
             self._rows[at, producer].shown = commit, span
             if sources.has_place(at):
@@ -124,9 +124,9 @@ class SessionState:
 
     # -- journals --------------------------------------------------------------------------
 
-    def journals_changed(self, changes: Changes) -> Assignments:
+    def journals_changed(self, changes: Changes) -> AssignmentChange:
         """What a watch saw; at first, all journals there are."""
-        told = self.reading.changed(changes)
+        told = self.assignment.changed(changes)
         for start in chain.from_iterable(told.start.values()):
             self._reports.started(start)
             self._through.setdefault(start.place, start.offset)
@@ -143,7 +143,7 @@ class SessionState:
 
     def _forget_the_deleted(self) -> None:
         """What is in no checkpoint is gone with its journal."""
-        is_gone = self.reading.is_deleted
+        is_gone = self.assignment.is_deleted
         for key in [key for key in self._rows if is_gone(key[0])]:
             del self._rows[key]
         self._touched = {key for key in self._touched if not is_gone(key[0])}
@@ -167,7 +167,7 @@ class SessionState:
         """What a Slice reports."""
         delta = self._still_read(delta)
         for at in delta.places():
-            if self.reading.reader(at) != member:
+            if self.assignment.reader(at) != member:
                 raise unreadable(member, f"it is about place {at}, which it does not read")
         if member in self._finished:
             raise unreadable(member, "it had finished before")
@@ -188,14 +188,14 @@ class SessionState:
 
     def hold(self) -> Hold:
         """What Slices do not take for now; after anything happened."""
-        find, place_of = self._find, self.reading.place_of
+        find, place_of = self._find, self.assignment.place_of
         return Hold(self.held_lanes, self._limit.behind(find, place_of, self._lane))
 
     def _lane(self, at: int) -> int:
         return self._sources.of_place(at).lane
 
     def _settle(self) -> None:
-        self._groups.settle(self._find, self.reading.place_of)
+        self._groups.settle(self._find, self.assignment.place_of)
         self._limit.check(self._find, self.waiting_for)
 
     @property
@@ -204,12 +204,12 @@ class SessionState:
         return self._queue.full_lanes if self._is_limited else frozenset()
 
     def _still_read(self, delta: Delta) -> Delta:
-        stopped = [at for at in delta.places() if self.reading.is_deleted(at)]
+        stopped = [at for at in delta.places() if self.assignment.is_deleted(at)]
         return delta.without(stopped) if stopped else delta
 
     def finished(self, member: int) -> None:
         """A Slice has reported the whole cut."""
-        if not (self._is_cut and self.reading.is_listed) or member in self._finished:
+        if not (self._is_cut and self.assignment.is_listed) or member in self._finished:
             raise ProtocolError(f"member {member} sent Finished, not asked for", do="this is a bug")
         self._finished.add(member)
 
@@ -266,7 +266,7 @@ class SessionState:
             self._kept_back_bytes += max(0, through - known)
             self._through[at] = max(self._through.get(at, 0), through)
             self._touched_places.add(at)
-            self._groups.moved(self.reading.journal_id(at), at & TAG_MAX)
+            self._groups.moved(self.assignment.journal_id(at), at & TAG_MAX)
             if at in self._behind and not self._is_behind(at):
                 self._touched |= self._behind.pop(at)
         for at, producer, commit, span, since, first in delta.producers.tolist():
@@ -274,7 +274,7 @@ class SessionState:
             self._rows[key].report(commit, span, since, first)
             self._unseen.add(key)
         if self._is_cut:
-            check_cut_has(delta, self.reading.place_of, self._sources)
+            check_cut_has(delta, self.assignment.place_of, self._sources)
         self._groups.fold(delta)
 
     # -- publishing ------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class SessionState:
         if not journals:
             return None
         rows_of_both = np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
-        return self.reading.delta(Frontier.from_rows(*rows_of_both))
+        return self.assignment.delta(Frontier.from_rows(*rows_of_both))
 
     def _withhold(self, key: Key, commit: int) -> None:
         """Look at the row again when a transaction is complete that may hold it back."""
@@ -375,16 +375,16 @@ class SessionState:
         is_open = row.shown is not None and row.shown[1] >= 0
         return row.shown[1] if row.shown and is_open else self._published_through.get(at, 0)
 
-    def _find(self, journal: JournalId, binding: int, offset: int) -> Ack:
+    def _find(self, journal: JournalId, binding: int, offset: int) -> AckStatus:
         """How an ACK stands that a hint names."""
-        if self.reading.is_gone(journal):
-            return Ack.READ
-        if (at := self.reading.place_of(journal, binding)) is None:
-            return Ack.NOWHERE
+        if self.assignment.is_gone(journal):
+            return AckStatus.READ
+        if (at := self.assignment.place_of(journal, binding)) is None:
+            return AckStatus.NOWHERE
         through = self._through.get(at, -1)
         if through > offset:
-            return Ack.READ
-        return Ack.COMING if through < self.reading.head(journal) else Ack.NOWHERE
+            return AckStatus.READ
+        return AckStatus.COMING if through < self.assignment.head(journal) else AckStatus.NOWHERE
 
     # -- replaying -------------------------------------------------------------------------
 
@@ -403,7 +403,7 @@ class SessionState:
                 return None
             self._fold(lane)
         for at, *_ in rows:
-            self.reading.check_is_read(at)
+            self.assignment.check_is_read(at)
         self._read_through = None
         self._folded = 0
         for at, producer, commit, span in rows:
@@ -413,20 +413,20 @@ class SessionState:
             row.withheld_since(row.shown[0])
         self._groups.complete({(at, producer): commit for at, producer, commit, _ in rows})
         self._published_through |= dict(wanted.frontier.journals.tolist())
-        self.reading.handed_out(wanted)
+        self.assignment.handed_out(wanted)
         return wanted
 
     def _is_replayed(self, rows: list[tuple[int, int, int, int]]) -> bool:
         """Whether so much is read again; rows that are need not be looked at twice."""
         while self._replayed < len(rows):
             at, producer, commit, _ = rows[self._replayed]
-            self.reading.check_is_read(at)
+            self.assignment.check_is_read(at)
             row = self._rows.get((at, producer))
             if (row.raw_commit if row else ZERO) < commit:
                 if self._is_read_to_its_end and not self._queue:
                     raise UsageError(
                         f"the cut ends before the checkpoint that is to be replayed, in"
-                        f" {self.reading.journal_name(at)}",
+                        f" {self.assignment.journal_name(at)}",
                         do="take the cut after that checkpoint",
                     )
                 return False
@@ -438,9 +438,9 @@ class SessionState:
     @property
     def behind_bytes(self) -> int:
         """How much journals have beyond the last checkpoint that was handed out."""
-        return self.reading.behind_bytes(self._published_through)
+        return self.assignment.behind_bytes(self._published_through)
 
     def waiting_for(self) -> Iterator[tuple[Producer, str]]:
         """Producers whose transactions are pending, each with a journal that it waits for."""
         for producer, journal in self._groups.waiting(self._find):
-            yield Producer(producer), self.reading.journal_name_by_id(JournalId(journal))
+            yield Producer(producer), self.assignment.journal_name_by_id(JournalId(journal))

@@ -51,14 +51,14 @@ class SessionStatus(msgspec.Struct, frozen=True):
 
 def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> SessionStatus:
     lagging = [
-        JournalLag(state.reading.journal_name(lag.place), member, lag.phase, lag.taken, lag.head)
+        JournalLag(state.assignment.journal_name(lag.place), member, lag.phase, lag.taken, lag.head)
         for member, status in enumerate(slices)
         for lag in status.lagging
     ]
     lagging.sort(key=lambda lag: lag.taken - lag.head)
     transactions = [
         OpenTransaction(
-            format_producer(Producer(producer)), state.reading.journal_name(at), "its ACK"
+            format_producer(Producer(producer)), state.assignment.journal_name(at), "its ACK"
         )
         for status in slices
         for at, producer in status.open
@@ -68,10 +68,10 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
         for producer, journal in state.waiting_for()
     ]
     return SessionStatus(
-        len(state.reading),
+        len(state.assignment),
         [
             MemberStatus(
-                member, status.reads, status.queue_bytes, state.reading.named(status.waits)
+                member, status.reads, status.queue_bytes, state.assignment.named(status.waits)
             )
             for member, status in enumerate(slices)
         ],

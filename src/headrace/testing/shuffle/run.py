@@ -245,7 +245,7 @@ class Run:
         if self.is_starving == starving:
             return
         self.is_starving = starving
-        made = self.session.reading.made
+        made = self.session.assignment.made
         for member in range(len(self.members)):
             self.send(
                 "session",

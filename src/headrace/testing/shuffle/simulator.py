@@ -256,9 +256,9 @@ class Simulator:
         """A Session may not have seen yet that a journal is deleted when it shows it once more."""
         if self.prepared is None or not self.is_in_hand:
             return
-        reading, there = self.run.session.reading, self.world.there()
+        assignment, there = self.run.session.assignment, self.world.there()
         places = self.prepared.frontier.producers["place"].tolist()
-        if any(reading.journal_id(at) not in there for at in places):
+        if any(assignment.journal_id(at) not in there for at in places):
             self.commit()
 
     def drain(self) -> None:

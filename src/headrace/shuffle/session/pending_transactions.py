@@ -28,7 +28,7 @@ from headrace.shuffle.session.awaited_acks import AwaitedAcks
 from headrace.shuffle.session.producer_line import ProducerLine
 
 
-class Ack(Enum):
+class AckStatus(Enum):
     """How an ACK stands that a hint names."""
 
     READ = "it is read, or can never be"
@@ -36,20 +36,20 @@ class Ack(Enum):
     NOWHERE = "the journal is read to its end and does not have it, or is not there"
 
 
-Find = Callable[[JournalId, int, int], Ack]
+Find = Callable[[JournalId, int, int], AckStatus]
 """The ACK at an offset of a journal, under a binding."""
 
 PlaceOf = Callable[[JournalId, int], int | None]
 """The place of a journal under a binding, if it is read."""
 
-GroupId = tuple[int, int, int]
+TransactionId = tuple[int, int, int]
 """Its cohort, and the least (producer, clock) of its ACKs."""
 
 LineId = tuple[int, int]
 """A cohort and a producer."""
 
 
-class Hold(NamedTuple):
+class CommitCap(NamedTuple):
     """What a pending transaction leaves to be shown of a producer in a place."""
 
     cap: int
@@ -67,12 +67,12 @@ class _Span(NamedTuple):
     """The offset of that."""
 
 
-class Group:
+class PendingTransaction:
     """One transaction within a cohort; `awaits` counts the ACKs neither read nor given up."""
 
     __slots__ = ("awaits", "clocks", "id", "is_dropped", "spans")
 
-    def __init__(self, id: GroupId) -> None:
+    def __init__(self, id: TransactionId) -> None:
         self.id = id
         self.clocks: tuple[tuple[int, int], ...] = ()
         """Each producer with the clock of its ACKs."""
@@ -91,7 +91,7 @@ class Group:
         return max(clock for _, clock in self.clocks)
 
 
-class Groups:
+class PendingTransactions:
     """Pending transactions. After `settle`, no group could be released that is still here."""
 
     def __init__(self, horizon: int, cohort_of: Callable[[int], int] = lambda _: 0) -> None:
@@ -104,10 +104,10 @@ class Groups:
         """By cohort and producer, the greatest clock that it committed."""
         self._newest = 0
         """The greatest clock of all."""
-        self._groups: dict[GroupId, Group] = {}
-        self._lines: dict[LineId, ProducerLine[Group]] = {}
+        self._groups: dict[TransactionId, PendingTransaction] = {}
+        self._lines: dict[LineId, ProducerLine[PendingTransaction]] = {}
         """By cohort and producer, its groups in the order of their clocks."""
-        self._awaited: AwaitedAcks[Group] = AwaitedAcks()
+        self._awaited: AwaitedAcks[PendingTransaction] = AwaitedAcks()
         self._dirty: set[LineId] = set()
         """Lines in which a group came or became complete since they were last settled."""
         self._changed: set[LineId] = set()
@@ -124,7 +124,7 @@ class Groups:
         for cohort, g_producer, g_clock, at, producer, clock, *span in delta.commits.tolist():
             id = cohort, g_producer, g_clock
             if (group := self._groups.get(id)) is None:
-                group = self._groups[id] = Group(id)
+                group = self._groups[id] = PendingTransaction(id)
             self._add_producer(group, producer, clock)
             group.spans[at, producer] = _Span(*span)
         for *ids, journal, binding, producer, clock, offset in delta.parts.tolist():
@@ -140,7 +140,7 @@ class Groups:
         self._newest_of[line] = max(self._newest_of.get(line, 0), clock)
         self._newest = max(self._newest, clock)
 
-    def _add_producer(self, group: Group, producer: int, clock: int) -> None:
+    def _add_producer(self, group: PendingTransaction, producer: int, clock: int) -> None:
         if any(known == producer for known, _ in group.clocks):
             return
         group.clocks += ((producer, clock),)
@@ -188,20 +188,22 @@ class Groups:
         """Forget the groups that are complete."""
         for key in self._awaited.to_look_at():
             journal, binding = JournalId(key[0]), key[1]
-            found = Ack.READ
+            found = AckStatus.READ
             while (first := self._awaited.first(key)) is not None:
                 offset, groups = first
                 if any(not group.is_dropped for group in groups):
                     found = find(journal, binding, offset)
-                if found is not Ack.READ:
+                if found is not AckStatus.READ:
                     break
                 self._await_no_more(key, offset, groups)
-            if found is Ack.NOWHERE:
+            if found is AckStatus.NOWHERE:
                 self._give_up(key, place_of(journal, binding))
-            self._awaited.looked_at(key, again=found is Ack.NOWHERE)
+            self._awaited.looked_at(key, again=found is AckStatus.NOWHERE)
         self._release()
 
-    def _await_no_more(self, key: tuple[int, int], offset: int, groups: Iterable[Group]) -> None:
+    def _await_no_more(
+        self, key: tuple[int, int], offset: int, groups: Iterable[PendingTransaction]
+    ) -> None:
         self._awaited.remove(key, offset)
         for group in groups:
             group.awaits -= 1
@@ -221,10 +223,10 @@ class Groups:
             if all(group.is_dropped or self._is_late(group, at) for group in groups):
                 self._await_no_more(key, offset, groups)
 
-    def _may_be_late(self, group: Group) -> bool:
+    def _may_be_late(self, group: PendingTransaction) -> bool:
         return self._newest - group.last_clock > self._horizon
 
-    def _is_late(self, group: Group, awaited: int | None) -> bool:
+    def _is_late(self, group: PendingTransaction, awaited: int | None) -> bool:
         """Whether documents that have to do with the group are beyond the horizon."""
         if not self._may_be_late(group):
             return False
@@ -244,7 +246,7 @@ class Groups:
                 for group in found:
                     self._drop(group)
 
-    def _that_waits_for_nothing_else(self, group: Group) -> list[Group]:
+    def _that_waits_for_nothing_else(self, group: PendingTransaction) -> list[PendingTransaction]:
         """The group with all that must be released before or with it; nothing if one of these
         waits for an ACK. Of several producers two can be older than each other."""
         if group.awaits:
@@ -261,11 +263,11 @@ class Groups:
                 to_follow.append(self._older_than(older))
         return list(found.values())
 
-    def _older_than(self, group: Group) -> Iterator[Group]:
+    def _older_than(self, group: PendingTransaction) -> Iterator[PendingTransaction]:
         for line, clock in group.lines:
             yield from self._lines[line].older_than(clock)
 
-    def _drop(self, group: Group) -> None:
+    def _drop(self, group: PendingTransaction) -> None:
         group.is_dropped = True
         del self._groups[group.id]
         for line_id, clock in group.lines:
@@ -283,12 +285,12 @@ class Groups:
         changed, self._changed = self._changed, set()
         return changed
 
-    def hold(self, cohort: int, producer: int, place: int) -> Hold | None:
+    def hold(self, cohort: int, producer: int, place: int) -> CommitCap | None:
         """What holds the producer back in the place; None if nothing does."""
         if (line := self._lines.get((cohort, producer))) is None:
             return None
         span = line.oldest.spans.get((place, producer), _Span(line.oldest_clock, 0))
-        return Hold(span.first - 1, span.begin)
+        return CommitCap(span.first - 1, span.begin)
 
     def behind(self, find: Find, count: int) -> list[tuple[int, int]]:
         """Journals, each with a binding, that pending transactions wait for and that have more to
@@ -296,7 +298,7 @@ class Groups:
         found: list[tuple[int, int, int]] = []
         for stand in self._awaited.stands():
             first = self._awaited.first(stand)
-            if first and find(JournalId(stand[0]), stand[1], first[0]) is Ack.COMING:
+            if first and find(JournalId(stand[0]), stand[1], first[0]) is AckStatus.COMING:
                 found.append((min(group.last_clock for group in first[1]), *stand))
         return [(journal, binding) for _, journal, binding in nsmallest(count, found)]
 
@@ -306,10 +308,10 @@ class Groups:
 
     def waiting(self, find: Find) -> Iterator[tuple[int, int]]:
         """Each producer of a pending group, with a journal that the group waits for."""
-        told: set[GroupId] = set()
+        told: set[TransactionId] = set()
         for (journal, binding), offset, group in self._awaited:
             if group.is_dropped or group.id in told:
                 continue
-            if find(JournalId(journal), binding, offset) is not Ack.READ:
+            if find(JournalId(journal), binding, offset) is not AckStatus.READ:
                 told.add(group.id)
                 yield from ((producer, journal) for producer, _ in group.clocks)

@@ -67,7 +67,7 @@ class WatchedSimulator(Simulator):
         )
         for at, through in frontier.journals.tolist():
             # What a restart reads again is settled once it is read as far as it was before.
-            if state.reading.reader(at) is None or state._is_behind(at):
+            if state.assignment.reader(at) is None or state._is_behind(at):
                 continue
             if self.has_window(BindingTag(at & TAG_MAX)):
                 continue
@@ -79,7 +79,7 @@ class WatchedSimulator(Simulator):
     def oldest_unsettled(self, at: int, through: int) -> int:
         """The offset of the first span of which a document is neither shown nor rolled back, or
         where the report begins that has it."""
-        reading = self.run.session.reading
+        reading = self.run.session.assignment
         journal = self.world.journals[reading.journal_id(at)]
         binding = BindingTag(at & TAG_MAX)
         oldest = through

@@ -22,7 +22,7 @@ _PLACE = re.compile(r"\bplace (\d+)\b")
 
 
 @dataclass(slots=True)
-class Assignments:
+class AssignmentChange:
     """What Slices are to be told, by member."""
 
     tags: list[tuple[JournalId, tuple[int, ...]]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Assignments:
     """That was all: every Slice says when it has finished it."""
 
 
-class Reading:
+class Assignment:
     def __init__(
         self,
         sources: Sources,
@@ -79,9 +79,9 @@ class Reading:
 
     # -- journals --------------------------------------------------------------------------
 
-    def changed(self, changes: Changes) -> Assignments:
+    def changed(self, changes: Changes) -> AssignmentChange:
         """What a watch saw; at first, all journals there are."""
-        told = Assignments(made=self.made, last=self._is_cut)
+        told = AssignmentChange(made=self.made, last=self._is_cut)
         if not self.is_listed:
             told.start = {member: [] for member in range(len(self._ranges))}
         for info in changes.created:
@@ -114,7 +114,7 @@ class Reading:
             if ref.id not in there and tag not in unread and self._sources.of_journal(ref.name)
         ]
 
-    def _created(self, info: JournalInfo, told: Assignments) -> None:
+    def _created(self, info: JournalInfo, told: AssignmentChange) -> None:
         name = parse_journal_name(info.name)
         found = self._sources.of_journal(name)
         if info.id in self._places or not found:
@@ -154,7 +154,7 @@ class Reading:
         producers = tuple((p, commit) for _, p, commit, _ in rows[begin:end].tolist())
         return Start(at, info.id, info.name, source.tag, Offset(offset), info.head, producers)
 
-    def _deleted(self, id: JournalId, told: Assignments) -> None:
+    def _deleted(self, id: JournalId, told: AssignmentChange) -> None:
         self._gone.add(id)
         if (tag := self._tags.get(id)) is not None:
             self._forgotten.add(tag)

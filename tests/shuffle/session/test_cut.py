@@ -24,7 +24,7 @@ from headrace.transport import Channel
 from tests.shuffle.made import source
 from tests.shuffle.odd import linger, odd_member
 from tests.shuffle.running import SETTINGS, SOON_S, Task, soon, swift
-from tests.shuffle.test_session_state import abc
+from tests.shuffle.session.test_state import abc
 
 A = place(0, 0)
 
@@ -51,7 +51,7 @@ def committed(through: int, clock: int = 5) -> Delta:
 
 def test_a_cut_is_over_when_all_members_finished_and_everything_is_published() -> None:
     state = session(members=2)
-    reader = state.reading._readers[A]
+    reader = state.assignment._readers[A]
     state.progress(reader, committed(50))
     state.finished(1 - reader)
     assert state.next_checkpoint() is not None

@@ -126,7 +126,7 @@ def test_a_report_that_may_be_true_is_taken(right: Delta) -> None:
 # proves G13
 def test_a_member_reports_what_it_reads_and_nothing_else() -> None:
     state = session(members=2)
-    reader = state.reading._readers[A]
+    reader = state.assignment._readers[A]
     with pytest.raises(ProtocolError, match=f"member {1 - reader} sent a ProgressDelta .* place 0"):
         state.progress(1 - reader, BEFORE)
     state.progress(reader, BEFORE)

@@ -23,7 +23,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
-from headrace.shuffle.session.reading import Assignments
+from headrace.shuffle.session.assignment import AssignmentChange
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle import run
 from tests.shuffle.made import Hint, source
@@ -565,7 +565,7 @@ def report(
     documents: int = 1,
 ) -> None:
     """What a Slice would say: each producer with its commit."""
-    at = place(session.reading._tags[JournalId(journal)], binding)
+    at = place(session.assignment._tags[JournalId(journal)], binding)
     rows = [(at, producer, commit, -through, 0, commit) for producer, commit in producers or []]
     delta = Delta(
         np.array([(at, through)], JOURNAL_ROW),
@@ -574,7 +574,7 @@ def report(
         np.array(parts or [], PART_ROW),
         documents,
     )
-    session.progress(session.reading._readers[at], delta)
+    session.progress(session.assignment._readers[at], delta)
 
 
 def shown(state: SessionState, documents_max: int | None = None) -> dict[tuple[int, int], int]:
@@ -596,7 +596,7 @@ def session(
     return SessionState(sources, tiles, base, read_through, FOREVER, **kept)  # type: ignore[arg-type]
 
 
-def created(state: SessionState, *infos: JournalInfo) -> Assignments:
+def created(state: SessionState, *infos: JournalInfo) -> AssignmentChange:
     return state.journals_changed(Changes(list(infos), [], {}))
 
 
@@ -625,7 +625,7 @@ def test_journals_are_started_with_their_tags_and_heads_follow() -> None:
         (A, "a/0000", 0, 0, 70),
         (B, "b/0000", 1, 0, 0),
     ]
-    assert created(state, info(A, 70)) == Assignments()
+    assert created(state, info(A, 70)) == AssignmentChange()
     grown = state.journals_changed(
         Changes([], [], {JournalId(A): Offset(90), JournalId(9): Offset(9)})
     )
@@ -637,7 +637,7 @@ def test_a_deleted_journal_is_stopped_where_it_is_read() -> None:
     created(state, info(A, 0))
     told = state.journals_changed(Changes([], [JournalId(A), JournalId(77)], {}))
     assert told.stop == {0: [place(0, 0)]}
-    assert len(state.reading) == 0
+    assert len(state.assignment) == 0
     late = place(0, 0)
     state.progress(0, Delta(np.array([(late, 10)], JOURNAL_ROW)))
 
@@ -1001,7 +1001,7 @@ def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
     state = story.run.session
     kept = {
         name: len(table)
-        for holder in (state, state.reading, state._reports, state._groups)
+        for holder in (state, state.assignment, state._reports, state._groups)
         for name, table in vars(holder).items()
         if isinstance(table, dict | set) and "gone" not in name and len(table) > 1
     }

@@ -119,7 +119,7 @@ def test_what_a_replay_repeated_is_not_said_again() -> None:
     state = begun_from(last, handed_out)
     report(state, 30, [(A, P, 5, 20, -1)])
     assert state.next_checkpoint() is handed_out
-    assert state.reading.made == 1
+    assert state.assignment.made == 1
     report(state, 40, [(A, P, 5, -40, -1)])
     later = state.next_checkpoint(may_be_empty=True)
     assert later is not None
