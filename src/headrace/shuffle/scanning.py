@@ -25,7 +25,7 @@ from headrace.shuffle.block import Block, Piece, block_of, joined
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.history import History, describe_task
 from headrace.shuffle.scan import Scan, parts, scans_between
-from headrace.shuffle.slice.decoding import Decoder
+from headrace.shuffle.slice.decoder import Decoder
 
 _BATCH_DOCUMENTS = 16_384
 _BATCH_BYTES = 4 << 20

@@ -17,7 +17,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue import state
-from headrace.shuffle.queue.reading import Reading
+from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
 from headrace.transport import Channel, Message
@@ -72,7 +72,9 @@ class QueueActor:
         self._deciding = threading.Lock()
         """Others than its thread only look at the state."""
         self._error: HeadraceError | None = None
-        self._reading = Reading(self._store, sources, lambda: self._inbox.put(_NeedsChanged()))
+        self._reading = CheckpointReads(
+            self._store, sources, lambda: self._inbox.put(_NeedsChanged())
+        )
         self._thread = threading.Thread(target=self._run, name="headrace-queue", daemon=True)
         self._thread.start()
 

@@ -29,7 +29,7 @@ from headrace.errors import QueueFullError, StorageError
 from headrace.ids import Producer, format_producer
 from headrace.settings import MIB
 from headrace.shuffle.block import BlockHead
-from headrace.shuffle.queue.needed import Account
+from headrace.shuffle.queue.space import Account
 
 INFINITE = (1 << 64) - 1
 """Above every adjusted clock."""

@@ -28,7 +28,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.peer import Peer, bug
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
-from headrace.shuffle.slice.decoding import Decoder
+from headrace.shuffle.slice.decoder import Decoder
 from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
 from headrace.transport import Channel
 

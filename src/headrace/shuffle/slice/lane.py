@@ -8,13 +8,13 @@ from headrace.clock import Clock
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
 from headrace.shuffle.queue.state import INFINITE
-from headrace.shuffle.slice.fetching import Fetching
 from headrace.shuffle.slice.ranking import Ranking
 from headrace.shuffle.slice.read import Phase, Read
+from headrace.shuffle.slice.read_ahead import ReadAhead
 
 
 class Lane:
-    def __init__(self, number: int, fetching: Fetching) -> None:
+    def __init__(self, number: int, fetching: ReadAhead) -> None:
         self.number = number
         self._fetching = fetching
         self._queued = Ranking()
@@ -93,7 +93,7 @@ class Lane:
         return self._fetching.edge
 
     def ask(self, now: Clock) -> list[Read]:
-        """The reads to fetch: see `Fetching.ask`."""
+        """The reads to fetch: see `ReadAhead.ask`."""
         return self._fetching.ask(now, self.first(now))
 
     def take(self) -> tuple[Read, Frame]:

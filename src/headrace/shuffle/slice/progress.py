@@ -14,7 +14,7 @@ from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
 from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.queue.state import Ended
-from headrace.shuffle.slice.hinting import Hinted, Hinting, Part
+from headrace.shuffle.slice.causal_hints import CausalHints, Hinted, Part
 
 NOT_COMMITTED = -1
 
@@ -35,7 +35,7 @@ class _Group(NamedTuple):
 class Progress:
     """Of one lane."""
 
-    def __init__(self, hinting: Hinting) -> None:
+    def __init__(self, hinting: CausalHints) -> None:
         self._hinting = hinting
         self._places: dict[tuple[int, int], int] = {}
         """By journal and binding, of what this Slice reads."""

@@ -34,12 +34,12 @@ from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
-from headrace.shuffle.slice.fetching import AtMostBytes, Fetching
+from headrace.shuffle.slice.causal_hints import CausalHints
 from headrace.shuffle.slice.flushing import Flushing
-from headrace.shuffle.slice.hinting import Hinting
 from headrace.shuffle.slice.lane import Lane
 from headrace.shuffle.slice.progress import Progress
 from headrace.shuffle.slice.read import Producing, Read, Start
+from headrace.shuffle.slice.read_ahead import AtMostBytes, ReadAhead
 
 Decode = Callable[[Frame, Source], pa.RecordBatch]
 """The documents of a frame under the schema of a source."""
@@ -137,7 +137,7 @@ class SliceState:
         self._lanes = [
             Lane(
                 number,
-                Fetching(limits.fetch_bytes, limits.ahead_bytes, limits.patience, at_most_bytes),
+                ReadAhead(limits.fetch_bytes, limits.ahead_bytes, limits.patience, at_most_bytes),
             )
             for number in range(sources.lanes)
         ]
@@ -146,7 +146,7 @@ class SliceState:
         self._outstanding = [[0] * len(ranges) for _ in range(sources.lanes)]
         self._sent_low = [0] * sources.lanes
         self._announced: tuple[int, ...] = ()
-        self._hinting = Hinting(sources)
+        self._hinting = CausalHints(sources)
         self._progress = [Progress(self._hinting) for _ in range(sources.lanes)]
         self._flushing = Flushing(len(ranges))
         self._held_lanes: frozenset[int] = frozenset()

@@ -19,7 +19,7 @@ from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.delta import Delta
 from headrace.shuffle.queue import state as queue
-from headrace.shuffle.queue.reading import Reading
+from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold
@@ -58,7 +58,7 @@ class Member:
     slice: SliceState
     queue: QueueState
     file: QueueFile
-    reading: Reading
+    reading: CheckpointReads
     is_told: bool = False
     """What to read; until then it must not say that it has nothing."""
     reads_cut: bool = False
@@ -137,7 +137,9 @@ class Run:
             SliceState(self.sources, self.ranges, _decode, limits, lambda *_: _MUCH),
             QueueState(len(self.ranges), self.sources.lanes, soft_bytes, hard_bytes),
             file,
-            Reading(file, self.sources, lambda: self.send("needs", at, at, lambda: self.needs(at))),
+            CheckpointReads(
+                file, self.sources, lambda: self.send("needs", at, at, lambda: self.needs(at))
+            ),
         )
 
     # -- the machinery ---------------------------------------------------------------------

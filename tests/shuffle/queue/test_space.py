@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from headrace.errors import UsageError
-from headrace.shuffle.queue.needed import Account, Needed
+from headrace.shuffle.queue.space import Account, FileSpace
 
 SIZE = 10
 
 
-def passed(*sizes: int, end: int = 1000) -> Needed:
+def passed(*sizes: int, end: int = 1000) -> FileSpace:
     """Blocks at 0, 100, 200, …, all open."""
-    needed = Needed()
+    needed = FileSpace()
     for at, size in enumerate(sizes):
         needed.passed(100 * at, size)
     needed.end = end
@@ -182,7 +182,7 @@ class File:
     """A file, everything that happens to it, and a plain account of what must be kept."""
 
     rng: Random
-    needed: Needed = field(default_factory=Needed)
+    needed: FileSpace = field(default_factory=FileSpace)
     entries: list[Entry] = field(default_factory=list)
     durable: int = 0
     """How many entries are."""

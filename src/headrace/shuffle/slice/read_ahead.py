@@ -35,7 +35,7 @@ AtMostBytes = Callable[[Offset, Offset], int]
 """About how much what begins in [offset, through) takes, if that can be told; else much."""
 
 
-class Fetching:
+class ReadAhead:
     """`fetch_bytes` are asked for at once of one journal, at most; `ahead_bytes` are the room."""
 
     def __init__(

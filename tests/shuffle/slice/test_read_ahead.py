@@ -16,7 +16,7 @@ from headrace.shuffle.binding import Source
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import Effect, Fetch, Limits, SendBlock
 from tests.shuffle.made import documents, frames, source
-from tests.shuffle.slices import ScriptedSlice, only, sent
+from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent
 
 NEVER = 1 << 60
 DELAY = 100

@@ -32,7 +32,7 @@ class Hinted(NamedTuple):
     """By cohort; made when they are wanted."""
 
 
-class Hinting:
+class CausalHints:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._bindings: dict[int, tuple[int, ...]] = {}

@@ -22,7 +22,7 @@ from headrace.shuffle.slice.state import (
     credit_that_fits,
 )
 from tests.shuffle.made import frames, source
-from tests.shuffle.slices import ScriptedSlice, commits, only, sent
+from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent
 
 DELAY = 100
 

@@ -21,7 +21,7 @@ from headrace.shuffle.queue.handler import Queues
 from headrace.testing.crash import eventually
 from headrace.testing.power import RecordedDisk
 from tests.log.faulty_disk import Faults, FaultyDisk
-from tests.shuffle.queues import SESSION, WAIT_S, Gate, GatedDisk, ScriptedQueue
+from tests.shuffle.queue.scripted_queue import SESSION, WAIT_S, Gate, GatedDisk, ScriptedQueue
 
 P = place(0, 0)
 

@@ -13,7 +13,7 @@ from headrace.journal.contract import Frame
 from headrace.journal.records import CollectionPut
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Sources, document_schema
-from headrace.shuffle.slice.decoding import Decoder
+from headrace.shuffle.slice.decoder import Decoder
 from tests.shuffle.made import source
 
 

@@ -15,11 +15,11 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue import store
-from headrace.shuffle.queue.reading import Reading
+from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import block_bytes
 from headrace.shuffle.queue.store import QueueStore
 from tests.shuffle.made import block, frontier, head, source
-from tests.shuffle.queues import WAIT_S, Gate, GatedDisk
+from tests.shuffle.queue.scripted_queue import WAIT_S, Gate, GatedDisk
 
 P = place(0, 0)
 
@@ -29,7 +29,7 @@ class Queue:
 
     def __init__(self, root: Path) -> None:
         self.store = QueueStore(root, LogSettings())
-        self.reading = Reading(self.store, Sources([source()]), lambda: None)
+        self.reading = CheckpointReads(self.store, Sources([source()]), lambda: None)
 
     def append(self, clock: int, producer: int, count: int = 1) -> int:
         """A block of documents from a clock on; what it counts for."""

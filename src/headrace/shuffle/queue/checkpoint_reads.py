@@ -13,7 +13,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.block import block_schema
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.order import in_order
-from headrace.shuffle.queue.needed import Account, Needed
+from headrace.shuffle.queue.space import Account, FileSpace
 from headrace.shuffle.queue.store import QueueStore
 from headrace.shuffle.reader import BlockLoader, QueueReader, Shown
 from headrace.transport import Message
@@ -22,7 +22,7 @@ _POINTED_OUT = 256
 """So many blocks at once."""
 
 
-class Reading:
+class CheckpointReads:
     def __init__(self, store: QueueStore, sources: Sources, changed: Callable[[], None]) -> None:
         """`changed` is told when something else is needed than before: see `account`."""
         self._store = store
@@ -34,7 +34,7 @@ class Reading:
         self._reader = QueueReader()
         self._keeping = threading.Lock()
         """Of what follows; held for moments only."""
-        self._needed = Needed()
+        self._needed = FileSpace()
         self._shown: dict[int, list[Shown]] = {}
 
     # -- what readers ask for --------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import QueueFullError, StorageError
 from headrace.frontier import place
 from headrace.shuffle.block import BlockHead
-from headrace.shuffle.queue.needed import Account
+from headrace.shuffle.queue.space import Account
 from headrace.shuffle.queue.state import (
     INFINITE,
     Effect,

@@ -10,7 +10,7 @@ from headrace.ids import JournalId
 from headrace.journal.records import ACK_ROW
 from headrace.shuffle.slice.state import Limits, Report, SendBlock
 from tests.shuffle.made import FRAME_BYTES, frames
-from tests.shuffle.slices import ScriptedSlice, only
+from tests.shuffle.slice.scripted_slice import ScriptedSlice, only
 
 JOURNALS = 40
 

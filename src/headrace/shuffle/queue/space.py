@@ -49,7 +49,7 @@ class _Block:
     """Whether any checkpoint showed something of it."""
 
 
-class Needed:
+class FileSpace:
     def __init__(self) -> None:
         self.end = 0
         """Everything below was passed over."""
