@@ -28,7 +28,7 @@ SPREAD = {
 
 
 class Driver:
-    """`folder` is the company's, `life` its own."""
+    """`folder` is the crashing task's, `life` its own."""
 
     def __init__(
         self,

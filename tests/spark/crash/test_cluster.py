@@ -34,10 +34,10 @@ def test_a_task_on_a_cluster_goes_on_without_its_executors(
 ) -> None:
     """One executor is killed, then all of them at once."""
     with (
-        CrashingTask(tmp_path, chosen_seed(default=1), master=cluster.master) as company,
-        company.driver(shards=2) as run,
+        CrashingTask(tmp_path, chosen_seed(default=1), master=cluster.master) as crashing,
+        crashing.driver(shards=2) as run,
     ):
-        company.goes_on(1)
+        crashing.goes_on(1)
         hosts = {each: cluster.worker_of(directory(process_at(each))) for each in run.members}
         assert sorted(hosts.values()) == [0, 1], "a member on each worker"
 
@@ -55,8 +55,8 @@ def test_a_task_on_a_cluster_goes_on_without_its_executors(
         for count in (1, WORKERS):
             for process in cluster.executors()[:count]:
                 os.kill(process, signal.SIGKILL)
-            company.goes_on(2)
-        company.finish(run)
+            crashing.goes_on(2)
+        crashing.finish(run)
         packages = run.child.run("driver.packages()", WAIT_S)
     assert all(f"headrace-{VERSION}.zip" in each for each in packages), packages
 

@@ -25,12 +25,12 @@ GOES_ON_WITHOUT: list[Victim] = ["member", "source"]
 
 # proves G14
 def test_what_a_batch_gives_is_applied_once_whoever_is_killed(tmp_path: Path) -> None:
-    with CrashingTask(tmp_path, chosen_seed(default=1)) as company:
-        company.die(Death("store", "after"))
-        company.die(Death("commit", "before"))
-        company.die(Death("commit", "after", times=2))
-        company.kill("source", "member", "owner", "jvm")
-        company.finish()
+    with CrashingTask(tmp_path, chosen_seed(default=1)) as crashing:
+        crashing.die(Death("store", "after"))
+        crashing.die(Death("commit", "before"))
+        crashing.die(Death("commit", "after", times=2))
+        crashing.kill("source", "member", "owner", "jvm")
+        crashing.finish()
 
 
 # proves G14
@@ -42,23 +42,23 @@ def test_a_task_is_not_started_again_because_the_owner_of_the_journals_dies(
     tmp_path: Path, kind: Kind, owners: int
 ) -> None:
     with (
-        CrashingTask(tmp_path, chosen_seed(default=1), kind) as company,
-        company.driver(shards=2) as run,
+        CrashingTask(tmp_path, chosen_seed(default=1), kind) as crashing,
+        crashing.driver(shards=2) as run,
     ):
-        company.goes_on(1)
-        assert company.kill_owners(owners) >= 1
+        crashing.goes_on(1)
+        assert crashing.kill_owners(owners) >= 1
         # A busy machine may make Spark fail.
         assert not [each for each in run.failures if OWNER.search(each)]
-        company.finish(run)
+        crashing.finish(run)
 
 
 # proves G14
 @pytest.mark.deep
 def test_files_have_every_row_once_whoever_is_killed(tmp_path: Path) -> None:
-    with CrashingTask(tmp_path, chosen_seed(default=1), "parquet") as company:
-        company.die(Death("commit", "before"))
-        company.die(Death("commit", "after", times=2))
-        company.finish()
+    with CrashingTask(tmp_path, chosen_seed(default=1), "parquet") as crashing:
+        crashing.die(Death("commit", "before"))
+        crashing.die(Death("commit", "after", times=2))
+        crashing.finish()
 
 
 # proves G14
@@ -69,16 +69,16 @@ def test_no_kill_of_many_loses_or_repeats_a_document(tmp_path: Path, kind: Kind)
     """Of a collection more than 60, and half as many of the other sinks."""
     seed = chosen_seed()
     chance = random.Random(seed)
-    with CrashingTask(tmp_path, seed, kind) as company:
+    with CrashingTask(tmp_path, seed, kind) as crashing:
         for step in STEPS:
             for side in SIDES:
                 # The first time that anything is cleared is when a task is opened.
                 least = 2 if step == "clear" else 1
-                company.die(Death(step, side, times=chance.randrange(least, 4)))
+                crashing.die(Death(step, side, times=chance.randrange(least, 4)))
         for side in SIDES:
-            company.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
-        company.kill("owner")
+            crashing.die(Death("store", side, times=chance.randrange(1, 4), target="self"))
+        crashing.kill("owner")
         last: tuple[Victim, ...] = get_args(Victim)
         for n in range(13 if kind == "collection" else 5):
-            company.kill(*chance.choices(GOES_ON_WITHOUT, k=3), last[n % len(last)])
-        company.finish()
+            crashing.kill(*chance.choices(GOES_ON_WITHOUT, k=3), last[n % len(last)])
+        crashing.finish()

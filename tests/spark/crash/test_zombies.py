@@ -24,29 +24,29 @@ pytestmark = pytest.mark.timeout(900)
 def test_drivers_that_were_replaced_are_refused(tmp_path: Path, kind: Kind) -> None:
     """One was about to commit a batch, the next had stored a checkpoint."""
     with (
-        CrashingTask(tmp_path, chosen_seed(default=1), kind) as company,
-        company.driver(Death("commit", "before", signal=signal.SIGSTOP)) as first,
+        CrashingTask(tmp_path, chosen_seed(default=1), kind) as crashing,
+        crashing.driver(Death("commit", "before", signal=signal.SIGSTOP)) as first,
     ):
         first.freeze()
-        with company.driver(Death("store", "after", signal=signal.SIGSTOP)) as second:
+        with crashing.driver(Death("store", "after", signal=signal.SIGSTOP)) as second:
             second.freeze()
-            with company.driver() as third:
-                company.goes_on(2)
+            with crashing.driver() as third:
+                crashing.goes_on(2)
                 for zombie in (first, second):
                     zombie.thaw()
                     with pytest.raises(FencedError, match="taken over by another process"):
                         zombie.child.answer(WAIT_S)
-                company.goes_on(2)
-                company.finish(third)
+                crashing.goes_on(2)
+                crashing.finish(third)
 
 
 # proves G14
 @pytest.mark.deep
 def test_members_that_stop_or_lose_their_parent_are_replaced(tmp_path: Path) -> None:
-    with CrashingTask(tmp_path, chosen_seed(default=1)) as company, company.driver(shards=2) as run:
+    with CrashingTask(tmp_path, chosen_seed(default=1)) as crashing, crashing.driver(shards=2) as run:
         for strike in (run.stop_a_member, run.kill_the_daemon):
-            company.goes_on(1)
+            crashing.goes_on(1)
             for process in strike():
                 eventually(partial(is_gone, process), WAIT_S, "the end of a member")
-            company.goes_on(2)
-        company.finish(run)
+            crashing.goes_on(2)
+        crashing.finish(run)
