@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -59,6 +59,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree: several rules look at each."""
+        return list(ast.walk(self.tree))
+
     @property
     def package(self) -> tuple[str, ...]:
         """Where it lives in `headrace`, such as ("journal", "local", "state"); else nothing."""
@@ -72,16 +77,26 @@ class Source:
 
     def imports(self) -> Iterator[tuple[int, str]]:
         """(line, dotted name) of all imports; `from a import b` is `a.b`."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, each.name) for each in node.names)
             elif isinstance(node, ast.ImportFrom):
                 yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
 
     def calls(self, *names: str) -> Iterator[int]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in names:
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and _dotted(node.func) in names:
                 yield node.lineno
+
+
+def _dotted(called: ast.expr) -> str:
+    """`a.b.c`; of what is called otherwise only the names at its end."""
+    match called:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(value, name):
+            return f"{_dotted(value)}.{name}"
+    return ""
 
 
 Rule = Callable[[Source], Iterator[tuple[int, str]]]
@@ -117,7 +132,7 @@ def _rank(component: str) -> int:
 
 
 def imports_are_absolute(source: Source) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.level:
             yield node.lineno, "name the module from `headrace` on"
 
@@ -139,7 +154,7 @@ def pure_modules_do_no_io(source: Source) -> Iterator[tuple[int, str]]:
 
 def names_say_what_a_thing_is(source: Source) -> Iterator[tuple[int, str]]:
     named = [(1, part) for part in PurePosixPath(source.path).with_suffix("").parts]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             named.append((node.lineno, node.name))
     for line, name in named:
@@ -168,7 +183,7 @@ def files_are_one_idea(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def functions_fit_a_screen(source: Source) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if source.package and lines > FUNCTION_LINES_MAX:
@@ -190,14 +205,14 @@ def annotations_are_not_evaluated(source: Source) -> Iterator[tuple[int, str]]:
 
 def no_error_is_swallowed(source: Source) -> Iterator[tuple[int, str]]:
     """A broad `except` must raise, or pass the error on."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler) and _is_broad(node.type):
             inside = [each for statement in node.body for each in ast.walk(statement)]
             raises = any(isinstance(each, ast.Raise) for each in inside)
             passes_on = any(isinstance(each, ast.Name) and each.id == node.name for each in inside)
             if not raises and not passes_on:
                 yield node.lineno, "a broad except swallows the error"
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+        if isinstance(node, ast.Call) and _dotted(node.func).endswith("suppress"):
             broad = [each for each in node.args if _is_broad(each)]
             yield from ((each.lineno, "suppress swallows every error") for each in broad)
 
@@ -295,6 +310,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
 ]
 
 
+@cache
 def sources() -> list[Source]:
     paths = [path for root in ("src", "tests") for path in sorted((PROJECT / root).rglob("*.py"))]
     return [Source(str(path.relative_to(PROJECT)), path.read_text()) for path in paths]

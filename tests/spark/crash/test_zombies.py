@@ -43,7 +43,10 @@ def test_drivers_that_were_replaced_are_refused(tmp_path: Path, kind: Kind) -> N
 # proves G14
 @pytest.mark.deep
 def test_members_that_stop_or_lose_their_parent_are_replaced(tmp_path: Path) -> None:
-    with CrashingTask(tmp_path, chosen_seed(default=1)) as crashing, crashing.driver(shards=2) as run:
+    with (
+        CrashingTask(tmp_path, chosen_seed(default=1)) as crashing,
+        crashing.driver(shards=2) as run,
+    ):
         for strike in (run.stop_a_member, run.kill_the_daemon):
             crashing.goes_on(1)
             for process in strike():
