@@ -299,7 +299,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (pure_modules_do_no_io, "log/a.py", "import os"),
     (pure_modules_do_no_io, "plan/state.py", "import pyarrow as pa\nfrom datetime import time"),
     (names_say_what_a_thing_is, "log/a.py", "def commonest(): ..."),
-    (only_commands_print, "cli/demo.py", "print(1)"),
+    (only_commands_print, "cli/commands/demo.py", "print(1)"),
     (files_are_one_idea, "log/a.py", "a = 1\n" * FILE_LINES_MAX),
     (modules_say_what_they_are, "log/__init__.py", ""),
     (annotations_are_not_evaluated, "log/a.py", FUTURE + "def f(): ..."),

@@ -12,9 +12,9 @@ from headrace import errors
 from headrace.errors import CommitOutcome, HeadraceError, InDoubtError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.names import Selector, selector
-from headrace.journal.pending_commit import PendingCommit
 from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
+from headrace.journal.write.pending_commit import PendingCommit
 from headrace.settings import (
     JournalSettings,
     LogSettings,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.cli import demo
-from headrace.cli.bank import Audit, Bank, Difference, Flow, compare
-from headrace.cli.demo import Outcome, verdict
+from headrace.cli.commands import demo
+from headrace.cli.commands.demo import Outcome, verdict
+from headrace.cli.demo_bank import Audit, Bank, Difference, Flow, compare
 from headrace.errors import NotFoundError
 from headrace.testing.crash import eventually
 from tests.cli.conftest import Run

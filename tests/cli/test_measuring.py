@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench import catalog, disk, journal, scale, shuffle
+from headrace.bench import bench_catalog, bench_journal, bench_scale, bench_shuffle, disk_rates
+from headrace.bench.bench_journal import documents
 from headrace.bench.bytewax_peer import bytewax_docs_per_s
-from headrace.bench.journal import documents
 from headrace.bench.targets import TARGETS, noise, unit_of, verdict
 from tests.cli.conftest import Ok, Run
 
@@ -18,7 +18,7 @@ from tests.cli.conftest import Ok, Run
 def test_bench_catalog_measures_its_yardsticks_in_the_same_run(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "_IDLE_S", 0.1)
+    monkeypatch.setattr(bench_catalog, "_IDLE_S", 0.1)
     found = json.loads(ok("bench", "catalog", "--journals", "30", "--json"))
     assert (found["bench"], found["journals"]) == ("catalog", 30)
     measured = {"create_s", "list_s", "notice_p50_ms", "notice_p99_ms", "watch_open_s", "reopen_s"}
@@ -33,7 +33,7 @@ def test_bench_catalog_measures_its_yardsticks_in_the_same_run(
 def test_bench_journal_shows_people_a_figure_a_line_with_unit_and_verdict(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "_ROUNDS", 2)
+    monkeypatch.setattr(bench_journal, "_ROUNDS", 2)
     result = run("bench", "journal", "--mib", "1")
     assert result.exit_code == 0
     lines = [line.split(maxsplit=3) for line in result.stdout.splitlines()]
@@ -95,9 +95,9 @@ def test_every_target_is_documented() -> None:
 def test_bench_shuffle_measures_its_yardstick_in_the_same_run(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffle, "_ROUNDS", 1)
-    monkeypatch.setattr(shuffle, "_MANY_MEMBERS", 3)
-    monkeypatch.setattr(shuffle, "bytewax_docs_per_s", lambda *_: None)
+    monkeypatch.setattr(bench_shuffle, "_ROUNDS", 1)
+    monkeypatch.setattr(bench_shuffle, "_MANY_MEMBERS", 3)
+    monkeypatch.setattr(bench_shuffle, "bytewax_docs_per_s", lambda *_: None)
     found = json.loads(ok("bench", "shuffle", "--mib", "1", "--json"))
     measured = {"docs_per_s", "ratio_to_disk", "cpu_s", "peak_mib", "docs_1kib_per_s", "txn_per_s"}
     variants = {"docs_per_s_unsynced", "docs_per_s_8_members", "disk_mib_per_s", "document_bytes"}
@@ -120,8 +120,8 @@ def test_bench_shuffle_has_a_peer_to_compare_with_if_it_is_installed(here: Path)
 def test_bench_scale_counts_its_streams_and_moves_what_it_says(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scale, "_IDLE_S", 0.1)
-    monkeypatch.setattr(scale, "_TRANSACTIONS", 5)
+    monkeypatch.setattr(bench_scale, "_IDLE_S", 0.1)
+    monkeypatch.setattr(bench_scale, "_TRANSACTIONS", 5)
     found = json.loads(ok("bench", "scale", "--journals", "300", "--members", "3", "--json"))
     assert (found["journals"], found["members"]) == (300, 3)
     assert found["streams"] == 3 + 3 * 3
@@ -153,9 +153,9 @@ def test_the_disk_yardsticks_do_what_they_say_and_leave_nothing(
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", remove)
-    assert disk.empty_files_s(here, 7) > 0
+    assert disk_rates.empty_files_s(here, 7) > 0
     assert len(set(made)) == 7
-    with disk.small_syncs(here) as sync_s:
+    with disk_rates.small_syncs(here) as sync_s:
         assert min(sync_s() for _ in range(3)) > 0
         assert (here / "yardstick").stat().st_size == 3 * 4096
     assert list(here.iterdir()) == []

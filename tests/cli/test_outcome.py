@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.cli import publish as publishing
+from headrace.cli.commands import publish as publishing
 from headrace.testing.crash import Child
 from tests.cli.conftest import Ok, Run, rows
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from headrace.cli.progress import Display
+from headrace.cli.task_display import Display
 from headrace.spark import Progress
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.cli.lines import CHUNK_BYTES, chunks
+from headrace.cli.line_chunks import CHUNK_BYTES, chunks
 from tests.cli.conftest import Ok, Run, rows
 from tests.cli.headrace_process import Running, headrace
 

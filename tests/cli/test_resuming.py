@@ -32,7 +32,7 @@ from headrace.errors import (
     WorkspaceError,
 )
 from headrace.settings import ServiceSettings
-from headrace.shuffle.local import LocalMembers
+from headrace.shuffle.local_members import LocalMembers
 from headrace.testing.crash import chosen_seed, eventually
 from tests.cli.conftest import Ok
 from tests.cli.headrace_process import PATIENCE_S, Running, headrace

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.journal.schema import to_ddl
+from headrace.journal.documents.schema import to_ddl
 from tests.cli.conftest import Ok, Run
 from tests.cli.headrace_process import headrace
 from tests.journal.arbitrary import Arbitrary, exact

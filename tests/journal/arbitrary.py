@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from headrace.journal.schema import parse_schema
+from headrace.journal.documents.schema import parse_schema
 
 _FLAT = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"),

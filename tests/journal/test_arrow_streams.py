@@ -14,9 +14,10 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DocumentError, PublishError
-from headrace.journal import arrow_stream, outgoing
 from headrace.journal.contract import Commit
-from headrace.journal.outgoing import Outgoing, Sealed
+from headrace.journal.documents import arrow_stream
+from headrace.journal.write import write_buffer
+from headrace.journal.write.write_buffer import Outgoing, Sealed
 from tests.journal.conftest import SETTINGS, column
 
 BUFFER_BYTES = SETTINGS.journal.transaction_buffer_bytes
@@ -203,7 +204,7 @@ def test_a_stream_waits_while_many_messages_are_under_way(
     def batches() -> Iterator[pa.RecordBatch]:
         for n in range(12):
             yield batch(n, text="x" * BUFFER_BYTES)
-            assert len(sent) - len(awaited) <= outgoing._SENDS_AHEAD
+            assert len(sent) - len(awaited) <= write_buffer._SENDS_AHEAD
 
     monkeypatch.setattr(Outgoing, "send", send_and_tell)
     assert owner.append("c", Streamed(pa.RecordBatchReader.from_batches(NUMBERED, batches()))) == 12

@@ -27,7 +27,7 @@ from headrace.errors import (
 )
 from headrace.ids import Offset
 from headrace.journal.contract import JournalInfo
-from headrace.journal.schema import SUPPORTED
+from headrace.journal.documents.schema import SUPPORTED
 from tests.journal.conftest import documents
 
 SCHEMA = "id long NOT NULL, name string, price decimal(6,2), note string"

@@ -18,7 +18,7 @@ from headrace.errors import (
     WorkspaceError,
 )
 from headrace.journal.local import owner as owner_module
-from headrace.journal.site import Site
+from headrace.journal.location.workspace_directory import Site
 from headrace.log import Directory
 from tests.journal.conftest import SETTINGS, column
 from tests.log.faulty_disk import Faults, FaultyDisk

@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import ProtocolError
 from headrace.journal.committed import committed
 from headrace.journal.contract import Frame
-from headrace.testing.journals import Document, JournalOracle, documents
+from headrace.testing.journal_oracle import Document, JournalOracle, documents
 from tests.journal.frames import frames, random_frames
 
 

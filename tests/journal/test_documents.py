@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DocumentError
-from headrace.journal.documents import from_arrow, from_dicts, from_ndjson
-from headrace.journal.fit import Shape
-from headrace.journal.schema import parse_schema
+from headrace.journal.documents.conversion import from_arrow, from_dicts, from_ndjson
+from headrace.journal.documents.schema import parse_schema
+from headrace.journal.documents.validation import Shape
 
 
 def shape(ddl: str, *key: str, document_bytes_max: int = 1 << 20) -> Shape:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.journal import hints
-from headrace.journal.hints import Recent
+from headrace.journal.wire import hint_tables
+from headrace.journal.wire.hint_tables import Recent
 
 
 @pytest.fixture(autouse=True)
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hints, "REMEMBERED_BYTES", 100)
+    monkeypatch.setattr(hint_tables, "REMEMBERED_BYTES", 100)
 
 
 def held(recent: Recent[str], *positions: int) -> list[str | None]:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
-from headrace.journal.keyhash import key_hash
-from headrace.journal.schema import parse_schema
+from headrace.journal.documents.keyhash import key_hash
+from headrace.journal.documents.schema import parse_schema
 
 MASK = (1 << 64) - 1
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from headrace.cli.values import rows
 from headrace.errors import DocumentError
-from headrace.journal.documents import from_arrow, from_dicts, from_ndjson
-from headrace.journal.fit import Shape
-from headrace.journal.ndjson import line_bytes_max
-from headrace.journal.schema import parse_schema
-from headrace.journal.text import Misfit, parse_text
+from headrace.journal.documents.conversion import from_arrow, from_dicts, from_ndjson
+from headrace.journal.documents.ndjson import line_bytes_max
+from headrace.journal.documents.schema import parse_schema
+from headrace.journal.documents.text_values import Misfit, parse_text
+from headrace.journal.documents.validation import Shape
 from tests.journal.arbitrary import Arbitrary, exact
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from headrace.clock import CLOCK_MAX, Clock
 from headrace.errors import DataError
 from headrace.ids import PRODUCER_BITS, Holder, JournalId, Offset, Producer
-from headrace.journal import records
-from headrace.journal.records import (
+from headrace.journal.local import records
+from headrace.journal.local.records import (
     Acks,
     CollectionDeleted,
     CollectionPut,

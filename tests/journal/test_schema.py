@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DataError, SchemaError
-from headrace.journal.schema import (
+from headrace.journal.documents.schema import (
     adapt,
     check_key,
     deserialize,

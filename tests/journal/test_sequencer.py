@@ -10,7 +10,7 @@ from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.ids import Offset, Producer
 from headrace.journal.sequencer import Flags, Outcome, Sequence, Step, sequence
-from headrace.testing.journals import JournalOracle
+from headrace.testing.journal_oracle import JournalOracle
 from tests.journal.frames import random_frames
 
 HERE = 70

@@ -16,11 +16,11 @@ import pytest
 from headrace.errors import NotFoundError
 from headrace.ids import JournalId
 from headrace.journal.collection import Collection, define
-from headrace.journal.keyhash import key_hash
-from headrace.journal.local.journals import LocalJournals
+from headrace.journal.documents.keyhash import key_hash
+from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.owner import Owner
 from headrace.journal.names import Selector, parse_journal_name, unescape_value
-from headrace.journal.spread import Spreader
+from headrace.journal.write.partitioner import Spreader
 from headrace.settings import Settings
 
 

@@ -18,9 +18,9 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.contract import PAYLOAD_BYTES_MAX
-from headrace.journal.local.journals import LocalJournals
-from headrace.journal.remote import RemoteJournals
-from headrace.journal.spread import Spreader
+from headrace.journal.local.local_journals import LocalJournals
+from headrace.journal.wire.remote_journals import RemoteJournals
+from headrace.journal.write.partitioner import Spreader
 from headrace.transport import message
 from tests.journal.conftest import SETTINGS, column
 from tests.journal.interruption import Interruption
@@ -168,8 +168,13 @@ def test_nobody_goes_on_with_a_publisher_whose_rolling_back_was_interrupted(
     assert_goes_on(workspace)
 
 
-PUBLISHER = ("journal/publisher.py", "journal/pending_commit.py")
-BELOW = ("journal/outgoing.py", "journal/desk.py", "journal/spread.py", "journal/remote.py")
+PUBLISHER = ("journal/publisher.py", "journal/write/pending_commit.py")
+BELOW = (
+    "journal/write/write_buffer.py",
+    "journal/write/producer_pool.py",
+    "journal/write/partitioner.py",
+    "journal/wire/remote_journals.py",
+)
 
 
 # proves G2

@@ -12,8 +12,8 @@ from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.frontier import BindingTag, Frontier, JournalProgress, JournalTag, ProducerProgress
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
+from headrace.journal.local.records import ACK_ROW
 from headrace.journal.names import Selector
-from headrace.journal.records import ACK_ROW
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Source
 from headrace.shuffle.block import PAIR_ROW, BlockHead

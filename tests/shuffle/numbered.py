@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from headrace.shuffle import Checkpoint
-from headrace.shuffle.stored import parse_key
+from headrace.shuffle.checkpoints.checkpoint_objects import parse_key
 from headrace.storage import Objects
 from tests.shuffle.test_checkpoint import Rows, checkpoint
 

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.clock import Clock
 from headrace.ids import JournalId
 from headrace.journal.contract import Commit, DocsHead, Lease, Write
-from headrace.journal.records import Docs
+from headrace.journal.local.records import Docs
 from headrace.journal.sequencer import Flags
 from headrace.settings import LogSettings, ServiceSettings, ShuffleSettings
 from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle

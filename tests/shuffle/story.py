@@ -13,7 +13,7 @@ import numpy as np
 from headrace.clock import Clock
 from headrace.ids import JournalId, Producer
 from headrace.journal.contract import Frame
-from headrace.journal.records import ACK_ROW
+from headrace.journal.local.records import ACK_ROW
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint

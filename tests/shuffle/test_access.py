@@ -11,7 +11,7 @@ from headrace.errors import (
     AccessError,
     PeerLostError,
 )
-from headrace.journal.reach import Reach
+from headrace.journal.location.workspace_ref import Reach
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member, messages
 from headrace.transport import Client

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.files import lock, write_durably
-from headrace.shuffle import announcing
+from headrace.shuffle import session_registry
 from tests.shuffle.running import Task
 
 
@@ -24,10 +24,10 @@ def test_whoever_looks_while_a_session_is_announced_does_not_end_it(
         looking.append(threading.Timer(0.1, os.close, [lock(path, fcntl.LOCK_SH)]))
         looking[0].start()
 
-    monkeypatch.setattr(announcing, "write_durably", write_and_look)
+    monkeypatch.setattr(session_registry, "write_durably", write_and_look)
     task.open("a")
     looking[0].join()
     assert task.workspace.directory
-    [found] = announcing.running_sessions(task.workspace.directory)
+    [found] = session_registry.running_sessions(task.workspace.directory)
     assert found.session == task.shuffle.session
     assert not found.unreachable

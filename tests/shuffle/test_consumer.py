@@ -15,7 +15,7 @@ from headrace.ids import format_producer
 from headrace.log import LogFiles
 from headrace.log.segments import Extent
 from headrace.settings import ServiceSettings
-from headrace.shuffle import consumer, messages
+from headrace.shuffle import messages, queue_client
 from headrace.transport import Message
 from tests.shuffle.running import Document, Shown, Task
 
@@ -29,7 +29,7 @@ def answers(task: Task, shown: Shown, kernel: str) -> list[Message[Any]]:
     request = messages.ReadCheckpoint(
         task.shuffle.session, shown.checkpoint.number, delta, kernel=kernel
     )
-    with reader._client.stream(messages.READER, request, consumer._replies) as stream:
+    with reader._client.stream(messages.READER, request, queue_client._replies) as stream:
         return list(stream)
 
 
@@ -40,8 +40,8 @@ def controls(found: list[Message[Any]]) -> set[type]:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process does not see what members and owners of workspaces see."""
-    monkeypatch.setattr("headrace.shuffle.consumer.is_here", lambda _: False)
-    monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+    monkeypatch.setattr("headrace.shuffle.queue_client.is_here", lambda _: False)
+    monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
 
 
 def half_shown(task: Task) -> tuple[Shown, list[Document]]:
@@ -68,7 +68,7 @@ def test_documents_are_the_same_from_files_and_through_the_member(
     shown, _ = half_shown(task)
     assert shown.column("n") == list(range(2000, 2050))
     from_files = task.documents(shown.checkpoint)
-    monkeypatch.setattr(consumer, "is_here", lambda _: False)
+    monkeypatch.setattr(queue_client, "is_here", lambda _: False)
     assert sorted(task.documents(shown.checkpoint)) == sorted(from_files)
     assert all(each._kernel == "" for each in task.shuffle._consumers), "it does not ask again"
     assert sorted(task.documents(shown.checkpoint)) == sorted(from_files)
@@ -100,7 +100,7 @@ def test_blocks_say_where_their_documents_stand(
     }
     assert len(expected) == 50
     assert standing(task, shown) == expected
-    monkeypatch.setattr(consumer, "is_here", lambda _: False)
+    monkeypatch.setattr(queue_client, "is_here", lambda _: False)
     assert standing(task, shown) == expected
 
 
@@ -149,7 +149,7 @@ def test_files_that_cannot_be_read_are_read_through_the_member_and_nothing_comes
     while not (shown := task.look()) or not shown.documents:
         assert shown is not None
         task.commit(shown)
-    monkeypatch.setattr(consumer, "LogFiles", TooManyFiles)
+    monkeypatch.setattr(queue_client, "LogFiles", TooManyFiles)
     assert sorted(task.documents(shown.checkpoint)) == sorted(shown.documents)
     assert all(each._kernel for each in task.shuffle._consumers), "it may be for a moment only"
     monkeypatch.setattr(TooManyFiles, "readable", 1)

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import NotFoundError, UsageError
 from headrace.shuffle import Checkpoint, History, describe_task, reset_task
-from headrace.shuffle.stored import Label, encode
+from headrace.shuffle.checkpoints.checkpoint_objects import Label, encode
 from headrace.storage import Objects, open_objects
 from headrace.testing.crash import chosen_seed
 from tests.shuffle.interleaving import Process, run_interleaved

@@ -15,9 +15,9 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import JournalRef
-from headrace.shuffle.feed import Feed
+from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.lag import Lag
-from headrace.shuffle.local import LocalMembers
+from headrace.shuffle.local_members import LocalMembers
 from tests.shuffle.made import source
 
 A, B = JournalId(1), JournalId(2)

@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.errors import QueueFullError, StorageError
 from headrace.log import Directory
 from headrace.settings import KIB, MIB
-from headrace.shuffle import client
+from headrace.shuffle import session_client
 from headrace.shuffle.queue import store
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.actor import SliceActor
@@ -219,7 +219,7 @@ def test_with_a_limit_members_wait_while_many_reports_do(
     workspace: hr.Workspace, members: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, most = 4_000, 100
-    monkeypatch.setattr(client, "SessionState", partial(SessionState, kept_rows_max=300))
+    monkeypatch.setattr(session_client, "SessionState", partial(SessionState, kept_rows_max=300))
     publish(workspace, count)
     seen: list[list[int]] = []
     # A fetch at a time, so that there is something left to be held back.
@@ -247,7 +247,9 @@ def test_with_a_limit_what_has_priority_does_not_wait_for_a_backlog(
 ) -> None:
     """Of the other priority so many reports wait that members take no more, or all of them do."""
     count, most = 4_000, 100
-    monkeypatch.setattr(client, "SessionState", partial(SessionState, kept_rows_max=kept_rows_max))
+    monkeypatch.setattr(
+        session_client, "SessionState", partial(SessionState, kept_rows_max=kept_rows_max)
+    )
     for first in range(0, count, 20):
         workspace.append("a", batch(first, 20))
     bindings = [hr.Binding(collection="a"), hr.Binding(collection="b", priority=1)]

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from headrace.errors import PeerLostError
-from headrace.shuffle import local
-from headrace.shuffle.local import LocalMembers
+from headrace.shuffle import local_members
+from headrace.shuffle.local_members import LocalMembers
 
 
 def test_processes_that_end_at_once_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_CHILD", (sys.executable, "-c", "import os; os.close(0)"))
+    monkeypatch.setattr(local_members, "_CHILD", (sys.executable, "-c", "import os; os.close(0)"))
     with pytest.raises(PeerLostError, match="a member ended while it started"):
         LocalMembers(2, processes=True)

@@ -22,8 +22,8 @@ from headrace.frontier import JOURNAL_ROW, place
 from headrace.ids import Offset
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
-from headrace.shuffle.delta import Delta
 from headrace.shuffle.messages import MemberAt
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice.read import Start
 from headrace.testing.crash import eventually

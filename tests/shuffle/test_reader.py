@@ -12,7 +12,7 @@ from headrace.clock import ZERO
 from headrace.frontier import BindingTag, place
 from headrace.shuffle.block import decode_block
 from headrace.shuffle.queue.state import Ended
-from headrace.shuffle.reader import (
+from headrace.shuffle.queue_reader import (
     BlockEntry,
     BlockLoader,
     Entry,

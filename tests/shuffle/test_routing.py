@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.clock import COUNTER_BITS
 from headrace.errors import UsageError
-from headrace.journal.keyhash import key_hash
+from headrace.journal.documents.keyhash import key_hash
 from headrace.journal.names import JournalName, escape_value, parse_journal_name
 from headrace.shuffle.routing import (
     SPACE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headrace.errors import NotFoundError
 from headrace.frontier import BindingTag
+from headrace.shuffle.batch.journal_scan import parts, scans_between
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.scan import parts, scans_between
 from headrace.testing.shuffle.simulator import Simulator
 
 STEPS = 70

@@ -12,9 +12,9 @@ from headrace.errors import BehindRetentionError, NotFoundError, UsageError
 from headrace.frontier import TAG_BITS
 from headrace.ids import format_producer
 from headrace.journal.names import Selector
-from headrace.shuffle import Binding, Checkpoint, History, describe_task, scanning
-from headrace.shuffle.history import reset_task
-from headrace.shuffle.scanning import (
+from headrace.shuffle import Binding, Checkpoint, History, describe_task
+from headrace.shuffle.batch import batch_read
+from headrace.shuffle.batch.batch_read import (
     Plan,
     plan_between,
     plan_cut,
@@ -22,6 +22,7 @@ from headrace.shuffle.scanning import (
     read_scans,
     take_cut,
 )
+from headrace.shuffle.checkpoints.checkpoint_history import reset_task
 from tests.shuffle.running import Task
 
 BINDINGS = (
@@ -127,7 +128,7 @@ def test_two_checkpoints_give_what_those_between_them_showed(
     for first, end in pairs:
         assert recorded.between(first, end) == sum(recorded.shown[first:end], Counter())
     # Like journals that are large.
-    monkeypatch.setattr(scanning, "_SMALL_BYTES", -1)
+    monkeypatch.setattr(batch_read, "_SMALL_BYTES", -1)
     for first, end in combinations(marks, 2):
         assert recorded.between(first, end) == sum(recorded.shown[first:end], Counter())
     assert recorded.between() == sum(recorded.shown, Counter())

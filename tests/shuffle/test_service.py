@@ -13,7 +13,7 @@ from headrace.errors import (
     TransportError,
     UsageError,
 )
-from headrace.journal.local.watching import LocalWatch
+from headrace.journal.local.watch import LocalWatch
 from headrace.journal.names import selector
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Binding, Member, Shuffle

@@ -13,7 +13,14 @@ from headrace.errors import DataError, UsageError, VersionError
 from headrace.frontier import JOURNAL_ROW, PRODUCER_ROW, TAG_BITS, BindingTag, Frontier, JournalTag
 from headrace.ids import JournalId
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.stored import Label, check_task_name, decode, encode, parse_key, task_prefix
+from headrace.shuffle.checkpoints.checkpoint_objects import (
+    Label,
+    check_task_name,
+    decode,
+    encode,
+    parse_key,
+    task_prefix,
+)
 from headrace.storage.contract import check_key
 from tests.shuffle.test_checkpoint import checkpoint
 

@@ -18,7 +18,7 @@ def test_a_transaction_over_many_journals_is_shown_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sees_files: bool
 ) -> None:
     if not sees_files:
-        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+        monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
     with Task(tmp_path) as task:
         task.workspace.collection("a", "n long, p long", key="p", partition_by="p")
 

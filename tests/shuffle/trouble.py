@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.shuffle import Checkpoint
-from headrace.shuffle.stored import Label, decode
+from headrace.shuffle.checkpoints.checkpoint_objects import Label, decode
 from headrace.storage import ObjectInfo, Objects, open_objects
 from tests.shuffle.numbered import START, keys, merged
 

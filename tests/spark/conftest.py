@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.spark.sessions import end, session
+from headrace.spark.spark_session import end, session
 
 
 @pytest.fixture(scope="package")

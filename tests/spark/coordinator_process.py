@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from headrace.spark.coordinator import Started
+from headrace.spark.write.transaction_process import Started
 
 END_S = 20.0
 

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.errors import HeadraceError, SchemaError, UsageError
 from headrace.files import whereabouts
-from headrace.journal.reach import Reach
+from headrace.journal.location.workspace_ref import Reach
 from headrace.shuffle import reset_task
-from headrace.spark.failure import explain
-from headrace.spark.members import SparkMembers
-from headrace.spark.publishing import publish
+from headrace.spark.query_failure import explain
+from headrace.spark.spark_members import SparkMembers
+from headrace.spark.write.dataframe_transaction import publish
 from tests.spark.bank import Bank
 
 

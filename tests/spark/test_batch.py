@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.journal.contract import JournalInfo
 from headrace.shuffle import History
-from headrace.shuffle.history import reset_task
-from headrace.shuffle.scan import Scan
-from headrace.spark.batch import balanced
-from headrace.spark.cut import Cut
+from headrace.shuffle.batch.journal_scan import Scan
+from headrace.shuffle.checkpoints.checkpoint_history import reset_task
 from headrace.spark.sinks.contract import CheckpointId
+from headrace.spark.source.batch import balanced
+from headrace.spark.tasks.cut import Cut
 from tests.spark.bank import Bank
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.errors import SchemaError
-from headrace.spark.columns import check_columns
+from headrace.spark.source.column_check import check_columns
 from tests.shuffle.made import source
 
 ROWS = StructType([StructField("n", LongType()), StructField("s", StringType())])

@@ -16,10 +16,10 @@ from headrace.errors import FencedError, HeadraceError, InDoubtError, PublishErr
 from headrace.journal.contract import Write
 from headrace.journal.local.owner import Owner
 from headrace.settings import ServiceSettings
-from headrace.spark import coordinator
-from headrace.spark.coordinator import Batch, Begin, Coordinated, Started
-from headrace.spark.place import Place
-from headrace.spark.publishing import take_part
+from headrace.spark.source.workspace_option import Place
+from headrace.spark.write import transaction_process
+from headrace.spark.write.dataframe_transaction import take_part
+from headrace.spark.write.transaction_process import Batch, Begin, Coordinated, Started
 from headrace.testing.crash import eventually
 from headrace.transport import Client
 from tests.spark.coordinator_process import END_S, CoordinatorAndSpark, coordinator_and_spark
@@ -94,7 +94,7 @@ def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
 def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: CoordinatorAndSpark) -> None:
     started = doomed.coordinator
     with Client(started._address, ServiceSettings(token=started._token)) as client:
-        channel = client.converse(coordinator._KIND, coordinator._replies)
+        channel = client.converse(transaction_process._KIND, transaction_process._replies)
         started.close()
         with pytest.raises(subprocess.TimeoutExpired):
             started.process.wait(3)

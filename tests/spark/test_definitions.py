@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, StorageError, UsageError
-from headrace.spark.definitions import blamed, choose_tasks, load_tasks
+from headrace.spark.tasks.task_file import blamed, choose_tasks, load_tasks
 
 TASK = """
 @hr.materialization(None, sources=["debits"], sink=hr.parquet("kept"), name="{name}")

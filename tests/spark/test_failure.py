@@ -18,7 +18,7 @@ from headrace.errors import (
     StorageError,
     UsageError,
 )
-from headrace.spark.failure import GONE, explain, is_crash, is_final, is_late_start, is_loss
+from headrace.spark.query_failure import GONE, explain, is_crash, is_final, is_late_start, is_loss
 
 SOURCE = """\
 [STREAM_FAILED] Query [id = 8157506c, runId = 50431734] terminated with exception: \

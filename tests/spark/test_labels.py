@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from headrace.journal.collection import Collection, define
 from headrace.shuffle import Binding
 from headrace.shuffle.binding import Source, resolve
-from headrace.spark.labels import label_selectors
+from headrace.spark.source.partition_filters import label_selectors
 
 FIELDS = "region, level, open, day"
 

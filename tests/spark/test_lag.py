@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.spark.lag import LagWatch, behind_bytes
+from headrace.spark.tasks.lag_watch import LagWatch, behind_bytes
 
 BINDINGS = [hr.Binding(collection="a")]
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headrace.errors import UsageError
-from headrace.spark.options import parse_batch, parse_stream, parse_writes
+from headrace.spark.source.options import parse_batch, parse_stream, parse_writes
 
 HERE = {"workspace": "data", "collections": "a, b"}
 

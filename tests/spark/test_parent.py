@@ -12,7 +12,7 @@ from headrace.testing.crash import Child
 END_S = 20.0
 BOUND = """
 import sys
-from headrace.spark.parent import bound_to_parent
+from headrace.spark.parent_process import bound_to_parent
 with bound_to_parent():
     print("bound", flush=True)
     sys.stdin.readline()

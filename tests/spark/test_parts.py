@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import UsageError
 from headrace.spark import versions
-from headrace.spark.parts import Part
+from headrace.spark.source.input_partition import Part
 
 
 def test_an_executor_of_another_version_refuses_what_it_is_told(

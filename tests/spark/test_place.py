@@ -10,15 +10,15 @@ import pytest
 
 import headrace
 from headrace.errors import UsageError
-from headrace.journal.reach import Reach
-from headrace.spark import place
-from headrace.spark.place import Place, Places, shared
+from headrace.journal.location.workspace_ref import Reach
+from headrace.spark.source import workspace_option
+from headrace.spark.source.workspace_option import Place, Places, shared
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     opened: dict[str, tuple[Reach, headrace.Workspace]] = {}
-    monkeypatch.setattr(place, "_opened", opened)
+    monkeypatch.setattr(workspace_option, "_opened", opened)
     yield
     for _, workspace in opened.values():
         workspace.close()
@@ -61,4 +61,4 @@ def test_who_knows_the_address_only_is_told_of_the_next_owner(tmp_path: Path) ->
             seen.append(shared(on_another_machine(owner)))
             assert [each.name for each in seen[-1].collections()] == ["a"]
     assert seen[0] is not seen[1]
-    assert len(place._opened) == 1
+    assert len(workspace_option._opened) == 1

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import FencedError
-from headrace.journal.reach import Reach
-from headrace.spark import publishing
-from headrace.spark.publishing import publish, take_part
+from headrace.journal.location.workspace_ref import Reach
+from headrace.spark.write import dataframe_transaction
+from headrace.spark.write.dataframe_transaction import publish, take_part
 
 WAIT_S = 60
 
@@ -62,7 +62,7 @@ def test_an_attempt_that_lost_adds_nothing(
     reach = workspace.reach()
     with (
         headrace.open(reach.address, token=reach.token) as elsewhere,
-        mock.patch.object(publishing, "shared", return_value=elsewhere),
+        mock.patch.object(dataframe_transaction, "shared", return_value=elsewhere),
     ):
         publisher = workspace.publisher("task/numbers")
         transaction = publisher.begin()

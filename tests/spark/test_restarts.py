@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.restarts import Restarts
+from headrace.spark.tasks.restarts import Restarts
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ import pytest
 import headrace as hr
 from headrace.errors import DataError, UsageError
 from headrace.files import lock
-from headrace.spark import Progress, run_record
-from headrace.spark.run_record import (
+from headrace.spark import Progress
+from headrace.spark.tasks import run_record
+from headrace.spark.tasks.run_record import (
     RunRecord,
     RunRecorder,
     check_not_running,
@@ -76,7 +77,7 @@ def test_a_run_that_was_killed_has_failed(workspace: hr.Workspace) -> None:
     with Child() as child:
         child.run(
             "import headrace as hr\n"
-            "from headrace.spark.run_record import RunRecorder\n"
+            "from headrace.spark.tasks.run_record import RunRecorder\n"
             "ws = hr.open(place)\n"
             "recorder = RunRecorder(ws, 't', 1, lambda: None)",
             place=str(workspace.directory),

@@ -11,12 +11,12 @@ from pyspark.errors import StreamingQueryException
 
 import headrace
 from headrace.errors import PeerLostError
-from headrace.journal.connection import OWNERS_LOST_MAX
+from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX
 from headrace.shuffle import History
-from headrace.shuffle.history import reset_task
-from headrace.spark import runs
-from headrace.spark.runs import Run, open_logs
+from headrace.shuffle.checkpoints.checkpoint_history import reset_task
 from headrace.spark.sinks.contract import CheckpointId
+from headrace.spark.tasks import task_run
+from headrace.spark.tasks.task_run import Run, open_logs
 
 
 def filled(location: str) -> Path:
@@ -68,7 +68,7 @@ def test_a_run_that_was_replaced_does_not_remove_the_logs_of_its_successor(
         successors.append(filled(open_logs(workspace, "t")[1]))
         return history
 
-    monkeypatch.setattr(runs, "History", look_and_be_replaced)
+    monkeypatch.setattr(task_run, "History", look_and_be_replaced)
     open_logs(workspace, "t")
     [successor] = successors
     assert (successor / "offsets" / "0").exists()
@@ -100,7 +100,7 @@ def test_a_source_that_never_starts_in_time_ends_the_run(are_gone: bool) -> None
     target: Any = None
     with pytest.raises(StreamingQueryException, match="failed to connect back"):
         run._run_queries(target, members, once=True)
-    assert run.queries == (1 if are_gone else runs._LATE_STARTS)
+    assert run.queries == (1 if are_gone else task_run._LATE_STARTS)
 
 
 class LostTarget:

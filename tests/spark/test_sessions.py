@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import PeerLostError
-from headrace.spark import sessions
-from headrace.spark.frames import stream
-from headrace.spark.sessions import SETTINGS, STREAM_ENVIRONMENT, session, ship
+from headrace.spark import spark_session
+from headrace.spark.source.dataframes import stream
+from headrace.spark.spark_session import SETTINGS, STREAM_ENVIRONMENT, session, ship
 from headrace.version import VERSION
 
 
@@ -47,7 +47,7 @@ def test_what_is_shipped_is_this_package_and_nothing_else(
         assert packed.read("headrace/errors.py") == (root / "errors.py").read_bytes()
     assert {name.partition("/")[0] for name in names} == {"headrace", "pyspark_headrace.py"}
     assert all(name.endswith(".py") for name in names)
-    assert f"headrace/spark/{Path(sessions.__file__).name}" in names
+    assert f"headrace/spark/{Path(spark_session.__file__).name}" in names
 
 
 def test_a_session_that_cannot_be_made_is_told_in_one_line() -> None:

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import headrace
-from headrace.shuffle.feed import Feed
-from headrace.spark.frames import read, stream
-from headrace.spark.source import HeadraceSource
+from headrace.shuffle.checkpoints.checkpoint_feed import Feed
+from headrace.spark.source.dataframes import read, stream
+from headrace.spark.source.datasource import HeadraceSource
 from tests.spark.bank import Bank
 
 

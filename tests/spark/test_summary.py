@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headrace.spark import Progress
-from headrace.spark.summary import say, summary
+from headrace.spark.tasks.run_summary import say, summary
 
 
 def ended(rows: int, checkpoints: int, restarts: int, output: str = "") -> Progress:
@@ -44,6 +44,6 @@ def test_a_program_that_logs_has_it_in_its_log(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_script_prints_it() -> None:
-    script = "from headrace.spark.summary import say; say('moves: done')"
+    script = "from headrace.spark.tasks.run_summary import say; say('moves: done')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"moves: done\n")

@@ -17,11 +17,11 @@ from pyspark.sql.udf import _wrap_function
 
 import headrace
 from headrace.errors import PeerLostError, UsageError
-from headrace.spark.cut import Cut
-from headrace.spark.runs import Progress
 from headrace.spark.sinks.contract import CheckpointId, Sink
-from headrace.spark.source import HeadraceSource
-from headrace.spark.tasks import Task, derivation
+from headrace.spark.source.datasource import HeadraceSource
+from headrace.spark.tasks.cut import Cut
+from headrace.spark.tasks.task_definition import Task, derivation
+from headrace.spark.tasks.task_run import Progress
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.process_tree import is_gone

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import FencedError
-from headrace.spark.turns import Turn
+from headrace.spark.tasks.run_fence import Turn
 from headrace.storage import open_objects
 
 

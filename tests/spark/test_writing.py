@@ -25,12 +25,12 @@ import headrace
 from headrace import selector
 from headrace.errors import HeadraceError, PublishError, UsageError
 from headrace.journal.contract import Frame
-from headrace.journal.schema import parse_schema
+from headrace.journal.documents.schema import parse_schema
 from headrace.journal.sequencer import Flags
-from headrace.spark import coordinator
-from headrace.spark.coordinator import Batch
-from headrace.spark.source import HeadraceSource
+from headrace.spark.source.datasource import HeadraceSource
 from headrace.spark.versions import check_version
+from headrace.spark.write import transaction_process
+from headrace.spark.write.transaction_process import Batch
 from tests.spark.coordinator_process import coordinator_and_spark
 
 END_S = 30.0
@@ -172,7 +172,7 @@ def coordinators() -> list[tuple[int, int]]:
             continue
         process, parent = int(directory.name), int(stat.rpartition(")")[2].split()[1])
         parents[process] = parent
-        if b"headrace.spark.coordinator" in command:
+        if b"headrace.spark.write.transaction_process" in command:
             found.append(process)
 
     def is_ours(process: int) -> bool:
@@ -293,7 +293,7 @@ def test_another_checkpoint_directory_is_another_query(
 def planning() -> Iterator[None]:
     """Lets this process plan writes, as a process of Spark's does."""
     with coordinator_and_spark() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator, "_mine", found.coordinator)
+        patch.setattr(transaction_process, "_mine", found.coordinator)
         yield
 
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from headrace.transport.connection import sever
+from headrace.transport.disconnection import sever
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pathlib import Path
 import typer
 
 import headrace as hr
-from headrace.cli.opening import DEFAULT_PLACE
-from headrace.journal.places import is_address
-from headrace.journal.site import Site
+from headrace.cli.workspace_argument import DEFAULT_PLACE
+from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_name import is_address
 from headrace.shuffle import list_tasks
 from headrace.storage import open_objects
 

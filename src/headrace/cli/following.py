@@ -14,7 +14,7 @@ from headrace.errors import NotFoundError, PeerLostError
 from headrace.ids import PRODUCER_BITS, JournalId, Offset, Producer
 from headrace.journal.committed import committed
 from headrace.journal.contract import Changes, Frame, JournalInfo
-from headrace.journal.reading import documents
+from headrace.journal.documents.frame_documents import documents
 
 _LOOK_S = 0.5
 _PRODUCER_MASK = (1 << PRODUCER_BITS) - 1

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace as hr
-from headrace.cli import (
+from headrace.cli.commands import (
     bench,
     collections,
     demo,

@@ -13,15 +13,15 @@ import typer
 
 import headrace as hr
 from headrace.cli.access import token_option
-from headrace.cli.opening import checked_place
 from headrace.cli.resuming import Sessions
 from headrace.cli.units import counted
+from headrace.cli.workspace_argument import checked_place
 from headrace.errors import UsageError
-from headrace.journal.places import is_address
+from headrace.journal.location.workspace_name import is_address
 from headrace.settings import ServiceSettings
 from headrace.shuffle.binding import Source, document_schema
 from headrace.shuffle.block import without_ours
-from headrace.shuffle.local import LocalMembers
+from headrace.shuffle.local_members import LocalMembers
 
 SHARDS_MAX = 64
 """Each talks to each: on one machine, more are slower."""

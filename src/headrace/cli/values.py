@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from headrace.journal.fit import loosened
+from headrace.journal.documents.validation import loosened
 
 _ERA_YEARS = 400
 _ERA = timedelta(days=146_097)

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import DataError, SchemaError, UsageError
-from headrace.journal import schema as schemas
+from headrace.journal.documents import schema as schemas
+from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import check_collection_name
-from headrace.journal.records import CollectionPut
 
 JOURNALS_MAX = 1_000_000
 _RETENTION_MAX = 1 << 53

@@ -15,11 +15,11 @@ import msgspec
 from headrace.clock import Clock
 from headrace.errors import CommitOutcome
 from headrace.ids import Holder, JournalId, Offset, Producer
-from headrace.journal.commit_id import CommitId
-from headrace.journal.hints import Table
+from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import Selector
-from headrace.journal.records import CollectionPut
 from headrace.journal.sequencer import Flags
+from headrace.journal.wire.hint_tables import Table
+from headrace.journal.write.commit_id import CommitId
 
 T = TypeVar("T")
 

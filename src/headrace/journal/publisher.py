@@ -18,14 +18,14 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.collection import Collection
-from headrace.journal.commit_id import CommitId, workspace_digits
 from headrace.journal.contract import PAYLOAD_BYTES_MAX, Commit, Prepared
-from headrace.journal.desk import Desk
-from headrace.journal.inquiry import Inquiry
 from headrace.journal.names import check_publisher_name
-from headrace.journal.outgoing import Documents, Writer
-from headrace.journal.pending_commit import PendingCommit, interrupted, rolled_back
 from headrace.journal.sequencer import Flags
+from headrace.journal.write.commit_id import CommitId, workspace_digits
+from headrace.journal.write.outcome_inquiry import Inquiry
+from headrace.journal.write.pending_commit import PendingCommit, interrupted, rolled_back
+from headrace.journal.write.producer_pool import Desk
+from headrace.journal.write.write_buffer import Documents, Writer
 
 
 @contextmanager

@@ -12,20 +12,20 @@ import pyarrow as pa
 
 from headrace.errors import BehindRetentionError, CommitOutcome, UsageError
 from headrace.ids import Offset
-from headrace.journal.arrow_stream import is_streamed
 from headrace.journal.collection import Collection, define
-from headrace.journal.commit_id import parse_commit_id
-from headrace.journal.connection import Connection
 from headrace.journal.contract import Frame, JournalInfo, Watch
-from headrace.journal.desk import Desk
-from headrace.journal.failover import FailoverWatch
+from headrace.journal.documents.arrow_stream import is_streamed
+from headrace.journal.documents.frame_documents import META_FIELDS, documents
+from headrace.journal.location.workspace_connection import Connection
+from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_ref import Reach
 from headrace.journal.names import Selector, parse_journal_name
-from headrace.journal.outgoing import Documents, Writer
-from headrace.journal.outside_append import append_outside
 from headrace.journal.publisher import Participant, Publisher
-from headrace.journal.reach import Reach
-from headrace.journal.reading import META_FIELDS, documents
-from headrace.journal.site import Site
+from headrace.journal.wire.failover import FailoverWatch
+from headrace.journal.write.commit_id import parse_commit_id
+from headrace.journal.write.outside_append import append_outside
+from headrace.journal.write.producer_pool import Desk
+from headrace.journal.write.write_buffer import Documents, Writer
 from headrace.settings import Settings
 from headrace.storage import Objects, open_objects
 

@@ -12,7 +12,7 @@ unless a marker of something given up says so.
 """
 
 from headrace.log.disk import AppendFile, Directory, Disk
-from headrace.log.elsewhere import LogFiles
+from headrace.log.file_reader import LogFiles
 from headrace.log.log import Log
 from headrace.log.segments import Extent, Segment
 

@@ -16,8 +16,7 @@ A consumer that hands its checkpoints on by number keeps them in a `History`.
 
 from headrace.shuffle.binding import Binding
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
-from headrace.shuffle.client import Shuffle
-from headrace.shuffle.history import (
+from headrace.shuffle.checkpoints.checkpoint_history import (
     History,
     TaskInfo,
     describe_task,
@@ -25,8 +24,9 @@ from headrace.shuffle.history import (
     list_tasks,
     reset_task,
 )
+from headrace.shuffle.member import Member
 from headrace.shuffle.routing import Range
-from headrace.shuffle.service import Member
+from headrace.shuffle.session_client import Shuffle
 
 __all__ = [
     "Binding",

@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace.clock import CLOCK_MAX, COUNTER_BITS, TICKS_PER_SECOND, ZERO, Clock
 from headrace.errors import UsageError
 from headrace.frontier import TAG_MAX, BindingTag
-from headrace.journal import schema as schemas
 from headrace.journal.collection import Collection
+from headrace.journal.documents import schema as schemas
 from headrace.journal.names import JournalName, Selector, parse_journal_name
 
 READ_DELAY_S_MAX = 366 * 86400.0

@@ -16,7 +16,7 @@ import msgspec
 from headrace.files import Whereabouts
 from headrace.frontier import BindingTag
 from headrace.ids import Offset
-from headrace.journal.reach import Reach
+from headrace.journal.location.workspace_ref import Reach
 from headrace.log import Extent
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source

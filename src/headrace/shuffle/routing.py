@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from headrace.errors import UsageError
-from headrace.journal.keyhash import key_hash
+from headrace.journal.documents.keyhash import key_hash
 from headrace.journal.names import JournalName, unescape_value
 from headrace.shuffle.binding import Source, document_schema
 

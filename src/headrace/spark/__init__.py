@@ -9,17 +9,17 @@
 
 from __future__ import annotations
 
-from headrace.spark.cut import Cut
-from headrace.spark.frames import read, stream
 from headrace.spark.registration import register
-from headrace.spark.runs import Progress
-from headrace.spark.sessions import session, ship
 from headrace.spark.sinks.contract import CheckpointId, Sink, Target
 from headrace.spark.sinks.foreach_batch import foreach_batch
 from headrace.spark.sinks.jdbc import jdbc
 from headrace.spark.sinks.parquet import parquet
 from headrace.spark.sinks.writer import writer
-from headrace.spark.tasks import Task, derivation, materialization
+from headrace.spark.source.dataframes import read, stream
+from headrace.spark.spark_session import session, ship
+from headrace.spark.tasks.cut import Cut
+from headrace.spark.tasks.task_definition import Task, derivation, materialization
+from headrace.spark.tasks.task_run import Progress
 
 __all__ = [
     "CheckpointId",

@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> None:
     On one machine its workers run this Python from now on, unless PYSPARK_PYTHON names another.
     All of `headrace.spark` that takes a session does this by itself.
     """
-    from headrace.spark.source import HeadraceSource
+    from headrace.spark.source.datasource import HeadraceSource
 
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:

@@ -10,9 +10,9 @@ from obstore.store import MemoryStore
 
 from headrace.errors import UsageError
 from headrace.storage.contract import ObjectInfo, Objects
-from headrace.storage.local import LocalObjects
-from headrace.storage.s3 import S3Objects, S3Options
-from headrace.storage.store import StoreObjects
+from headrace.storage.local_objects import LocalObjects
+from headrace.storage.obstore_objects import StoreObjects
+from headrace.storage.s3_objects import S3Objects, S3Options
 
 __all__ = ["ObjectInfo", "Objects", "S3Options", "open_objects"]
 

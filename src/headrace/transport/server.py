@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError, NotFoundError, PeerLostError, Transpo
 from headrace.settings import ServiceSettings
 from headrace.transport.access import check_listening, server_options
 from headrace.transport.channel import Channel
-from headrace.transport.connection import sever
+from headrace.transport.disconnection import sever
 from headrace.transport.fault import refuse
 from headrace.transport.message import Message, Opening
 from headrace.transport.watchdog import Watchdog

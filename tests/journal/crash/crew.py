@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 import headrace as hr
 from headrace.errors import PeerLostError
-from headrace.journal.site import OwnerAddress, Site
+from headrace.journal.location.workspace_directory import OwnerAddress, Site
 from headrace.testing.crash import Child, KillPoint, eventually
 from tests.journal.crash import oracle
 from tests.journal.crash.publishing import SETTINGS

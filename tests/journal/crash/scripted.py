@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from unittest import mock
 
 import headrace as hr
-from headrace.journal.connection import Ownership
 from headrace.journal.local import owner
 from headrace.journal.local.snapshot import SnapshotFiles
+from headrace.journal.location.workspace_connection import Ownership
 from headrace.log import Directory, Log
 from headrace.testing.crash import DeadlyDisk, KillPoint, end_uncleanly
 from tests.journal.crash.publishing import SCHEMA, documents, open_workspace

@@ -7,9 +7,9 @@ import threading
 from typing import Any, Literal, get_args
 from unittest import mock
 
-from headrace.journal import service
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.state import OwnerState
+from headrace.journal.wire import journal_service
 from headrace.log import Log, disk
 from headrace.transport import Channel
 
@@ -45,7 +45,7 @@ class Stops:
         self._around(disk._File, "sync", before="written")
         self._around(Log, "_report", before="synced")
         self._around(Owner, "_show", after="shown")
-        self._around(service, "_written", before="answering")
+        self._around(journal_service, "_written", before="answering")
         self._around(Channel, "send", after="answered")
 
     def _around(

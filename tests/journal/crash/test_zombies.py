@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.errors import FencedError, PublishError, WorkspaceError
 from headrace.journal.contract import Prepared
-from headrace.journal.site import Site
+from headrace.journal.location.workspace_directory import Site
 from headrace.testing.crash import Child, chosen_seed, eventually
 from tests.journal.crash import oracle
 from tests.journal.crash.publishing import SETTINGS, documents, open_workspace

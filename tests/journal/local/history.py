@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from headrace.journal import records
+from headrace.journal.local import records
 from headrace.journal.local.index import Index
+from headrace.journal.local.records import Docs, Record
 from headrace.journal.local.state import OwnerState
-from headrace.journal.records import Docs, Record
 from tests.journal.local.simulator import Simulator, durable
 
 

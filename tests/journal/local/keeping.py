@@ -9,7 +9,7 @@ from typing import Self
 import headrace as hr
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
-from headrace.journal.local.keeper import Keeper
+from headrace.journal.local.maintenance import Keeper
 from tests.journal.conftest import SETTINGS
 
 Seen = tuple[object, ...]

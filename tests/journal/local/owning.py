@@ -12,7 +12,7 @@ from headrace.clock import Clock
 from headrace.ids import JournalId
 from headrace.journal.collection import define
 from headrace.journal.contract import Commit, DocsHead, Lease, Write
-from headrace.journal.local.journals import LocalJournals
+from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.owner import Owner
 from headrace.journal.names import Selector
 from headrace.journal.sequencer import Flags

@@ -21,13 +21,11 @@ import pytest
 from headrace.clock import CLOCK_MAX, Clock
 from headrace.errors import FencedError, HeadraceError, UsageError
 from headrace.ids import Holder, JournalId, Offset, Producer
-from headrace.journal import records
 from headrace.journal.collection import define
 from headrace.journal.committed import committed
 from headrace.journal.contract import Commit, DocsHead, Frame, Lease, Prepared, Write
-from headrace.journal.local.state import NOBODY, Client, OwnerState
-from headrace.journal.names import NAME_BYTES_MAX
-from headrace.journal.records import (
+from headrace.journal.local import records
+from headrace.journal.local.records import (
     Acks,
     Docs,
     JournalsCreated,
@@ -35,8 +33,10 @@ from headrace.journal.records import (
     Record,
     Trimmed,
 )
+from headrace.journal.local.state import NOBODY, Client, OwnerState
+from headrace.journal.names import NAME_BYTES_MAX
 from headrace.journal.sequencer import Flags
-from headrace.testing.journals import Document, documents
+from headrace.testing.journal_oracle import Document, documents
 
 CLIENTS: list[Client] = [0, 1, 2, 3]
 NAMES = ["ann", "bob"]

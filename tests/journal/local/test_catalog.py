@@ -12,7 +12,7 @@ from headrace.ids import JournalId
 from headrace.journal.collection import Collection, define
 from headrace.journal.local import catalog as catalogs
 from headrace.journal.local.catalog import Catalog, CatalogChange
-from headrace.journal.records import CollectionPut, JournalsCreated, JournalsDeleted
+from headrace.journal.local.records import CollectionPut, JournalsCreated, JournalsDeleted
 
 
 def applied(catalog: Catalog, changes: list[CatalogChange]) -> list[CatalogChange]:

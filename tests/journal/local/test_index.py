@@ -11,8 +11,14 @@ from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundErro
 from headrace.ids import JournalId, Offset
 from headrace.journal.local import index as indexes
 from headrace.journal.local.index import Entry, Index, JournalIndex
-from headrace.journal.records import ACK_BYTES, Acks, JournalsCreated, JournalsDeleted, ack_rows
-from headrace.journal.stored import DOCS_ROW
+from headrace.journal.local.log_frames import DOCS_ROW
+from headrace.journal.local.records import (
+    ACK_BYTES,
+    Acks,
+    JournalsCreated,
+    JournalsDeleted,
+    ack_rows,
+)
 from tests.journal.local.history import Replay, history
 from tests.journal.local.simulator import Logged, journal_frames
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import WorkspaceError
-from headrace.journal import records
 from headrace.journal.collection import define
 from headrace.journal.contract import Lease
+from headrace.journal.local import records
 from headrace.journal.names import Selector
 from tests.journal.interruption import Interruption
 from tests.journal.local.owning import Owned, in_both

@@ -13,9 +13,9 @@ from headrace.clock import to_unix_ns
 from headrace.errors import BehindRetentionError
 from headrace.ids import Offset
 from headrace.journal.contract import Frame, JournalInfo
-from headrace.journal.hints import Recent
-from headrace.journal.messages import PointedOut
-from headrace.journal.remote import _stored_frames
+from headrace.journal.wire.hint_tables import Recent
+from headrace.journal.wire.messages import PointedOut
+from headrace.journal.wire.remote_journals import _stored_frames
 from headrace.testing.crash import eventually
 from tests.journal.conftest import SETTINGS
 from tests.journal.local.keeping import Kept, from_offset, seen

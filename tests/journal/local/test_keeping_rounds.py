@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import StorageError
-from headrace.journal.local import keeper, snapshot
+from headrace.journal.local import maintenance, snapshot
 from headrace.journal.local.owner import Owner
 from headrace.settings import KIB
 from tests.journal.local.keeping import Kept
@@ -26,7 +26,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
 
 @pytest.fixture
 def frequent_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "_SNAPSHOT_EVERY_BYTES", 16 * KIB)
+    monkeypatch.setattr(maintenance, "_SNAPSHOT_EVERY_BYTES", 16 * KIB)
 
 
 def scattered(kept: Kept) -> None:
@@ -140,7 +140,7 @@ def test_a_close_tries_the_snapshot_that_failed_before(
 ) -> None:
     kept.workspace.collection("c", "n long, text string")
     kept.fill("c", 0, 10)
-    monkeypatch.setattr(keeper, "_SNAPSHOT_ON_CLOSE_BYTES", 16 * KIB)
+    monkeypatch.setattr(maintenance, "_SNAPSHOT_ON_CLOSE_BYTES", 16 * KIB)
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, "write_durably", refuse)
         with pytest.raises(StorageError):

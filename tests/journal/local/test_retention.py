@@ -9,9 +9,9 @@ from headrace.clock import Clock, from_unix_ns
 from headrace.ids import JournalId, Offset
 from headrace.journal.collection import define
 from headrace.journal.local.index import Index, JournalIndex
+from headrace.journal.local.log_frames import DOCS_ROW
+from headrace.journal.local.records import JournalsCreated
 from headrace.journal.local.retention import begin_after_retention, overdue, worth_rewriting
-from headrace.journal.records import JournalsCreated
-from headrace.journal.stored import DOCS_ROW
 from headrace.log import Segment
 
 SECOND_NS = 1_000_000_000

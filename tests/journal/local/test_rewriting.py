@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import DataError, NotFoundError
 from headrace.journal.contract import JournalInfo
-from headrace.journal.hints import Table
+from headrace.journal.wire.hint_tables import Table
 from headrace.testing.crash import chosen_seed
 from tests.journal.conftest import SETTINGS
 from tests.journal.local.keeping import Kept, from_offset, seen
@@ -165,7 +165,7 @@ def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
     stays = ws.journals(hr.selector("wide/stays"))
     ids = {journal.id for journal in stays}
     if way == "wire":
-        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+        monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
     reader = ws if way == "owner" else hr.open(kept.root, settings=SETTINGS)
 
     def read(journal: JournalInfo) -> list[Table]:

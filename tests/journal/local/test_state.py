@@ -11,8 +11,8 @@ from headrace.errors import InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import JournalId, Offset, new_producer
 from headrace.journal.collection import define
 from headrace.journal.contract import Commit, DocsHead, Lease, Prepared, Write
+from headrace.journal.local.records import Acks, CollectionPut, JournalsCreated, Record
 from headrace.journal.local.state import COMMITS_REMEMBERED, OwnerState
-from headrace.journal.records import Acks, CollectionPut, JournalsCreated, Record
 from headrace.journal.sequencer import Flags
 from tests.journal.local.simulator import Simulator
 

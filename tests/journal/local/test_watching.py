@@ -10,9 +10,9 @@ from headrace.errors import UsageError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes
 from headrace.journal.local.index import JournalIndex
-from headrace.journal.local.watching import LocalWatch
+from headrace.journal.local.log_frames import DOCS_ROW
+from headrace.journal.local.watch import LocalWatch
 from headrace.journal.names import selector
-from headrace.journal.stored import DOCS_ROW
 
 NOTHING = Changes([], [], {})
 SOON_S = 20.0

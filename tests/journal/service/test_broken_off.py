@@ -19,10 +19,10 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
-from headrace.journal.commit_id import AppendedFrame, CommitId, workspace_digits
 from headrace.journal.contract import Commit
-from headrace.journal.inquiry import Inquiry
-from headrace.journal.outgoing import Outgoing
+from headrace.journal.write.commit_id import AppendedFrame, CommitId, workspace_digits
+from headrace.journal.write.outcome_inquiry import Inquiry
+from headrace.journal.write.write_buffer import Outgoing
 from tests.journal.conftest import SETTINGS, column
 
 COMMITTED, ROLLED_BACK = hr.CommitOutcome.COMMITTED, hr.CommitOutcome.ROLLED_BACK

@@ -12,13 +12,13 @@ import pytest
 import headrace as hr
 from headrace.errors import PeerLostError, UsageError, WorkspaceError
 from headrace.ids import JournalId, Offset
-from headrace.journal.connection import OWNERS_LOST_MAX, Connection
 from headrace.journal.contract import Changes, JournalInfo, Journals
-from headrace.journal.failover import FailoverReads, FailoverWatch
-from headrace.journal.local.journals import LocalJournals
-from headrace.journal.local.watching import LocalWatch
-from headrace.journal.remote import RemoteJournals
-from headrace.journal.site import Site
+from headrace.journal.local.local_journals import LocalJournals
+from headrace.journal.local.watch import LocalWatch
+from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX, Connection
+from headrace.journal.location.workspace_directory import Site
+from headrace.journal.wire.failover import FailoverReads, FailoverWatch
+from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.testing.crash import Child, eventually
 
 OPEN = "import headrace as hr; workspace = hr.open(root, settings=settings)"

@@ -25,10 +25,10 @@ from headrace.errors import (
     to_wire,
 )
 from headrace.ids import JournalId, Producer
-from headrace.journal.commit_id import AppendedFrame, CommitId, parse_commit_id
 from headrace.journal.local.state import COMMITS_REMEMBERED
-from headrace.journal.outgoing import Outgoing
-from headrace.journal.pending_commit import PendingCommit
+from headrace.journal.write.commit_id import AppendedFrame, CommitId, parse_commit_id
+from headrace.journal.write.pending_commit import PendingCommit
+from headrace.journal.write.write_buffer import Outgoing
 from headrace.testing.crash import Child
 from tests.journal.conftest import SETTINGS, column
 

@@ -6,7 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UsageError
-from headrace.journal import service
+from headrace.journal.wire import journal_service
 from headrace.settings import KIB
 from headrace.transport import message
 from tests.journal.conftest import SETTINGS, column
@@ -17,7 +17,7 @@ WIDE = 200
 @pytest.fixture(autouse=True)
 def small_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message, "MESSAGE_BYTES_MAX", 256 * KIB)
-    monkeypatch.setattr(service, "_FRAMES_BYTES", 64 * KIB)
+    monkeypatch.setattr(journal_service, "_FRAMES_BYTES", 64 * KIB)
 
 
 # proves G27

@@ -12,10 +12,10 @@ import pytest
 import headrace as hr
 from headrace.errors import PeerLostError
 from headrace.ids import Offset
-from headrace.journal import messages
-from headrace.journal.fetching import Fetches
-from headrace.journal.messages import Answer
-from headrace.journal.remote import RemoteJournals
+from headrace.journal.wire import messages
+from headrace.journal.wire.fetches import Fetches
+from headrace.journal.wire.messages import Answer
+from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.settings import ServiceSettings
 from headrace.transport import Channel, Message, Server
 from tests.journal.conftest import SETTINGS
@@ -40,7 +40,7 @@ def ask(journals: RemoteJournals) -> Future[Any]:
 
 
 def test_an_answer_to_a_call_that_was_interrupted_does_no_harm(remote: RemoteJournals) -> None:
-    files = ("journal/remote.py", "transport/channel.py", "transport/mailbox.py")
+    files = ("journal/wire/remote_journals.py", "transport/channel.py", "transport/mailbox.py")
     with Interruption(files) as all_of_it:
         asked = ask(remote)
     asked.result(SOON_S)

@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from headrace.errors import DataError, HeadraceError, PublishError, StorageError, WorkspaceError
 from headrace.journal.local.owner import Owner
-from headrace.journal.site import OwnerAddress, Site
+from headrace.journal.location.workspace_directory import OwnerAddress, Site
 from headrace.log import Directory, Log
 from headrace.testing.crash import Child
 from tests.journal.conftest import SETTINGS, column

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.errors import NotFoundError, PeerLostError
 from headrace.files import Whereabouts, whereabouts
-from headrace.journal.reach import Reach, callable_by_others
+from headrace.journal.location.workspace_ref import Reach, callable_by_others
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings
 

@@ -200,7 +200,7 @@ def test_a_fetch_stops_when_it_is_full_and_the_next_goes_on_where_it_ended(
 ) -> None:
     mixture(workspace)
     if not sees_files:
-        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+        monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
     journals = workspace._connection.journals()
     for journal in workspace.journals():
         every = list(owner.frames(journal, committed=False))
@@ -247,7 +247,7 @@ def test_what_is_fetched_is_what_is_read_wherever_the_reader_is(
 ) -> None:
     mixture(workspace)
     if not sees_files:
-        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+        monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
     for journal in workspace.journals():
         frames = list(map(comparable, owner.frames(journal, committed=False)))
         assert fetched(workspace, journal) == frames

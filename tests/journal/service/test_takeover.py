@@ -19,8 +19,8 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
+from headrace.journal.location.workspace_directory import OwnerAddress, Site
 from headrace.journal.sequencer import Flags
-from headrace.journal.site import OwnerAddress, Site
 from headrace.testing.crash import Child, eventually
 from tests.journal.conftest import SETTINGS, column
 

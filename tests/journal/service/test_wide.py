@@ -9,11 +9,11 @@ import pytest
 
 import headrace as hr
 from headrace.ids import Offset
-from headrace.journal import hints
 from headrace.journal.contract import Frame, JournalInfo
-from headrace.journal.messages import Ask, Fetch, Fetched
-from headrace.journal.records import ACK_BYTES
-from headrace.journal.remote import RemoteJournals
+from headrace.journal.local.records import ACK_BYTES
+from headrace.journal.wire import hint_tables
+from headrace.journal.wire.messages import Ask, Fetch, Fetched
+from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.log import Extent, LogFiles
 from tests.journal.conftest import SETTINGS
 from tests.journal.service.test_reading import PLENTY, comparable
@@ -30,7 +30,7 @@ def reader(
     request: pytest.FixtureRequest, owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[hr.Workspace]:
     if request.param == "wire":
-        monkeypatch.setattr("headrace.journal.remote.is_here", lambda _: False)
+        monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
     if request.param == "owner":
         yield owner
         return
@@ -89,7 +89,7 @@ def test_the_acks_of_a_transaction_share_their_table_and_it_counts_once(
     owner: hr.Workspace, reader: hr.Workspace, bytes_max: int
 ) -> None:
     journals = publish(owner, TRANSACTIONS)
-    assert TABLE_BYTES > hints.WIDE_BYTES
+    assert TABLE_BYTES > hint_tables.WIDE_BYTES
     found = fetched(reader, journals, bytes_max)
     check(owner, journals, found)
     assert list(tables(found).values()) == [WIDE] * TRANSACTIONS
@@ -124,7 +124,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Fetched], list[Fetch], 
 
     monkeypatch.setattr(RemoteJournals, "_settle", spy_settle)
     monkeypatch.setattr(LogFiles, "read", spy_read)
-    monkeypatch.setattr("headrace.journal.remote.Ask", spy_ask)
+    monkeypatch.setattr("headrace.journal.wire.remote_journals.Ask", spy_ask)
     return answers, asked, extents
 
 
@@ -164,7 +164,7 @@ def test_both_sides_forget_the_same_tables(
     owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch, reader: hr.Workspace
 ) -> None:
     """A reader that goes back finds that neither has them any more, and nothing is asked twice."""
-    monkeypatch.setattr(hints, "REMEMBERED_BYTES", 2 * TABLE_BYTES)
+    monkeypatch.setattr(hint_tables, "REMEMBERED_BYTES", 2 * TABLE_BYTES)
     journals = publish(owner, TRANSACTIONS)
     answers, asked, _ = spied(monkeypatch)
     with hr.open(owner.place, settings=SETTINGS) as other:
@@ -185,7 +185,7 @@ def test_a_reader_that_has_forgotten_a_table_asks_anew(
     check(owner, journals, fetched(reader, journals))
     place = reader._connection.journals()
     assert isinstance(place, RemoteJournals)
-    place._tables = hints.Recent()
+    place._tables = hint_tables.Recent()
     _, asked, _ = spied(monkeypatch)
     check(owner, journals[:1], fetched(reader, journals[:1]))
     assert [fetch.anew for fetch in asked] == [False, True]

@@ -15,8 +15,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.journal.remote import RemoteJournals
-from headrace.journal.site import Site
+from headrace.journal.location.workspace_directory import Site
+from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.testing.crash import Child, chosen_seed, eventually
 
 SERVICE = hr.ServiceSettings(heartbeat_s=0.2, silence_s=20.0)
@@ -27,8 +27,8 @@ MEMBERS = 2
 OWN = "import headrace as hr; workspace = hr.open(root, settings=hr.Settings(service=service))"
 NEVER_OWN = """
 from unittest import mock
-from headrace.journal.remote import RemoteJournals
-from headrace.journal.site import Site
+from headrace.journal.wire.remote_journals import RemoteJournals
+from headrace.journal.location.workspace_directory import Site
 mock.patch.object(Site, "try_lock", lambda site: False).start()
 """
 START = "import headrace as hr; member = hr.Member(folder, service=service)"

@@ -18,9 +18,9 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.block import block_schema
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.consumer import Consumer
 from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
 from headrace.shuffle.queue.state import INFINITE, Ended
+from headrace.shuffle.queue_client import Consumer
 from headrace.transport import Client, Server
 from tests.shuffle.made import documents, frontier, head, source
 

@@ -12,8 +12,8 @@ from headrace.clock import Clock
 from headrace.frontier import JOURNAL_ROW
 from headrace.settings import KIB, MIB
 from headrace.shuffle import Checkpoint, History
-from headrace.shuffle.feed import Feed
-from headrace.shuffle.local import LocalMembers
+from headrace.shuffle.checkpoints.checkpoint_feed import Feed
+from headrace.shuffle.local_members import LocalMembers
 from headrace.shuffle.session.producer_row import Publishable
 from tests.shuffle.made import source
 from tests.shuffle.story import Story

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.ids import JournalId
-from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.session.pending_transactions import (
     AckStatus,
     CommitCap,

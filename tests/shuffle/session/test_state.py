@@ -21,7 +21,7 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.names import Selector
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.assignment import AssignmentChange
 from headrace.shuffle.session.state import SessionState

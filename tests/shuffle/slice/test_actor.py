@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace.errors import ProtocolError
-from headrace.journal.reach import Reach
+from headrace.journal.location.workspace_ref import Reach
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.messages import MemberAt

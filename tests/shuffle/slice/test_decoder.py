@@ -8,9 +8,9 @@ import pytest
 from headrace.clock import Clock
 from headrace.errors import OutdatedError
 from headrace.ids import JournalId, Offset, Producer
-from headrace.journal import schema as schemas
 from headrace.journal.contract import Frame
-from headrace.journal.records import CollectionPut
+from headrace.journal.documents import schema as schemas
+from headrace.journal.local.records import CollectionPut
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Sources, document_schema
 from headrace.shuffle.slice.decoder import Decoder

@@ -16,7 +16,7 @@ import pytest
 
 import headrace
 from headrace.errors import PeerLostError
-from headrace.journal.site import Site
+from headrace.journal.location.workspace_directory import Site
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.death import Death

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 
 from headrace.journal.publisher import Transaction
 from headrace.shuffle import History
-from headrace.spark import source
-from headrace.spark.options import parse_stream
-from headrace.spark.sinks import collection
+from headrace.spark.sinks import collection_sink
 from headrace.spark.sinks.jdbc import JdbcTarget
 from headrace.spark.sinks.parquet import ParquetTarget
-from headrace.spark.source import HeadraceSource, StreamReader
-from headrace.spark.tasks import Task
+from headrace.spark.source import datasource
+from headrace.spark.source.datasource import HeadraceSource, StreamReader
+from headrace.spark.source.options import parse_stream
+from headrace.spark.tasks.task_definition import Task
 from tests.spark.crash.outputs import Kind
 from tests.spark.crash.read_recorder import RecordingReader
 
@@ -54,7 +54,7 @@ _IN_SOURCE: dict[Step, str] = {
 _FULL_EVERY = 2
 """Checkpoints, so that those before are deleted all the time."""
 _IN_SINK: dict[tuple[Kind, Step], tuple[Any, str]] = {
-    ("collection", "stage"): (collection, "publish"),
+    ("collection", "stage"): (collection_sink, "publish"),
     ("collection", "commit"): (Transaction, "commit"),
     ("parquet", "stage"): (ParquetTarget, "stage"),
     ("parquet", "commit"): (ParquetTarget, "commit"),
@@ -140,7 +140,7 @@ class DeadlySource(HeadraceSource):
     """Known as `headrace`, where this one is registered."""
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        mock.patch.object(source, "History", partial(History, full_every=_FULL_EVERY)).start()
+        mock.patch.object(datasource, "History", partial(History, full_every=_FULL_EVERY)).start()
         death, killing = given()
         if death and death.step in _IN_SOURCE:
             name = _IN_SOURCE[death.step]

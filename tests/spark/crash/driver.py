@@ -10,11 +10,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.spark import runs
-from headrace.spark.members import SparkMembers
-from headrace.spark.runs import Progress
-from headrace.spark.sessions import session
-from headrace.spark.tasks import materialization
+from headrace.spark.spark_members import SparkMembers
+from headrace.spark.spark_session import session
+from headrace.spark.tasks import task_run
+from headrace.spark.tasks.task_definition import materialization
+from headrace.spark.tasks.task_run import Progress
 from tests.spark.cluster import CORES, WORKERS
 from tests.spark.crash.death import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
 from tests.spark.crash.outputs import Kind, output
@@ -81,7 +81,7 @@ class Driver:
         self._output.watch(self._spark)
         with (
             deadly_driver(self.task, self._kind),
-            mock.patch.object(runs, "SparkMembers", start),
+            mock.patch.object(task_run, "SparkMembers", start),
         ):
             self.task.run(self._spark, once=once, watch=self._watch)
         self._output.watch(self._spark)

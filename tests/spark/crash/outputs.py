@@ -14,12 +14,12 @@ from pyspark.sql.functions import lit, sum
 
 import headrace
 from headrace.errors import NotFoundError
-from headrace.spark.cut import Cut
-from headrace.spark.sinks.collection import CollectionSink
-from headrace.spark.sinks.connection import Connection
+from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
 from headrace.spark.sinks.jdbc import jdbc
+from headrace.spark.sinks.jdbc_connection import Connection
 from headrace.spark.sinks.parquet import parquet
+from headrace.spark.tasks.cut import Cut
 from tests.spark.bank import Bank
 
 Kind = Literal["collection", "parquet", "jdbc"]

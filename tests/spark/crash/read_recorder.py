@@ -14,11 +14,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.shuffle import messages
-from headrace.shuffle.consumer import Consumer
-from headrace.shuffle.share import Share
-from headrace.spark.options import Reads
-from headrace.spark.parts import Part
-from headrace.spark.source import StreamReader
+from headrace.shuffle.queue_client import Consumer
+from headrace.shuffle.read_ticket import Share
+from headrace.spark.source.datasource import StreamReader
+from headrace.spark.source.input_partition import Part
+from headrace.spark.source.options import Reads
 
 
 class Read(NamedTuple):

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 import headrace
-from headrace.spark.publishing import publish
-from headrace.spark.sessions import session
+from headrace.spark.spark_session import session
+from headrace.spark.write.dataframe_transaction import publish
 from headrace.testing.crash import eventually
 from tests.spark.crash.driver import SPREAD
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 from pyspark import SparkContext
 import headrace as hr
-from headrace.spark.sessions import end
+from headrace.spark.spark_session import end
 
 folder = Path(sys.argv[1])
 workspace = hr.open(folder / "workspace")

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import DataError, FencedError, NotFoundError, UsageError
-from headrace.spark.sinks.collection import CollectionSink, CollectionTarget
+from headrace.spark.sinks.collection_sink import CollectionSink, CollectionTarget
 from tests.spark.sinks.conftest import Numbers, checkpoint
 
 

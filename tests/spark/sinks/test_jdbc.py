@@ -25,11 +25,11 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.shuffle import History
-from headrace.shuffle.generation import check_current
-from headrace.shuffle.history import reset_task
-from headrace.spark.sinks.connection import Connection
+from headrace.shuffle.checkpoints.checkpoint_history import reset_task
+from headrace.shuffle.checkpoints.generation import check_current
 from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.sinks.jdbc import JdbcTarget, Staged, jdbc
+from headrace.spark.sinks.jdbc_connection import Connection
 from tests.spark.sinks.conftest import ORDERS, Numbers, checkpoint
 
 FIRST = checkpoint(1)

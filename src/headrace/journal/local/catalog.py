@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from headrace.errors import ExistsError, NotFoundError
 from headrace.ids import JournalId, Offset
-from headrace.journal.names import JournalName, check_collection_name, parse_journal_name
-from headrace.journal.records import (
+from headrace.journal.documents.schema import deserialize, merge_declaration, serialize
+from headrace.journal.local.records import (
     CollectionDeleted,
     CollectionPut,
     JournalsCreated,
     JournalsDeleted,
 )
-from headrace.journal.schema import deserialize, merge_declaration, serialize
+from headrace.journal.names import JournalName, check_collection_name, parse_journal_name
 
 Limit = TypeVar("Limit", int | None, float | None)
 

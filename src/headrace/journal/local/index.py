@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from headrace.errors import AheadOfHeadError, BehindRetentionError, NotFoundError, OffsetError
 from headrace.ids import JournalId, Offset
-from headrace.journal import records
 from headrace.journal.contract import JournalInfo
+from headrace.journal.local import records
 from headrace.journal.local.catalog import DELETED_REMEMBERED
-from headrace.journal.names import parse_journal_name
-from headrace.journal.records import (
+from headrace.journal.local.log_frames import DOCS_ROW
+from headrace.journal.local.records import (
     Acks,
     CollectionDeleted,
     CollectionPut,
@@ -32,7 +32,7 @@ from headrace.journal.records import (
     Record,
     Trimmed,
 )
-from headrace.journal.stored import DOCS_ROW
+from headrace.journal.names import parse_journal_name
 
 _NONE: array[int] = array("Q")
 _NO_ROWS: array[int] = array("I")

@@ -27,23 +27,23 @@ from headrace.errors import (
 )
 from headrace.files import whereabouts
 from headrace.ids import JournalId, Offset
-from headrace.journal import records
 from headrace.journal.committed import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
-from headrace.journal.hints import WIDE_BYTES, Recent, Table
+from headrace.journal.local import records
 from headrace.journal.local.index import Entry, Index
-from headrace.journal.local.snapshot import SnapshotFiles, capture
-from headrace.journal.local.state import Client, OwnerState
-from headrace.journal.local.watching import LocalWatch
-from headrace.journal.names import Selector, parse_journal_name
-from headrace.journal.records import (
+from headrace.journal.local.log_frames import DOCS_ROW, Stored, ack_frame, stored_frame
+from headrace.journal.local.records import (
     CollectionPut,
     Docs,
     JournalsCreated,
     JournalsDeleted,
     Record,
 )
-from headrace.journal.stored import DOCS_ROW, Stored, ack_frame, stored_frame
+from headrace.journal.local.snapshot import SnapshotFiles, capture
+from headrace.journal.local.state import Client, OwnerState
+from headrace.journal.local.watch import LocalWatch
+from headrace.journal.names import Selector, parse_journal_name
+from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
 from headrace.log import Directory, Log
 from headrace.settings import Settings
 

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.clock import Clock, from_unix_ns
 from headrace.ids import JournalId, Offset
 from headrace.journal.local.index import Index, JournalIndex
-from headrace.journal.records import CollectionPut
+from headrace.journal.local.records import CollectionPut
 from headrace.log import Segment
 
 

@@ -20,11 +20,18 @@ from msgspec.structs import replace
 from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.errors import FencedError, InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
-from headrace.journal import records
 from headrace.journal.contract import NO_HOLDER, PAYLOAD_BYTES_MAX, Commit, Lease, Prepared, Write
+from headrace.journal.local import records
 from headrace.journal.local.catalog import Catalog, CatalogChange
+from headrace.journal.local.records import (
+    Acks,
+    Docs,
+    JournalsDeleted,
+    PublisherOpened,
+    Record,
+    Trimmed,
+)
 from headrace.journal.names import check_publisher_name
-from headrace.journal.records import Acks, Docs, JournalsDeleted, PublisherOpened, Record, Trimmed
 from headrace.journal.sequencer import Flags
 
 Client = int

@@ -22,7 +22,7 @@ from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended, block_bytes
-from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry, StopEntry
+from headrace.shuffle.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
 _HEAD = struct.Struct("<II")
 _BLOCK, _RETRACTION, _COPY, _STOP = 1, 2, 3, 4

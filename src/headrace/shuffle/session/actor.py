@@ -12,8 +12,8 @@ from headrace.errors import HeadraceError, PeerLostError, ProtocolError, UsageEr
 from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import NextCheckpoint
-from headrace.shuffle.delta import Delta
 from headrace.shuffle.peer import Peer, bug
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.session.assignment import AssignmentChange
 from headrace.shuffle.session.pending_limit import Hold
 from headrace.shuffle.session.reports import unreadable

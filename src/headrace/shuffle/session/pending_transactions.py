@@ -23,7 +23,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from headrace.ids import JournalId
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.session.awaited_acks import AwaitedAcks
 from headrace.shuffle.session.producer_line import ProducerLine
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 
 _REPORT_ROWS = 8
 """A report takes as much memory, beside its rows, as this many rows."""

@@ -13,7 +13,7 @@ from headrace.errors import ProtocolError
 from headrace.frontier import TAG_MAX, BindingTag
 from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.slice.read import Start
 
 

@@ -27,10 +27,10 @@ from headrace.errors import ProtocolError, UsageError
 from headrace.frontier import JOURNAL_ROW, PRODUCER_ROW, TAG_MAX, Frontier
 from headrace.ids import FIRST, JournalId, Producer
 from headrace.journal.contract import Changes
+from headrace.shuffle.batch.pinned_watch import check_cut_has
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.cut import check_cut_has
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session.assignment import Assignment, AssignmentChange
 from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold, PendingLimit

@@ -21,7 +21,7 @@ from headrace.errors import (
 )
 from headrace.ids import JournalId
 from headrace.journal.contract import Frame
-from headrace.journal.failover import FailoverReads
+from headrace.journal.wire.failover import FailoverReads
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources

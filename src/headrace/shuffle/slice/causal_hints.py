@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from headrace.ids import JournalId
 from headrace.journal.contract import Frame
-from headrace.journal.hints import Table
+from headrace.journal.wire.hint_tables import Table
 from headrace.shuffle.binding import Sources
 
 _WIDE_ROWS = 16

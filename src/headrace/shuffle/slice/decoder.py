@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.errors import NotFoundError, OutdatedError
 from headrace.journal.collection import Collection
 from headrace.journal.contract import Frame
-from headrace.journal.records import CollectionPut
+from headrace.journal.local.records import CollectionPut
 from headrace.shuffle.binding import Source, Sources, document_schema
 
 

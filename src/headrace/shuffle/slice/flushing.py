@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.errors import ProtocolError
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 
 
 class _Flush(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError, ProtocolError
-from headrace.journal.connection import Connection
-from headrace.journal.failover import FailoverReads
+from headrace.journal.location.workspace_connection import Connection
+from headrace.journal.wire.failover import FailoverReads
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.opening import close_all, open_all, open_one
+from headrace.shuffle.member_connections import close_all, open_all, open_one
 from headrace.shuffle.peer import Peer
 from headrace.shuffle.queue.handler import Queues
 from headrace.shuffle.slice.actor import SliceActor

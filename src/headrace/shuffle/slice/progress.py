@@ -12,7 +12,7 @@ from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
-from headrace.shuffle.delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.queue.state import Ended
 from headrace.shuffle.slice.causal_hints import CausalHints, Hinted, Part
 

@@ -31,7 +31,7 @@ from headrace.journal.sequencer import Flags, Outcome, sequence
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.slice.causal_hints import CausalHints

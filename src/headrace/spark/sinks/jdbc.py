@@ -33,9 +33,9 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.workspace import Workspace
-from headrace.shuffle.generation import check_current
-from headrace.spark.sinks.connection import CHARACTERS, Column, Connection
+from headrace.shuffle.checkpoints.generation import check_current
 from headrace.spark.sinks.contract import CheckpointId, is_due
+from headrace.spark.sinks.jdbc_connection import CHARACTERS, Column, Connection
 
 CHECKPOINTS = "headrace_checkpoints"
 """The table, beside the one that is written to, that says which checkpoint that holds."""

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.frontier import BindingTag
 from headrace.journal import collection as collections
+from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import Selector
-from headrace.journal.records import CollectionPut
 from headrace.shuffle.binding import Binding, Sources, resolve
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.world import PARTITIONS, SCHEMA, Document, Journal

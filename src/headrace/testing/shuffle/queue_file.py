@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from headrace.shuffle.block import BlockHead
 from headrace.shuffle.queue.state import Ended, block_bytes
 from headrace.shuffle.queue.store import QueueStore
-from headrace.shuffle.reader import BlockEntry, Entry, RetractionEntry, StopEntry
+from headrace.shuffle.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
 
 class _Block(NamedTuple):

@@ -17,7 +17,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.delta import Delta
+from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.queue import state as queue
 from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import QueueState

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.clock import Clock
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Changes, Frame, JournalInfo, until_full
-from headrace.journal.records import ACK_ROW, NO_JOURNAL
+from headrace.journal.local.records import ACK_ROW, NO_JOURNAL
 from headrace.journal.sequencer import Flags
 from headrace.testing.shuffle.kinds import Kind
 

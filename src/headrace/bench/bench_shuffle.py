@@ -1,0 +1,138 @@
+"""Documents through a shuffle until a reader has them, against the disk and against Bytewax."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import headrace
+from headrace.bench.bench_journal import documents, publish
+from headrace.bench.bytewax_peer import bytewax_docs_per_s
+from headrace.bench.disk_rates import sequential_write_rate
+from headrace.bench.processes import cpu_s, owner, peak_mib
+from headrace.bench.steps import step
+from headrace.settings import KIB, MIB
+from headrace.shuffle.local_members import LocalMembers
+
+_ROUNDS = 3
+_MANY_MEMBERS = 8
+_JOURNALS = 8
+_TRANSACTION = 1000 * _JOURNALS
+
+
+@dataclass(frozen=True)
+class _Run:
+    seconds: float
+    cpu_s: float
+    peak_mib: float
+
+
+def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
+    """Rates of a backlog, from the opening of a Session until its documents are read.
+
+    It lies in frames of about a thousand documents, each transaction in all journals; but for
+    `txn_per_s` every document is a transaction. The owner of the journals and every member are
+    processes of their own. Medians of the rounds, each beside its yardstick; CPU is that of all
+    processes, memory that of the largest member.
+    """
+    batch = documents(_TRANSACTION, 68)
+    batch_bytes = len(batch.serialize())
+    transactions = max(1, mib * MIB // batch_bytes)
+    count, total_bytes = transactions * _TRANSACTION, transactions * batch_bytes
+    kib_count = max(1, mib * KIB // _TRANSACTION)
+    singles = mib * 200
+    with _owned(directory) as bench:
+        step(f"publishing {count:,} documents, and others of other sizes")
+        publish(bench.workspace, "docs", [batch], transactions, _JOURNALS)
+        publish(bench.workspace, "kib", [documents(_TRANSACTION, 992)], kib_count, _JOURNALS)
+        one_by_one = [batch.slice(at, 1) for at in range(_TRANSACTION)]
+        publish(bench.workspace, "txn", one_by_one, singles, _JOURNALS)
+        rounds: list[tuple[float, _Run]] = []
+        for round in range(_ROUNDS):
+            step(f"round {round + 1} of {_ROUNDS}: through two members")
+            yardstick = directory / f"yardstick-{round}"
+            disk = sequential_write_rate(yardstick, total_bytes, 64 * KIB)
+            rounds.append((disk, bench.run("docs", count)))
+        step("the same without syncs")
+        unsynced = bench.run("docs", count, sync=False)
+        step(f"through {_MANY_MEMBERS} members")
+        eight = bench.run("docs", count, members=_MANY_MEMBERS)
+        step("documents of 1 KiB")
+        large = bench.run("kib", kib_count * _TRANSACTION)
+        step(f"{singles:,} transactions of one document")
+        small = bench.run("txn", singles)
+    seconds = median(run.seconds for _, run in rounds)
+    result = {
+        "docs_per_s": count / seconds,
+        "ratio_to_disk": median(total_bytes / run.seconds / disk for disk, run in rounds),
+        "disk_mib_per_s": median(disk for disk, _ in rounds) / MIB,
+        "cpu_s": median(run.cpu_s for _, run in rounds),
+        "peak_mib": max(run.peak_mib for _, run in rounds),
+        "docs_per_s_unsynced": count / unsynced.seconds,
+        "docs_per_s_8_members": count / eight.seconds,
+        "docs_1kib_per_s": kib_count * _TRANSACTION / large.seconds,
+        "txn_per_s": singles / small.seconds,
+        "documents": count,
+        "document_bytes": batch_bytes / _TRANSACTION,
+    }
+    step("Bytewax, if it is installed")
+    if (peer := bytewax_docs_per_s(directory, documents(mib * 4000, 68))) is not None:
+        result["bytewax_docs_per_s"] = peer
+        result["ratio_to_bytewax"] = result["docs_per_s"] / peer
+    return result
+
+
+@dataclass(frozen=True)
+class _Bench:
+    directory: Path
+    workspace: headrace.Workspace
+    owner: int
+
+    def run(self, name: str, expected: int, *, members: int = 2, sync: bool = True) -> _Run:
+        """Reads all of a collection through member processes; every member has its reader."""
+        settings = headrace.ShuffleSettings(sync=sync)
+        bindings = [headrace.Binding(collection=name)]
+        cut = self.workspace.journals(headrace.selector(name))
+        with (
+            LocalMembers(members, self.directory, processes=True) as local,
+            ThreadPoolExecutor(members) as readers,
+        ):
+            processes = [os.getpid(), self.owner, *local.processes]
+            cpu, begin = cpu_s(processes), perf_counter()
+            with headrace.Shuffle(
+                self.workspace,
+                bindings,
+                local.addresses,
+                cut=cut,
+                settings=settings,
+                service=local.service,
+            ) as shuffle:
+                found = 0
+                for checkpoint in shuffle.drain():
+                    read = [
+                        readers.submit(_rows, shuffle, member, checkpoint)
+                        for member in range(members)
+                    ]
+                    found += sum(each.result() for each in read)
+                    shuffle.release(checkpoint)
+                seconds = perf_counter() - begin
+            assert found == expected, (found, expected)
+            used = cpu_s(processes) - cpu
+            return _Run(seconds, used, max(peak_mib(each) for each in local.processes))
+
+
+def _rows(shuffle: headrace.Shuffle, member: int, checkpoint: headrace.NextCheckpoint) -> int:
+    return sum(batch.num_rows for _, batch in shuffle.read(member, checkpoint))
+
+
+@contextmanager
+def _owned(directory: Path) -> Iterator[_Bench]:
+    place = directory / "workspace"
+    with owner(place) as process, headrace.open(place) as workspace:
+        yield _Bench(directory, workspace, process)

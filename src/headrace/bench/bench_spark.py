@@ -1,0 +1,167 @@
+"""A backlog through the shuffle into a Spark aggregation, against what Spark allows any source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace
+from headrace.bench.bench_journal import SCHEMA, documents, publish
+from headrace.bench.processes import owner
+from headrace.bench.steps import step
+from headrace.settings import MIB
+from headrace.spark.spark_members import SparkMembers
+from headrace.spark.spark_session import end
+from headrace.spark.yardsticks import PARTITIONS, batch_s, drain, register_yardsticks, trigger_ms
+
+_ROUNDS = 3
+_JOURNALS = 8
+_BATCH = 8192
+_SMALL = 1000
+
+
+def bench_spark(
+    directory: Path, mib: int = 512, journals: int = 1000, triggers: int = 15
+) -> dict[str, float]:
+    """Rates are from the start of a query until its aggregation has had all, medians of rounds.
+
+    The members run already. The yardsticks yield the same documents from files that are mapped, in
+    as many micro-batches, and Arrow batches of about that size. The overhead is of whole triggers,
+    each of a transaction over so many journals, beside a source that yields as many rows.
+    """
+    directory = directory.absolute()
+    step("making documents, and starting Spark")
+    batch = documents(_BATCH, 68)
+    transactions = PARTITIONS * max(1, mib * MIB // len(batch.serialize()) // PARTITIONS)
+    count = transactions * _BATCH
+    files = [directory / f"{part}.arrow" for part in range(PARTITIONS)]
+    for file in files:
+        _write_arrow(file, batch, transactions // PARTITIONS)
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+    }
+    spark = headrace.spark.session(PARTITIONS, conf=conf, log=directory / "spark.log")
+    place = directory / "workspace"
+    try:
+        register_yardsticks(spark)
+        with owner(place), headrace.open(place) as workspace:
+            step(f"publishing {count:,} documents")
+            publish(workspace, "docs", [batch], transactions, _JOURNALS)
+            bench = _Bench(directory, spark, place)
+            with SparkMembers(spark, PARTITIONS) as members:
+                bench.use(members)
+                result = _rates(bench, files, transactions * _BATCH)
+                step(f"{triggers} triggers over {journals:,} journals")
+                result |= _overhead(bench, workspace, journals, triggers)
+        step("the same documents as Parquet files")
+        parquet = directory / "parquet"
+        _write_parquet(parquet, batch, transactions)
+        result["parquet_docs_per_s"] = count / batch_s(spark.read.parquet(str(parquet)))
+    finally:
+        end(spark)
+    return {**result, "documents": count, "journals": journals}
+
+
+class _Bench:
+    """Streams to measure, each with a checkpoint directory of its own."""
+
+    def __init__(self, directory: Path, spark: Any, place: Path) -> None:
+        self._directory = directory
+        self._spark = spark
+        self._place = place
+        self._streams = 0
+        self._options: dict[str, str] = {}
+
+    def use(self, members: SparkMembers) -> None:
+        self._options = {
+            "workspace": str(self._place),
+            "members": ",".join(members.addresses),
+            "membersToken": members.service.token,
+        }
+
+    def ours(self, collection: str) -> Any:
+        self._streams += 1
+        options = self._options | {"collections": collection, "task": f"task-{self._streams}"}
+        return self._spark.readStream.format("headrace").options(**options).load()
+
+    def bare(
+        self, kind: str, files: Sequence[Path], micro_batches: int, *, is_endless: bool = False
+    ) -> Any:
+        options = {
+            "files": ",".join(map(str, files)),
+            "microBatches": str(micro_batches),
+            "isEndless": str(is_endless).lower(),
+        }
+        return self._spark.readStream.format(kind).options(**options).load()
+
+    def location(self) -> Path:
+        self._streams += 1
+        return self._directory / f"checkpoints-{self._streams}"
+
+
+def _rates(bench: _Bench, files: Sequence[Path], count: int) -> dict[str, float]:
+    ours: list[float] = []
+    bare: list[float] = []
+    rows: list[float] = []
+    batches: list[int] = []
+    for round in range(_ROUNDS):
+        step(f"round {round + 1} of {_ROUNDS}: through the shuffle, and through bare sources")
+        drained = drain(bench.ours("docs"), bench.location())
+        assert drained.rows == count, (drained.rows, count)
+        ours.append(drained.rows / drained.seconds)
+        batches.append(drained.micro_batches)
+        for kind, rates in (("bare_batches", bare), ("bare_rows", rows)):
+            yardstick = drain(bench.bare(kind, files, drained.micro_batches), bench.location())
+            assert yardstick.rows == count, (yardstick.rows, count)
+            rates.append(yardstick.rows / yardstick.seconds)
+    pairs = list(zip(ours, bare, rows, strict=True))
+    return {
+        "docs_per_s": median(ours),
+        "source_limit_docs_per_s": median(bare),
+        "rows_docs_per_s": median(rows),
+        "ratio_to_source_limit": median(one / other for one, other, _ in pairs),
+        "ratio_to_rows": median(one / other for one, _, other in pairs),
+        "micro_batches": median(batches),
+    }
+
+
+def _overhead(
+    bench: _Bench, workspace: headrace.Workspace, journals: int, triggers: int
+) -> dict[str, float]:
+    """Of a micro-batch of a thousand documents in many journals."""
+    batch = documents(_SMALL, 68)
+    collection = workspace.collection("many", SCHEMA, key="account", journals=journals)
+
+    def feed() -> None:
+        with workspace.publisher() as tx:
+            tx.append(collection, batch)
+
+    file = bench.location().with_suffix(".arrow")
+    _write_arrow(file, batch.slice(0, _SMALL // PARTITIONS), 1)
+    feed()
+    ours = trigger_ms(bench.ours("many"), bench.location(), feed, triggers)
+    endless = bench.bare("bare_batches", [file] * PARTITIONS, 1, is_endless=True)
+    trivial = trigger_ms(endless, bench.location(), lambda: None, triggers)
+    return {"overhead_ms": ours - trivial, "trigger_ms": ours, "trivial_trigger_ms": trivial}
+
+
+def _write_arrow(file: Path, batch: pa.RecordBatch, count: int) -> None:
+    with pa.ipc.new_file(str(file), batch.schema) as stream:
+        for _ in range(count):
+            stream.write_batch(batch)
+
+
+def _write_parquet(directory: Path, batch: pa.RecordBatch, count: int) -> None:
+    directory.mkdir()
+    for part in range(PARTITIONS):
+        with pq.ParquetWriter(directory / f"{part}.parquet", batch.schema) as writer:
+            for _ in range(count // PARTITIONS):
+                writer.write_batch(batch)

@@ -1,0 +1,170 @@
+"""The owner of the journals is killed or stopped under a task on Spark: how soon the task goes on.
+
+As in production, each is in processes of its own: the owner, the task with two members on Spark,
+and a probe that publishes documents and looks when the task has applied them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import pyarrow.compute as pc
+
+import headrace
+from headrace.bench.processes import child, owner
+from headrace.bench.steps import step
+from headrace.errors import HeadraceError
+from headrace.settings import ServiceSettings
+from headrace.spark import Progress, Task
+from headrace.spark.sinks.collection_sink import CollectionSink
+from headrace.spark.spark_session import end
+
+Sink = Literal["collection", "parquet"]
+
+_SHARDS = 2
+_SCHEMA = "n long"
+_STEADY = 5
+"""Looks of the probe that saw something new before the owner is struck."""
+_PAUSE_S = 0.05
+_BEYOND_SILENCE_S = 4.0
+
+
+def bench_takeover(
+    directory: Path, strikes: int = 3, sink: Sink = "collection"
+) -> dict[str, float]:
+    """Medians of so many strikes of each kind, each against a new workspace.
+
+    `owner_killed_s` is from the kill until a document that was published after it is applied.
+    `owner_stopped_s` is the same from the moment at which an owner goes on that was stopped for
+    longer than the silence after which it counts as lost.
+    """
+    directory = directory.absolute()
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    spark = headrace.spark.session(_SHARDS, conf=conf, log=directory / "spark.log")
+    try:
+        killed, stopped = (
+            [
+                _strike(spark, directory / f"{strike.__name__}-{n}", strike, sink)
+                for n in range(strikes)
+            ]
+            for strike in (_kill, _stop)
+        )
+    finally:
+        end(spark)
+    return {
+        "owner_killed_s": median(each for each, _ in killed),
+        "owner_killed_s_max": max(each for each, _ in killed),
+        "owner_killed_restarts": sum(restarts for _, restarts in killed),
+        "owner_stopped_s": median(each for each, _ in stopped),
+        "owner_stopped_s_max": max(each for each, _ in stopped),
+        "owner_stopped_restarts": sum(restarts for _, restarts in stopped),
+        "strikes": strikes,
+    }
+
+
+def _kill(owner: int) -> float:
+    """When the owner was killed."""
+    os.kill(owner, signal.SIGKILL)
+    return time.time()
+
+
+def _stop(owner: int) -> float:
+    """When the owner went on."""
+    os.kill(owner, signal.SIGSTOP)
+    time.sleep(ServiceSettings().silence_s + _BEYOND_SILENCE_S)
+    os.kill(owner, signal.SIGCONT)
+    return time.time()
+
+
+def _strike(
+    spark: Any, directory: Path, strike: Callable[[int], float], sink: Sink
+) -> tuple[float, int]:
+    """Seconds until the task goes on, and how often it was started again for that."""
+    step(f"the owner is struck: {directory.name.strip('_')}")
+    directory.mkdir()
+    place = directory / "workspace"
+    with owner(place) as process, headrace.open(place) as workspace:
+        workspace.collection("in", _SCHEMA, key="n", journals=2)
+        workspace.collection("out", _SCHEMA, key="n", journals=2)
+        files = directory / "files"
+        task = headrace.materialization(
+            workspace,
+            sources=["in"],
+            sink=CollectionSink("out") if sink == "collection" else headrace.parquet(files),
+            name="copies",
+            shards=_SHARDS,
+        )(lambda cut: cut["in"])
+        with _running(task, spark) as progress, _probing(place, files, sink) as applied:
+            for _ in range(_STEADY):
+                next(applied)
+            since = strike(process)
+            seconds = next(at - since for published, at in applied if published > since)
+            restarts = progress[-1].restarts
+    return seconds, restarts
+
+
+@contextmanager
+def _running(task: Task, spark: Any) -> Iterator[list[Progress]]:
+    seen: list[Progress] = []
+    thread = threading.Thread(target=task.run, args=(spark,), kwargs={"watch": seen.append})
+    thread.start()
+    try:
+        yield seen
+    finally:
+        task.stop()
+        thread.join()
+
+
+@contextmanager
+def _probing(place: Path, files: Path, sink: Sink) -> Iterator[Iterator[tuple[float, float]]]:
+    """When the newest document that is applied was published, and when that was seen."""
+    with child("-m", "headrace.bench.bench_takeover", str(place), str(files), sink) as probe:
+        assert probe.stdin
+        assert probe.stdout
+        lines = (line.split() for line in probe.stdout)
+        yield ((float(published), float(at)) for published, at in lines)
+        # It must not wait for a reader of what it prints.
+        probe.kill()
+
+
+def _probe(place: str, files: str, sink: str) -> None:
+    """Print when the newest document that is applied was published, and when that was seen."""
+    published: dict[int, float] = {}
+    seen = -1
+    with headrace.open(place) as workspace:
+
+        def newest() -> int:
+            out = (
+                workspace.table("out") if sink == "collection" else headrace.parquet(files).table()
+            )
+            return pc.max(out["n"]).as_py() if out.num_rows else -1
+
+        for n in itertools.count():
+            published[n] = time.time()
+            # Without an owner it goes on trying: what is published twice does no harm here.
+            with suppress(HeadraceError):
+                workspace.append("in", [{"n": n}])
+            with suppress(HeadraceError):
+                if (found := newest()) > seen:
+                    seen = found
+                    print(published[seen], time.time(), flush=True)
+            time.sleep(_PAUSE_S)
+
+
+if __name__ == "__main__":
+    _probe(*sys.argv[1:])

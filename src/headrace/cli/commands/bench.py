@@ -1,0 +1,141 @@
+"""`headrace bench NAME`: measure this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.bench.bench_catalog import bench_catalog
+from headrace.bench.bench_journal import bench_journal
+from headrace.bench.bench_recovery import bench_recovery
+from headrace.bench.bench_scale import bench_scale
+from headrace.bench.bench_shuffle import bench_shuffle
+from headrace.bench.steps import heard_by
+from headrace.bench.targets import noise, unit_of, verdict
+from headrace.cli.output import JsonOption, as_example, print_json, print_note, print_table
+from headrace.cli.step_display import StepDisplay
+from headrace.files import refusals
+
+app = typer.Typer(
+    no_args_is_help=True, help="Measure this machine, each figure beside its yardstick."
+)
+
+DirectoryOption = Annotated[
+    Path, typer.Option("--directory", "-d", help="Where to write; removed at the end.")
+]
+
+
+@app.command(epilog=as_example("headrace bench journal --directory . --json"))
+def journal(
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="How much to publish in each round.")] = 256,
+    json: JsonOption = False,
+) -> None:
+    """Synced publishing and committed reading, against plain sequential writes."""
+    _run("journal", lambda scratch: bench_journal(scratch, mib), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench catalog --journals 10000"))
+def catalog(
+    directory: DirectoryOption = Path("."),
+    journals: Annotated[int, typer.Option(min=1, help="How many journals to make.")] = 100_000,
+    json: JsonOption = False,
+) -> None:
+    """Making, listing and watching very many journals, against plain files and syncs."""
+    _run("catalog", lambda scratch: bench_catalog(scratch, journals), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench shuffle --mib 64 --json"))
+def shuffle(
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="How much to read in each round.")] = 256,
+    json: JsonOption = False,
+) -> None:
+    """Documents through member processes until they are read, against the disk and Bytewax."""
+    _run("shuffle", lambda scratch: bench_shuffle(scratch, mib), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench scale --journals 10000 --members 4"))
+def scale(
+    directory: DirectoryOption = Path("."),
+    journals: Annotated[int, typer.Option(min=1, help="How many journals to read.")] = 100_000,
+    members: Annotated[int, typer.Option(min=1, help="How many processes read them.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Very many journals through many member processes."""
+    _run("scale", lambda at: bench_scale(at, journals, members), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench recovery --documents 100000"))
+def recovery(
+    directory: DirectoryOption = Path("."),
+    documents: Annotated[
+        int, typer.Option(min=1000, help="How many are read ahead when it is killed.")
+    ] = 1_000_000,
+    strikes: Annotated[
+        int,
+        typer.Option(min=0, help="How often the owner is killed, and stopped; 0 leaves Spark out."),
+    ] = 3,
+    json: JsonOption = False,
+) -> None:
+    """A Session is killed, or the journals' owner under a task on Spark: how soon they go on."""
+
+    def bench(scratch: Path) -> dict[str, float]:
+        result = bench_recovery(scratch, documents)
+        if strikes:
+            from headrace.bench.bench_takeover import bench_takeover
+
+            result |= bench_takeover(scratch, strikes)
+        return result
+
+    _run("recovery", bench, directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench spark --mib 64 --json"))
+def spark(
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="How much to read in each round.")] = 512,
+    journals: Annotated[int, typer.Option(min=1, help="For the overhead of a trigger.")] = 1000,
+    triggers: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 15,
+    json: JsonOption = False,
+) -> None:
+    """Journals into a Spark aggregation, against bare Python data sources and Parquet."""
+    from headrace.bench.bench_spark import bench_spark
+
+    def bench(scratch: Path) -> dict[str, float]:
+        return bench_spark(scratch, mib, journals, triggers)
+
+    _run("spark", bench, directory, as_json=json)
+
+
+def _run(
+    name: str, bench: Callable[[Path], dict[str, float]], directory: Path, *, as_json: bool
+) -> None:
+    prefix = f"headrace-bench-{name}-"
+    do = "name a directory that can be written to, with room enough"
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    with (
+        refusals(f"cannot measure in {directory}", do=do),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch,
+        StepDisplay(name, is_silent=as_json) as display,
+        heard_by(display.step),
+    ):
+        result = bench(Path(scratch))
+    if as_json:
+        print_json({"bench": name, "cpus": cores, "load": load, **result})
+        return
+    figures = (
+        (key, _shown(value), unit_of(key), verdict(name, key, value))
+        for key, value in result.items()
+    )
+    print_table(figures, ("figure", "value", "unit", "verdict"), numbers=("value",))
+    print_note(noise(load, cores))
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}"

@@ -1,0 +1,90 @@
+"""`headrace serve`: own a workspace, for as long as others need it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headrace as hr
+from headrace.cli.access import token_option
+from headrace.cli.interruption import aside, until_stopped
+from headrace.cli.output import JsonOption, as_example, print_note
+from headrace.cli.service_options import (
+    LOOPBACK,
+    NEW_TOKEN,
+    HostOption,
+    PortOption,
+    TlsCertOption,
+    TlsKeyOption,
+    service_settings,
+    wait_for_callers,
+)
+from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption
+from headrace.errors import UsageError
+from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_name import is_address
+
+
+def register(app: typer.Typer) -> None:
+    example = "headrace serve -w ./bank --host 10.0.0.5 --port 7070"
+    app.command(epilog=as_example(example))(serve)
+
+
+def serve(
+    host: HostOption = LOOPBACK,
+    port: PortOption = 0,
+    token: Annotated[
+        str, token_option("HEADRACE_TOKEN", "What callers must present", NEW_TOKEN)
+    ] = "",
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="While another process owns it, stand by.")
+    ] = False,
+    json: JsonOption = False,
+    workspace: PlaceOption = DEFAULT_PLACE,
+) -> None:
+    """Serve a workspace until Ctrl-C.
+
+    Makes this process its owner, which other processes and machines work through. With --wait it
+    stands by until the present owner is gone, and then takes over.
+    """
+    if is_address(workspace):
+        raise UsageError(f"{workspace} is served already", do="name a directory")
+    service = service_settings(host, port, token, tls_cert, tls_key)
+    site = Site(Path(workspace).absolute())
+    with until_stopped():
+        if wait:
+            _stand_by(workspace, site)
+        with hr.Workspace(workspace, hr.Settings(service=service), site=site) as ws:
+            if ws.address is None:
+                raise _owned_already(workspace, site)
+            wait_for_callers(
+                ws.address,
+                "" if token else service.token,
+                doing="serving it",
+                about={"workspace": site.root},
+                as_json=json,
+            )
+
+
+def _stand_by(place: str, site: Site) -> None:
+    """Until the lock is ours. Ctrl-C and SIGTERM end the process."""
+    site.prepare(create=True)
+    if not site.try_lock():
+        print_note(f"waiting for {_owner(site)} to end, which owns {place}")
+        aside(site.wait_for_lock, stop=lambda: None, grace_s=0)
+
+
+def _owned_already(place: str, site: Site) -> UsageError:
+    return UsageError(
+        f"{place} is owned by {_owner(site)}, which serves it",
+        do="use it there, or end that process first, or stand by with --wait",
+    )
+
+
+def _owner(site: Site) -> str:
+    owner = site.owner()
+    return f"process {owner.process} at {owner.address}" if owner else "another process"

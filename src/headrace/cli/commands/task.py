@@ -1,0 +1,253 @@
+"""`headrace task`: what a workspace knows of its tasks, and how far they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+import headrace as hr
+from headrace.cli.commands.run import (
+    LogOption,
+    MasterOption,
+    OnceOption,
+    RestartsOption,
+    ShardsOption,
+    run_tasks,
+)
+from headrace.cli.completion import complete_task
+from headrace.cli.confirming import YesOption, confirm
+from headrace.cli.output import (
+    JsonOption,
+    as_example,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+)
+from headrace.cli.units import counted, format_size
+from headrace.cli.workspace_argument import on_workspace
+from headrace.errors import UsageError
+from headrace.shuffle import describe_task, list_checkpoints
+
+if TYPE_CHECKING:
+    from headrace.spark.tasks.task_catalog import TaskStatus
+
+app = typer.Typer(
+    no_args_is_help=True, help="See how tasks stand, run, stop, reset and delete them."
+)
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Of the task.", autocompletion=complete_task)
+]
+
+
+@app.command("list", epilog=as_example("headrace task list"))
+@on_workspace
+def list_all(ws: hr.Workspace, json: JsonOption = False) -> None:
+    """All tasks that were run here, or were to be run: how they stand, and how far they are.
+
+    A task is behind by the bytes that its sources have beyond the last checkpoint that is known to
+    be applied. A task is failed, too, if its process was killed. Streams have no state.
+    """
+    from headrace.spark.tasks.task_catalog import list_statuses
+
+    found = list_statuses(ws)
+    if json:
+        print_json([_described(each) for each in found])
+        return
+    print_table(
+        (_row(each) for each in found),
+        ("task", "state", "since", "checkpoint", "behind", "sources", "sink", "error"),
+        numbers=("checkpoint", "behind"),
+    )
+
+
+def _row(status: TaskStatus) -> tuple[object, ...]:
+    about, run, stored = status.about, status.run, status.stored
+    return (
+        status.task,
+        _state(status),
+        _time(run.since) if run else "",
+        status.applied if about else stored.last if stored else 0,
+        "" if status.behind_bytes is None else format_size(status.behind_bytes),
+        ", ".join(about.sources) if about else "",
+        about.sink if about else "",
+        run.error if run else "",
+    )
+
+
+def _state(status: TaskStatus) -> str:
+    run = status.run
+    if run and run.state == "running" and not run.is_here:
+        return f"running on {run.host} (last seen {_time(run.seen)})"
+    return status.state
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def _described(status: TaskStatus) -> dict[str, object]:
+    """For programs. `last` is the newest checkpoint, `applied` the last that is known applied."""
+    run, stored = status.run, status.stored
+    return (
+        {"task": status.task, "last": 0}
+        | (stored._asdict() if stored else {})
+        | {
+            "state": status.state or None,
+            "since": _time(run.since) if run else None,
+            "error": (run.error or None) if run else None,
+            "applied": status.applied,
+            "behind_bytes": status.behind_bytes,
+            "run": run and msgspec.structs.asdict(run),
+            "about": status.about and msgspec.structs.asdict(status.about),
+        }
+    )
+
+
+@app.command(epilog=as_example("headrace task show movements"))
+@on_workspace
+def show(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None:
+    """One task: what it reads and writes, how it stands, and how far it is."""
+    from headrace.spark.tasks.task_catalog import task_status
+
+    status = task_status(ws, name)
+    if json:
+        print_json(_described(status))
+        return
+    run, stored, about = status.run, status.stored, status.about
+    fields: dict[str, object] = {"task": status.task}
+    if status.state:
+        fields["state"] = _state(status)
+    if run:
+        fields |= {"since": _time(run.since), "process": f"{run.process} on {run.host}"}
+        fields |= {"error": run.error} if run.error else {}
+    if stored:
+        fields |= {
+            "generation": stored.generation,
+            "checkpoint": stored.last,
+            "stored": f"{counted(stored.objects, 'object')}, {format_size(stored.bytes)}",
+        }
+    if status.behind_bytes is not None:
+        fields["behind"] = f"{format_size(status.behind_bytes)} beyond checkpoint {status.applied}"
+    if about:
+        fields |= {
+            "sources": ", ".join(about.sources),
+            "sink": about.sink,
+            "applied": "exactly once" if about.is_exactly_once else "at least once",
+            "shards": about.shards,
+            "file": about.file,
+        }
+    print_fields(fields)
+
+
+@app.command(epilog=as_example("headrace task stop movements"))
+@on_workspace
+def stop(
+    ws: hr.Workspace,
+    name: NameArgument,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="S", help="How long to wait for its end, in seconds.")
+    ] = 60.0,
+) -> None:
+    """Ask a task that runs, in whichever process, to stop, and wait until it has.
+
+    The micro-batch under way is given up, and done by the next run. Exits with 1 if the task
+    still runs when the time is over, or failed meanwhile; a task that does not run is no error.
+    """
+    from headrace.spark.tasks.run_record import stop_run
+    from headrace.spark.tasks.task_catalog import task_status
+
+    task_status(ws, name)
+    ended = stop_run(ws, name, timeout)
+    if ended is None:
+        print_line(f"{name} does not run")
+    elif ended.state == "failed":
+        raise UsageError(f"task {name!r} failed as it stopped: {ended.error}", do="run it again")
+    else:
+        print_line(f"{name} is stopped, at checkpoint {ended.checkpoint:,}")
+
+
+_WHAT_STAYS = "what its sink holds stays there"
+
+
+@app.command(epilog=as_example("headrace task reset movements --yes"))
+@on_workspace
+def reset(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None:
+    """Let a task begin anew: its next run reads everything again, as another generation.
+
+    What its sink holds stays there. A collection then gets the same rows once more; a table of a
+    database gets them by key; Parquet files need another place. Refused while it runs.
+    """
+    from headrace.spark.tasks import task_catalog
+
+    task_catalog.task_status(ws, name)
+    confirm(f"Read everything again for task {name!r}? ({_WHAT_STAYS})", yes=yes)
+    task_catalog.reset(ws, name)
+    print_line(f"{name} begins anew with its next run; {_WHAT_STAYS}")
+
+
+@app.command(epilog=as_example("headrace task delete movements --yes"))
+@on_workspace
+def delete(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None:
+    """Remove a task: its checkpoints, Spark's logs of it, and what is known of its runs.
+
+    What its sink holds stays there. A task of that name that is run later begins anew, as after
+    `headrace task reset`. Refused while it runs.
+    """
+    from headrace.spark.tasks import task_catalog
+
+    task_catalog.task_status(ws, name)
+    confirm(f"Delete task {name!r}? ({_WHAT_STAYS})", yes=yes)
+    task_catalog.delete(ws, name)
+    print_line(f"{name} is deleted; {_WHAT_STAYS}")
+
+
+@app.command(epilog=as_example("headrace task checkpoints movements --json"))
+@on_workspace
+def checkpoints(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None:
+    """The checkpoints that are kept of a task: full ones, and what others add to them."""
+    found = list_checkpoints(ws.objects, name)
+    if json:
+        print_json([each._asdict() for each in found])
+        return
+    rows = ((each.number, each.kind, format_size(each.bytes)) for each in found)
+    print_table(rows, ("checkpoint", "stored as", "size"), numbers=("checkpoint", "size"))
+
+
+@app.command(epilog=as_example("headrace task run movements --once"))
+@on_workspace
+def run(
+    ws: hr.Workspace,
+    name: NameArgument,
+    once: OnceOption = False,
+    shards: ShardsOption = 0,
+    restarts: RestartsOption = 5,
+    master: MasterOption = "",
+    log: LogOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Run a task from the file that defined it when it was run last, until Ctrl-C or once."""
+    from headrace.spark.tasks.task_file import choose_tasks, load_tasks
+    from headrace.spark.tasks.task_record import file_of, get_about
+
+    if get_about(ws.objects, name) is None:
+        describe_task(ws.objects, name)
+    file = file_of(ws.objects, name)
+    tasks = choose_tasks(load_tasks(file), [name])
+    _check_same(ws, tasks[0].workspace, file)
+    run_tasks(tasks, once, shards, restarts, master, log, as_json=json)
+
+
+def _check_same(named: hr.Workspace, of_task: hr.Workspace, file: Path) -> None:
+    """A path in the file may mean another place here than where it was run before."""
+    here, there = (each.directory and each.directory.resolve() for each in (named, of_task))
+    if here and here != there:
+        raise UsageError(
+            f"{file} opens {there or of_task.place}, and not {here}",
+            do="use an absolute path there, or run this in the directory that it is meant for",
+        )

@@ -1,0 +1,161 @@
+"""What `headrace doctor` looks at: each check says what it found, and if bad, what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from headrace.cli.units import counted, format_size
+from headrace.cli.workspace_argument import check_is_workspace, open_workspace
+from headrace.errors import HeadraceError
+from headrace.journal.location.workspace_directory import FORMAT, Site
+from headrace.journal.location.workspace_name import is_address
+from headrace.log import Directory
+from headrace.settings import MIB
+
+PYTHON_LEAST = (3, 11)
+JAVA_LEAST = 17
+_FREE_BYTES_WARN = 1024 * MIB
+_FREE_BYTES_FAIL = 64 * MIB
+_SYNC_MS_WARN = 20.0
+_SYNCS = 15
+_HOLE_BYTES = 1 * MIB
+
+
+class Check(msgspec.Struct, frozen=True):
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    do: str = ""
+
+
+def check_python() -> Check:
+    found = platform.python_version()
+    if sys.version_info >= PYTHON_LEAST:
+        return Check("python", "ok", found)
+    least = ".".join(map(str, PYTHON_LEAST))
+    return Check("python", "fail", found, f"use Python {least} or newer")
+
+
+def check_java() -> Check:
+    """The one that Spark would start."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    install = f"install Java {JAVA_LEAST} or newer, or set JAVA_HOME to one; Spark needs it"
+    if command is None:
+        return Check("java", "fail", "not found", install)
+    try:
+        said = subprocess.run(
+            [command, "-version"], capture_output=True, text=True, timeout=30, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("java", "fail", f"{command} does not run: {error}", install)
+    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
+    if version is None:
+        return Check("java", "warn", f"{command} does not tell its version", install)
+    enough = int(version[2]) >= JAVA_LEAST
+    found = f"{version[1]} ({command})"
+    return Check("java", "ok", found) if enough else Check("java", "fail", found, install)
+
+
+def check_packages() -> Iterator[Check]:
+    """What Headrace says it needs to run."""
+    needed = [each for each in metadata.requires("headrace") or () if "extra ==" not in each]
+    names = [match[0] for each in needed if (match := re.match(r"[A-Za-z0-9._-]+", each))]
+    for name in names:
+        try:
+            yield Check(name, "ok", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            yield Check(name, "fail", "not installed", "install headrace again: pip install -U")
+
+
+def check_disk(place: Path) -> Iterator[Check]:
+    """The file system that holds `place`, or would hold it."""
+    directory = next(each for each in (place, *place.parents) if each.is_dir())
+    yield _check_space(directory)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".headrace-doctor-", dir=directory) as scratch:
+            yield _check_sync(Path(scratch))
+            yield _check_holes(Path(scratch))
+    except OSError as error:
+        do = "choose a directory that can be written to"
+        yield Check("disk", "fail", f"{directory}: {error.strerror or error}", do)
+
+
+def _check_space(directory: Path) -> Check:
+    free = shutil.disk_usage(directory).free
+    found = f"{format_size(free)} free at {directory}"
+    if free >= _FREE_BYTES_WARN:
+        return Check("disk space", "ok", found)
+    status: Literal["warn", "fail"] = "fail" if free < _FREE_BYTES_FAIL else "warn"
+    return Check("disk space", status, found, "free some, or give collections a retention")
+
+
+def _check_sync(scratch: Path) -> Check:
+    file = Directory(scratch).create("sync")
+    try:
+        times = []
+        for _ in range(_SYNCS):
+            file.write([bytes(4096)])
+            begin = time.perf_counter()
+            file.sync()
+            times.append((time.perf_counter() - begin) * 1000)
+    finally:
+        file.close()
+    found = f"{statistics.median(times):.2f} ms, at worst {max(times):.2f} ms"
+    if statistics.median(times) <= _SYNC_MS_WARN:
+        return Check("disk sync", "ok", found)
+    return Check("disk sync", "warn", found, "every commit waits that long; use a faster disk")
+
+
+def _check_holes(scratch: Path) -> Check:
+    directory = Directory(scratch)
+    file = directory.create("hole")
+    try:
+        file.write([bytes(range(256)) * (_HOLE_BYTES // 256)])
+        file.sync()
+        before = os.stat(directory.path("hole")).st_blocks
+        file.punch(0, _HOLE_BYTES)
+        freed = os.stat(directory.path("hole")).st_blocks < before
+    finally:
+        file.close()
+    if freed:
+        return Check("hole punching", "ok", "space is freed inside of segments")
+    do = "fine, but space comes back a segment at a time; ext4, xfs and btrfs do better"
+    return Check("hole punching", "warn", "the file system cannot", do)
+
+
+def check_workspace(place: str, token: str, tls_root: str) -> Iterator[Check]:
+    """Its format, who owns it, and whether they answer."""
+    owner = None
+    try:
+        check_is_workspace(place)
+        if not is_address(place):
+            site = Site(Path(place).absolute())
+            site.prepare(create=False)
+            yield Check("workspace", "ok", f"{site.root}, format {FORMAT}")
+            owner = site.owner()
+        with open_workspace(place, token, tls_root) as ws:
+            known = counted(len(ws.collections()), "collection")
+            if is_address(place):
+                yield Check("owner", "ok", f"{place} answers; {known}")
+            elif ws.address is None and owner is not None:
+                at = f"process {owner.process} at {owner.address}"
+                yield Check("owner", "ok", f"{at} answers; {known}")
+            else:
+                yield Check("owner", "ok", f"nobody at the moment; {known}")
+    except HeadraceError as error:
+        yield Check("workspace", "fail", error.what, error.do)

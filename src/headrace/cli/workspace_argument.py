@@ -1,0 +1,109 @@
+"""Which workspace a command works on, and how it is opened."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import headrace as hr
+from headrace.cli.access import token_option
+from headrace.errors import UsageError, WorkspaceError
+from headrace.journal.location.workspace_name import check_place, is_address
+
+DEFAULT_PLACE = "./headrace-data"
+
+
+def checked_place(place: str) -> str:
+    try:
+        return check_place(place)
+    except UsageError as error:
+        raise typer.BadParameter(f"{error.what}: {error.do}") from None
+
+
+PlaceOption = Annotated[
+    str,
+    typer.Option(
+        "--workspace",
+        "-w",
+        envvar="HEADRACE_WORKSPACE",
+        show_envvar=False,
+        metavar="PLACE",
+        callback=checked_place,
+        help="Its directory, or the address of its owner.",
+    ),
+]
+TokenOption = Annotated[
+    str, token_option("HEADRACE_TOKEN", "What the owner at an address asks for")
+]
+TlsRootOption = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_TLS_ROOT",
+        show_envvar=False,
+        show_default=False,
+        metavar="PEM",
+        help="The certificate to trust at a grpc+tls:// address.",
+    ),
+]
+
+
+def open_workspace(
+    workspace: PlaceOption = DEFAULT_PLACE,
+    token: TokenOption = "",
+    tls_root: TlsRootOption = "",
+    *,
+    create: bool = False,
+) -> hr.Workspace:
+    if not create:
+        check_is_workspace(workspace)
+    settings = hr.Settings(service=hr.ServiceSettings(tls_root=tls_root))
+    return hr.open(workspace, token=token, settings=settings, create=create)
+
+
+def check_is_workspace(place: str) -> None:
+    """Without this, a command that only reads would say no more than that there is nothing."""
+    if not is_address(place) and not Path(place, "workspace.json").exists():
+        raise WorkspaceError(
+            f"{place} is not a workspace",
+            do="name one with --workspace (a directory, or grpc://host:port),"
+            " or make one with `headrace collections create`",
+        )
+
+
+def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that name a workspace, and as its first argument that, open.
+
+    One that has such an option among its own gets what was given, too.
+    """
+    options = inspect.signature(open_workspace, eval_str=True).parameters
+    naming = {name: each for name, each in options.items() if name != "create"}
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+    @wraps(command)
+    def opened(**given: Any) -> None:
+        try:
+            with open_workspace(**{name: given[name] for name in naming}) as ws:
+                command(ws, **{each.name: given[each.name] for each in own})
+        except hr.InDoubtError as error:
+            raise _with_command(error, given["workspace"]) from error
+
+    its = [each for each in own if each.name not in naming]
+    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*its, *naming.values())]
+    opened.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    opened.__annotations__ = {each.name: each.annotation for each in shown}
+    return opened
+
+
+def _with_command(error: hr.InDoubtError, place: str) -> hr.InDoubtError:
+    """The error with a command to ask with, instead of a call."""
+    is_default = place in (DEFAULT_PLACE, os.environ.get("HEADRACE_WORKSPACE"))
+    where = "" if is_default else f" --workspace {shlex.quote(place)}"
+    call, command = f"ws.outcome('{error.id}')", f"`headrace outcome {error.id}{where}`"
+    return hr.InDoubtError(error.what, do=error.do.replace(call, command))

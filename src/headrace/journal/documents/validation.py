@@ -1,0 +1,271 @@
+"""What every document of a collection must fit, in whatever form it came.
+
+Until a column is known to fit, it is in a loose layout: null is allowed everywhere, and a map is a
+list of structs of `key` and `value`, as it lies in memory anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from headrace.errors import DocumentError
+from headrace.journal.documents.schema import to_ddl
+from headrace.journal.documents.text_values import Misfit
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+Mask = NDArray[np.bool_]
+RowName = Callable[[int], str]
+"""Names a row in errors: "document 3", "line 4"."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns, the key and the size of a collection's documents."""
+
+    schema: pa.Schema
+    key: Sequence[str]
+    document_bytes_max: int
+
+    @cached_property
+    def is_flat(self) -> bool:
+        return not any(pt.is_nested(field.type) for field in self.schema)
+
+    @cached_property
+    def required(self) -> list[int]:
+        """The columns that have no nulls."""
+        return [
+            at
+            for at, field in enumerate(self.schema)
+            if not field.nullable or field.name in self.key
+        ]
+
+
+def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordBatch:
+    """The checked batch of columns in the loose layout, whose types may still be wider than those
+    of the schema."""
+    fitted = []
+    for column, field in zip(columns, shape.schema, strict=True):
+        required = field.with_nullable(field.nullable and field.name not in shape.key)
+        if found := _find(column, required, _is_missing):
+            raise DocumentError(
+                f"{name(found[0])} has no value in {found[1]!r}, which is a key or NOT NULL field",
+                do="give it a value",
+            )
+        if found := _find(column, field, _overflows_float):
+            raise DocumentError(
+                f"{name(found[0])}, field {found[1]!r}: the number is out of the range of float",
+                do="use a double field",
+            )
+        whole = cast(column, field, name)
+        fitted.append(pa.array(_Retyped(whole, field.type)))
+    batch = pa.RecordBatch.from_arrays(fitted, schema=shape.schema)
+    check_size(batch, shape, name)
+    return batch
+
+
+def fits_as_it_is(data: pa.RecordBatch | pa.Table, shape: Shape) -> bool:
+    """The usual batch on a hot path: flat, of the very schema, with nulls only where allowed."""
+    return (
+        isinstance(data, pa.RecordBatch)
+        and shape.is_flat
+        and data.schema.equals(shape.schema)
+        and not any(data.column(at).null_count for at in shape.required)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Retyped:
+    """An array under a type that means the same memory; not copied.
+
+    Arrow's own cast would refuse NOT NULL fields that are null only because their parent is.
+    """
+
+    array: pa.Array
+    kind: pa.DataType
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self.kind.__arrow_c_schema__(), self.array.__arrow_c_array__()[1]
+
+
+def check_size(batch: pa.RecordBatch, shape: Shape, name: RowName) -> None:
+    if batch.get_total_buffer_size() <= shape.document_bytes_max:
+        return
+    sizes = sum((_row_bytes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
+    largest = int(np.argmax(sizes))
+    if sizes[largest] > shape.document_bytes_max:
+        raise too_large(name(largest), int(sizes[largest]), shape)
+
+
+def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
+    """About how many bytes each row takes."""
+    kind = array.type
+    if pt.is_string(kind) or pt.is_binary(kind):
+        return _numpy(pc.fill_null(pc.binary_length(array), 0).cast(pa.int64()))
+    if pt.is_struct(kind):
+        fields = (_row_bytes(array.field(i)) for i in range(kind.num_fields))
+        return sum(fields, start=np.zeros(len(array), np.int64))
+    if pt.is_list(kind) or pt.is_map(kind):
+        children = [array.keys, array.items] if pt.is_map(kind) else [array.values]
+        below = np.r_[0, np.cumsum(sum(_row_bytes(child) for child in children))]
+        sizes: NDArray[np.int64] = np.diff(below[_numpy(array.offsets)])
+        return sizes
+    return np.full(len(array), -(-kind.bit_width // 8), np.int64)
+
+
+Test = Callable[[pa.Array, pa.Field], Mask | None]
+
+
+def _is_missing(array: pa.Array, field: pa.Field) -> Mask | None:
+    return _numpy(array.is_null()) if array.null_count and not field.nullable else None
+
+
+def _overflows_float(array: pa.Array, field: pa.Field) -> Mask | None:
+    """Where a double that is to become a float would become infinite."""
+    if not (pt.is_float32(field.type) and pt.is_float64(array.type)):
+        return None
+    values = np.abs(_numpy(array))
+    beyond: Mask = (values > _FLOAT32_MAX) & np.isfinite(values)
+    return beyond
+
+
+def _find(array: pa.Array, field: pa.Field, test: Test, path: str = "") -> tuple[int, str] | None:
+    """The first row where `test` holds at `field` or below it, and the path of the field there."""
+    path = f"{path}.{field.name}" if path else field.name
+    bad = test(array, field)
+    if bad is not None and bad.any():
+        return int(np.argmax(bad)), path
+    if not pt.is_nested(field.type):
+        return None
+    rows = np.flatnonzero(_numpy(array.is_valid()))
+    array = array.drop_null()
+    if pt.is_struct(field.type):
+        below = [(array.field(i), child) for i, child in enumerate(field.type)]
+        owners = np.arange(len(array) + 1)
+    else:
+        offsets = _numpy(array.offsets)
+        values = array.values[offsets[0] : offsets[-1]]
+        owners = offsets - offsets[0]
+        below = [(values, field.type.value_field)] if pt.is_list(field.type) else []
+        if pt.is_map(field.type):
+            # An entry that is null has no key either.
+            keys = pc.if_else(values.is_valid(), values.field(0), None)
+            below = [(keys, field.type.key_field), (values.field(1), field.type.item_field)]
+    for values, child in below:
+        if found := _find(values, child, test, path):
+            return int(rows[np.searchsorted(owners, found[0], side="right") - 1]), found[1]
+    return None
+
+
+def cast(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
+    """`array` in the loose layout of the field, or the error of the first row that does not fit."""
+    kind = loose(field.type)
+    if array.type.equals(kind):
+        return array
+    if pt.is_nested(kind):
+        array = _rows(array, 0, len(array))
+    try:
+        return array.cast(kind)
+    except pa.ArrowException:
+        bad = first_failing(len(array), lambda low, high: _fails_cast(array, low, high, kind))
+        listed = " ".join(array[bad : bad + 1].to_string(indent=0).split())
+        shown = listed.removeprefix("[ ").removesuffix(" ]")
+        raise misfit(name(bad), field.name, f"{shown} ({array.type})", field.type) from None
+
+
+def _fails_cast(array: pa.Array, low: int, high: int, kind: pa.DataType) -> bool:
+    try:
+        _rows(array, low, high).cast(kind)
+    except pa.ArrowException:
+        return True
+    return False
+
+
+def _rows(array: pa.Array, low: int, high: int) -> pa.Array:
+    """A copy of these rows. Of a mere slice, a cast would also see what nested rows lie outside."""
+    try:
+        return array.take(pa.array(np.arange(low, high)))
+    except pa.ArrowNotImplementedError:
+        # Arrow cannot take views.
+        return pa.concat_arrays([array[low:high], array[:0]])
+
+
+def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
+    """The first of `count` items that fails, given that all of them together do."""
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fails(low, middle) else (middle, high)
+    return low
+
+
+def loose(
+    kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf
+) -> pa.DataType:
+    """`kind` in the loose layout, with each leaf replaced."""
+    if pt.is_struct(kind):
+        return pa.struct([pa.field(f.name, loose(f.type, leaf)) for f in kind])
+    if pt.is_map(kind):
+        key, item = loose(kind.key_type, leaf), loose(kind.item_type, leaf)
+        return pa.list_(pa.struct([pa.field("key", key), pa.field("value", item)]))
+    if pt.is_list(kind):
+        return pa.list_(loose(kind.value_type, leaf))
+    if pt.is_large_list(kind):
+        return pa.large_list(loose(kind.value_type, leaf))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(loose(kind.value_type, leaf), kind.list_size)
+    return leaf(kind)
+
+
+def loosened(array: pa.Array) -> pa.Array:
+    """The array in the loose layout; not copied."""
+    return pa.array(_Retyped(array, loose(array.type))) if contains_map(array.type) else array
+
+
+def contains_map(kind: pa.DataType) -> bool:
+    children = (kind.field(at).type for at in range(kind.num_fields))
+    return bool(pt.is_map(kind)) or any(map(contains_map, children))
+
+
+def wide_float(kind: pa.DataType) -> pa.DataType:
+    return pa.float64() if pt.is_float32(kind) else kind
+
+
+def _numpy(array: pa.Array) -> NDArray[Any]:
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def unknown_field(name: str, where: str, shape: Shape) -> DocumentError:
+    return DocumentError(
+        f"{where} has field {name!r}, which is not in the schema",
+        do=f"the fields are {', '.join(shape.schema.names)}",
+    )
+
+
+def misfit(
+    where: str, field: str, value: str, kind: pa.DataType, why: Exception | None = None
+) -> DocumentError:
+    """`why` may say what to do."""
+    shown = value if len(value) <= 80 else f"{value[:40]} ... {value[-35:]}"
+    ddl = to_ddl(pa.schema([pa.field("x", kind)])).removeprefix("x ")
+    return DocumentError(
+        f"{where}, field {field!r}: {shown} does not fit {ddl}",
+        do=why.do if isinstance(why, Misfit) else Misfit().do,
+    )
+
+
+def too_large(where: str, size: int, shape: Shape) -> DocumentError:
+    return DocumentError(
+        f"{where} has about {size} bytes, over document_bytes_max = {shape.document_bytes_max}",
+        do="split it, store its payload elsewhere, or raise the limit",
+    )

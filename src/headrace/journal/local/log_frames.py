@@ -1,0 +1,98 @@
+"""Frames as the log of a workspace stores them. Pure.
+
+The owner knows where each frame is. A reader on its machine is told, and reads the log's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from headrace.errors import DataError
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Frame
+from headrace.journal.local import records
+from headrace.journal.local.records import Acks, Docs
+from headrace.journal.sequencer import Flags
+from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
+from headrace.log import Extent
+
+DOCS_ROW = (1 << 32) - 1
+"""The row of a frame that is not a row of an `Acks` table."""
+
+
+class Stored(NamedTuple):
+    """Where a frame is."""
+
+    offset: Offset
+    end: Offset
+    row: int
+    extent: Extent
+
+
+def stored_frame(
+    journal: JournalId, offset: Offset, end: Offset, row: int, payload: memoryview
+) -> Frame:
+    """The frame that a payload of the log holds, in that row."""
+    record, body = records.decode(payload)
+    if isinstance(record, Docs) and row == DOCS_ROW:
+        return Frame(
+            journal,
+            offset,
+            end,
+            record.producer,
+            record.clock,
+            record.documents,
+            record.schema,
+            record.flags,
+            body,
+            records.docs_bytes(len(body)),
+        )
+    if not isinstance(record, Acks) or row >= len(record.rows):
+        raise DataError(
+            f"the index of journal {journal} points at something else",
+            do="remove the newest index snapshot and open the workspace again",
+        )
+    # A copy: else who holds the hints would hold the payload, or the segment it is mapped from.
+    table = record.rows.copy()
+    table.flags.writeable = False
+    return ack_frame(journal, offset, end, row, table, brought=True)
+
+
+def ack_frame(
+    journal: JournalId, offset: Offset, end: Offset, row: int, table: Table, *, brought: bool
+) -> Frame:
+    """An ACK by the table that its record holds; whether it is the one that brought it."""
+    _, _, producer, clock = table[row].tolist()
+    size = records.ACK_BYTES + (table.nbytes if brought else 0)
+    return Frame(journal, offset, end, producer, clock, 0, 0, Flags.ACK, b"", size, hints=table)
+
+
+def stored_frames(
+    journal: JournalId,
+    found: Sequence[Stored],
+    tables: Recent[Table],
+    read: Callable[[Iterable[Extent]], Iterable[memoryview]],
+) -> list[Frame]:
+    """The frames; `read` gives the payloads of extents, each of which is read once.
+
+    Records whose table is remembered are not read at all.
+    """
+    known: dict[Extent, Table] = {}
+    for each in found:
+        if each.row != DOCS_ROW and (table := tables.get(each.extent.offset)) is not None:
+            known[each.extent] = table
+    unread = dict.fromkeys(each.extent for each in found if each.extent not in known)
+    payloads = dict(zip(unread, read(unread), strict=True))
+    frames: list[Frame] = []
+    for offset, end, row, extent in found:
+        if (table := known.get(extent)) is not None:
+            frames.append(ack_frame(journal, offset, end, row, table, brought=False))
+            continue
+        frame = stored_frame(journal, offset, end, row, payloads[extent])
+        frames.append(frame)
+        if frame.hints is not None:
+            known[extent] = frame.hints
+            if extent.bytes > WIDE_BYTES:
+                tables.put(extent.offset, frame.hints, frame.hints.nbytes)
+    return frames

@@ -1,0 +1,230 @@
+"""A process's connection to the journals of a workspace: as its owner, or through it.
+
+The first process to open a directory owns and serves it. The others work through the owner, and
+when it is gone the next call of any of them makes that process the owner, or finds the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import (
+    HeadraceError,
+    NotFoundError,
+    PeerLostError,
+    StorageError,
+    TransportError,
+    UsageError,
+    WorkspaceError,
+)
+from headrace.files import refusals, whereabouts
+from headrace.journal.contract import Journals
+from headrace.journal.local.local_journals import LocalJournals
+from headrace.journal.local.maintenance import Keeper
+from headrace.journal.local.owner import Owner
+from headrace.journal.location.workspace_directory import OwnerAddress, Site
+from headrace.journal.location.workspace_name import check_place, is_address
+from headrace.journal.location.workspace_ref import Reach, callable_by_others
+from headrace.journal.wire.journal_service import JournalService
+from headrace.journal.wire.messages import JOURNALS, journals_of
+from headrace.journal.wire.remote_journals import RemoteJournals
+from headrace.settings import Settings
+from headrace.transport import Server
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 0.02
+OWNERS_LOST_MAX = 8
+"""One after the other, before a call gives up."""
+
+
+class Ownership:
+    """Everything that the owner of a workspace runs."""
+
+    def __init__(self, site: Site, settings: Settings) -> None:
+        token = settings.service.token or secrets.token_urlsafe(32)
+        service = msgspec.structs.replace(settings.service, token=token)
+        with ExitStack() as undo:
+            self.owner = Owner(site.root, settings, site.id)
+            undo.callback(self.owner.close)
+            self.keeper = Keeper(self.owner, settings.journal)
+            undo.callback(self._close_keeper)
+            journals = JournalService(self.owner)
+            server = Server({JOURNALS: journals, journals_of(site.id): journals}, service)
+            undo.callback(server.close)
+            self.address = server.address
+            self.keeper.start()
+            undo.callback(site.withdraw)
+            site.announce(OwnerAddress(self.address, token, os.getpid()))
+            self._running = undo.pop_all()
+
+    def close(self) -> None:
+        self._running.close()
+
+    def _close_keeper(self) -> None:
+        # Without its last snapshot the next opening takes longer, and nothing is lost.
+        with suppress(StorageError, WorkspaceError):
+            self.keeper.close()
+
+
+class Connection:
+    """Hands out the `Journals` to use now; any thread may call."""
+
+    def __init__(
+        self,
+        place: str | Path,
+        settings: Settings,
+        *,
+        create: bool,
+        identity: str = "",
+        site: Site | None = None,
+    ) -> None:
+        """`identity` is that of the workspace, if only this one will do.
+
+        `site` is that of the directory, if the caller has prepared it; it may hold the lock.
+        """
+        self._settings = settings
+        self._identity = identity
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._closing = False
+        self._closed = False
+        self._ownership: Ownership | None = None
+        self._site: Site | None = None
+        self._address = ""
+        if isinstance(place, str) and is_address(check_place(place)):
+            self._address = place
+        else:
+            self._site = site or Site(Path(place).absolute())
+            self._site.prepare(create=create)
+        self._journals: Journals = self._attach()
+
+    @property
+    def directory(self) -> Path | None:
+        """Of the workspace; None if it is known by an address."""
+        return self._site.root if self._site else None
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """What this process runs if it is the owner."""
+        return self._ownership
+
+    @property
+    def finds_next_owner(self) -> bool:
+        """Whether the next owner is sure to be one of the same workspace."""
+        return self._site is not None or self._identity != ""
+
+    @property
+    def attached(self) -> Journals:
+        """The journals that were attached last, also if they are lost: nothing is waited for."""
+        return self._journals
+
+    def reach(self) -> Reach:
+        if self._site is None:
+            return Reach(None, self._address, self._settings.service.token, self._identity)
+        # Finds the owner, or becomes it.
+        self.call(lambda journals: journals.journal_names([]))
+        owner = self._site.owner() or OwnerAddress("", "", 0)
+        address = callable_by_others(owner.address)
+        return Reach(whereabouts(self._site.root), address, owner.token, self._site.id)
+
+    def journals(self) -> Journals:
+        if os.getpid() != self._process:
+            raise UsageError(
+                "this workspace was opened before the process forked", do="open it again here"
+            )
+        if self._closed:
+            raise UsageError("the workspace is closed", do="open it again")
+        journals = self._journals
+        if isinstance(journals, RemoteJournals) and journals.is_lost:
+            return self.reattach(journals)
+        return journals
+
+    def call(self, use: Callable[[Journals], T]) -> T:
+        """Use the journals; if their owner is gone, find the next one and use those.
+
+        Only for what may be done twice.
+        """
+        journals = self.journals()
+        for _ in range(OWNERS_LOST_MAX):
+            try:
+                return use(journals)
+            except PeerLostError:
+                journals = self.reattach(journals)
+        return use(journals)
+
+    def reattach(self, lost: Journals) -> Journals:
+        """The journals to use instead of those that were lost."""
+        with self._lock:
+            if self._journals is lost and not self._closed:
+                lost.close()
+                self._journals = self._attach()
+            return self.journals()
+
+    def close(self) -> None:
+        # Whoever looks for the next owner, and has the lock meanwhile, gives up.
+        self._closing = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            with ExitStack() as closing:
+                if self._site:
+                    closing.callback(self._site.unlock)
+                if self._ownership:
+                    closing.callback(self._ownership.close)
+                # Those who wrote were told of a failing disk, and what they left open will be
+                # rolled back by the next owner.
+                with suppress(StorageError, WorkspaceError):
+                    self._journals.close()
+
+    def _attach(self) -> Journals:
+        if self._site is None:
+            kind = journals_of(self._identity) if self._identity else JOURNALS
+            return RemoteJournals(self._address, self._settings.service, kind)
+        deadline = time.monotonic() + self._settings.service.silence_s
+        unreachable: HeadraceError | None = None
+        while not self._closing:
+            if self._site.try_lock():
+                # Whatever an earlier owner said is no longer so.
+                self._site.withdraw()
+                return self._become_owner(self._site)
+            if owner := self._site.owner():
+                try:
+                    return self._work_through(owner)
+                except (TransportError, NotFoundError) as error:
+                    # Also a refusal: another service may listen where an earlier owner did.
+                    unreachable = error
+            if time.monotonic() > deadline:
+                who = f"process {owner.process}" if owner else "a process"
+                raise WorkspaceError(
+                    f"{self._site.root} is locked by {who}, which cannot be reached"
+                    f" ({unreachable.what if unreachable else 'it has not said where'})",
+                    do="see whether that process is stopped or hangs",
+                )
+            # The owner is starting or ending: neither can be waited for.
+            time.sleep(_LOOK_AGAIN_S)
+        raise UsageError("the workspace is closed", do="open it again")
+
+    def _become_owner(self, site: Site) -> Journals:
+        try:
+            with refusals(f"{site.root}", do="mend the directory or choose another"):
+                self._ownership = Ownership(site, self._settings)
+        except BaseException:
+            site.unlock()
+            raise
+        return LocalJournals(self._ownership.owner)
+
+    def _work_through(self, owner: OwnerAddress) -> Journals:
+        service = msgspec.structs.replace(self._settings.service, token=owner.token)
+        assert self._site
+        return RemoteJournals(owner.address, service, journals_of(self._site.id))

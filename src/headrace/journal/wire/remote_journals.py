@@ -1,0 +1,318 @@
+"""`Journals` through the process that owns them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from headrace.errors import (
+    CommitOutcome,
+    DataError,
+    HeadraceError,
+    NotFoundError,
+    PeerLostError,
+    StorageError,
+    TransportError,
+    UsageError,
+    from_wire,
+)
+from headrace.files import is_here, running_kernel
+from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
+from headrace.journal.local.log_frames import stored_frames
+from headrace.journal.local.records import ACK_ROW, CollectionPut
+from headrace.journal.names import Selector
+from headrace.journal.wire import messages
+from headrace.journal.wire.frame_codec import unpacked
+from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
+from headrace.journal.wire.messages import (
+    Answer,
+    Ask,
+    Changed,
+    Fetched,
+    Frames,
+    PointedOut,
+    replies,
+)
+from headrace.journal.write.commit_id import CommitId
+from headrace.log import LogFiles
+from headrace.settings import ServiceSettings
+from headrace.transport import Client, Stream
+
+T = TypeVar("T")
+
+
+class RemoteJournals:
+    """One conversation with the owner: requests are pipelined and answered in any order."""
+
+    def __init__(
+        self, address: str, settings: ServiceSettings, kind: str = messages.JOURNALS
+    ) -> None:
+        self._kind = kind
+        self._silence_s = settings.silence_s
+        self._client = Client(address, settings)
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._asked: dict[int, tuple[Future[Any], Any]] = {}
+        self._lost: HeadraceError | None = None
+        self._closing = False
+        self._tables: Recent[Table] = Recent()
+        self._kernel = running_kernel()
+        """Nothing once it is known that the files of the log cannot be read here."""
+        try:
+            self._channel = self._client.converse(kind, replies)
+        except BaseException:
+            self._client.close()
+            raise
+        self._listener = threading.Thread(target=self._listen, name="headrace-remote", daemon=True)
+        self._listener.start()
+
+    def put_collection(self, collection: CollectionPut) -> CollectionPut:
+        return self._call(messages.PutCollection(collection))
+
+    def delete_collection(self, name: str) -> None:
+        self._call(messages.DeleteCollection(name))
+
+    def collections(self) -> list[CollectionPut]:
+        return self._call(messages.ListCollections())
+
+    def create_journals(
+        self, collection: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
+    ) -> list[JournalInfo]:
+        call = messages.CreateJournals(collection, incarnation, list(partitions))
+        return self._call(call)
+
+    def delete_journals(self, names: Sequence[str]) -> None:
+        self._call(messages.DeleteJournals(list(names)))
+
+    def journals(self, selector: Selector) -> list[JournalInfo]:
+        return self._call(messages.ListJournals(selector))
+
+    def open_publisher(self, name: str) -> Lease:
+        return self._call(messages.OpenPublisher(name))
+
+    def close_publisher(self, producer: Producer, holder: Holder) -> None:
+        self._call(messages.ClosePublisher(producer, holder))
+
+    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
+        return self._ask(write, bodies)
+
+    def rollback(self, producer: Producer, holder: Holder) -> None:
+        self._call(messages.Rollback(producer, holder))
+
+    def begin(self, producer: Producer, holder: Holder) -> int:
+        return self._call(messages.Begin(producer, holder))
+
+    def join(self, transaction: int) -> Lease:
+        return self._call(messages.Join(transaction))
+
+    def prepare(self, prepared: Prepared) -> None:
+        self._call(messages.Prepare(prepared))
+
+    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
+        return self._call(messages.AskOutcome(asked, fence))
+
+    def read(
+        self, journal: JournalId, offset: Offset, through: Offset, committed: bool
+    ) -> Iterator[Frame]:
+        with self._stream(messages.Read(journal, offset, through, committed)) as stream:
+            for message in stream:
+                assert isinstance(message.control, Frames)
+                frames = message.control
+                tables = [np.frombuffer(rows, ACK_ROW) for rows in frames.hints]
+                yield from unpacked(journal, frames, message.bodies, tables)
+
+    def fetch(
+        self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
+    ) -> Future[list[Frame]]:
+        fetch = messages.Fetch(journal, offset, through, bytes_max, self._kernel)
+        return self._ask(fetch, (), fetch)
+
+    def at_most_bytes(self, offset: Offset, through: Offset) -> int:
+        return through - offset
+
+    def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
+        return self._call(messages.JournalNames(list(journals)))
+
+    def watch(self, *selectors: Selector) -> RemoteWatch:
+        return RemoteWatch(self._stream(messages.Observe(selectors)))
+
+    def close(self) -> None:
+        """Leave in good order; what was asked is answered, what is pending is rolled back."""
+        self._closing = True
+        with self._lock:
+            asked = [future for future, _ in self._asked.values()]
+        wait(asked, self._silence_s)
+        # Whoever asked was told why it broke.
+        with suppress(HeadraceError):
+            self._channel.close()
+        self._client.close()
+        self._listener.join()
+
+    @property
+    def is_lost(self) -> bool:
+        """The conversation has ended; nothing can be asked any more."""
+        return self._lost is not None
+
+    def _stream(self, request: messages.Read | messages.Observe) -> Stream[messages.Reply]:
+        if self._lost:
+            raise self._lost
+        with self._lost_if_closing():
+            return self._client.stream(self._kind, request, replies)
+
+    @contextmanager
+    def _lost_if_closing(self) -> Iterator[None]:
+        """Another thread may give this owner up while one is about to ask it."""
+        try:
+            yield
+        except UsageError as error:
+            if not self._closing:
+                raise
+            raise PeerLostError(error.what, do="ask the next owner") from error
+
+    def _call(self, call: messages.Call[T]) -> T:
+        answer: T = self._ask(call, (), call.answer).result()
+        return answer
+
+    def _ask(self, call: Any, bodies: Sequence[Any], expected: Any = None) -> Future[Any]:
+        future: Future[Any] = Future()
+        number = next(self._numbers)
+        try:
+            with self._lock:
+                if self._lost:
+                    raise self._lost
+                self._asked[number] = future, expected
+            with self._lost_if_closing():
+                self._channel.send(Ask(number, call), bodies)
+        except BaseException:
+            # If it was interrupted it may have been sent, and is answered all the same.
+            with self._lock:
+                self._asked.pop(number, None)
+            raise
+        return future
+
+    def _listen(self) -> None:
+        lost: HeadraceError = PeerLostError("the owner of the workspace closed it", do="try again")
+        try:
+            while (message := self._channel.receive()) is not None:
+                assert isinstance(message.control, Answer | Fetched | PointedOut)
+                self._settle(message.control, message.bodies)
+        except TransportError as error:
+            lost = error
+        except HeadraceError as error:
+            # The owner gave the conversation up: what was asked may have been done or not.
+            lost = PeerLostError(error.what, do=error.do)
+            self._channel.fail(lost)
+        except Exception as error:  # noqa: BLE001  told to all who wait, and to the owner
+            what = f"an answer of the owner of the workspace: {type(error).__name__}: {error}"
+            lost = PeerLostError(what, do="run the same version of Headrace in all processes")
+            self._channel.fail(lost)
+        with self._lock:
+            self._lost = lost
+            # One that is asked for again may be there twice.
+            asked = {future for future, _ in self._asked.values() if not future.done()}
+            self._asked = {}
+        for future in asked:
+            future.set_exception(lost)
+
+    def _settle(self, answer: Answer | Fetched | PointedOut, bodies: Sequence[Any]) -> None:
+        with self._lock:
+            asked = self._asked.get(answer.number)
+        if asked is None:
+            return  # Whoever asked was interrupted, and has gone.
+        self._fulfil(*asked, answer, bodies)
+        with self._lock:
+            self._asked.pop(answer.number, None)
+
+    def _fulfil(
+        self,
+        future: Future[Any],
+        expected: Any,
+        answer: Answer | Fetched | PointedOut,
+        bodies: Sequence[Any],
+    ) -> None:
+        """`expected` is the type of the answer; of a Fetch, it is that."""
+        if isinstance(answer, Fetched):
+            self._take_frames(future, expected, answer, bodies)
+        elif isinstance(answer, PointedOut):
+            self._read_files(future, expected, answer)
+        elif answer.refusal:
+            refusal = answer.refusal
+            future.set_exception(from_wire(refusal.kind, refusal.what, refusal.do))
+        else:
+            future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
+
+    def _take_frames(
+        self, future: Future[Any], fetch: messages.Fetch, answer: Fetched, bodies: Sequence[Any]
+    ) -> None:
+        """If a table is forgotten that was sent before, everything is asked for anew."""
+        tables: list[Table] = []
+        for position, rows in zip(answer.positions, answer.frames.hints, strict=True):
+            if (table := self._tables.get(position)) is None:
+                if not rows:
+                    self._ask_again(future, fetch, anew=True)
+                    return
+                table = np.frombuffer(rows, ACK_ROW)
+                if table.nbytes > WIDE_BYTES:
+                    self._tables.put(position, table, table.nbytes)
+            tables.append(table)
+        future.set_result(list(unpacked(fetch.journal, answer.frames, bodies, tables)))
+
+    def _read_files(self, future: Future[Any], fetch: messages.Fetch, found: PointedOut) -> None:
+        """What was moved meanwhile, or cannot be seen from here, is asked for again as bytes."""
+        if not is_here(found.directory):
+            self._kernel = ""
+        elif (frames := _stored_frames(fetch.journal, found, self._tables)) is not None:
+            future.set_result(frames)
+            return
+        self._ask_again(future, fetch, anew=False)
+
+    def _ask_again(self, future: Future[Any], fetch: messages.Fetch, *, anew: bool) -> None:
+        with self._lock:
+            number = next(self._numbers)
+            self._asked[number] = future, fetch
+        again = msgspec.structs.replace(fetch, kernel="", anew=anew)
+        self._channel.send(Ask(number, again))
+
+
+class RemoteWatch:
+    def __init__(self, stream: Stream[messages.Reply]) -> None:
+        self._stream = stream
+        self._begun = False
+        self._closed = False
+
+    def next(self, timeout_s: float) -> Changes:
+        try:
+            # The owner says at once what there is, however little time the caller has.
+            message = self._stream.receive(timeout_s if self._begun else None)
+        except TimeoutError:
+            return Changes([], [], {})
+        self._begun = True
+        if self._closed:
+            raise UsageError("the watch is closed", do="open another")
+        if message is None:
+            raise PeerLostError("the owner of the workspace closed it", do="watch again")
+        changed = message.control
+        assert isinstance(changed, Changed)
+        return Changes(changed.created, changed.deleted, changed.heads)
+
+    def close(self) -> None:
+        self._closed = True
+        self._stream.close()
+
+
+def _stored_frames(
+    journal: JournalId, found: PointedOut, tables: Recent[Table]
+) -> list[Frame] | None:
+    """None if some are not where they were, or cannot be read: the owner knows more."""
+    try:
+        return stored_frames(journal, found.frames, tables, LogFiles(found.directory.path).read)
+    except (NotFoundError, StorageError, DataError):
+        return None

@@ -1,0 +1,116 @@
+"""What the publishers of one workspace share: pooled producers, known journals and collections."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+
+from headrace.errors import FencedError, NotFoundError, PeerLostError, UsageError
+from headrace.journal.collection import Collection
+from headrace.journal.location.workspace_connection import Connection
+from headrace.journal.sequencer import Flags
+from headrace.journal.write.commit_id import CommitId
+from headrace.journal.write.outcome_inquiry import Inquiry
+from headrace.journal.write.partitioner import Spreader
+from headrace.journal.write.write_buffer import Outgoing, Writer
+from headrace.settings import JournalSettings
+
+_POOLED_MAX = 64
+
+
+class Desk:
+    """Any thread may use it."""
+
+    def __init__(self, place: str, connection: Connection, settings: JournalSettings) -> None:
+        self._place = place
+        self._connection = connection
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._pool: list[Writer] = []
+        self._spreader = Spreader(connection.journals())
+
+    def collections(self) -> list[Collection]:
+        return [Collection(each) for each in self._connection.call(lambda j: j.collections())]
+
+    def existing(self, name: str) -> Collection:
+        known = {collection.name: collection for collection in self.collections()}
+        if name not in known:
+            raise NotFoundError(
+                f"no collection {name!r} in {self._place}",
+                do="create it with `headrace collections create`;"
+                f" there are: {', '.join(known) or 'none'}",
+            )
+        return known[name]
+
+    def resolve(self, collection: Collection | str) -> Collection:
+        if isinstance(collection, Collection):
+            return collection
+        if isinstance(collection, str):
+            return self.existing(collection)
+        raise UsageError(
+            f"{collection!r} is no collection", do="give its name, or what ws.collection returned"
+        )
+
+    def newest(self, collection: Collection | str) -> Collection:
+        """As it is now: its schema may have grown since the caller got it."""
+        return self.existing(
+            collection if isinstance(collection, str) else self.resolve(collection).name
+        )
+
+    def take_writer(self, name: str, following: Writer | None = None) -> Writer:
+        """A new holder of that name; without one, a producer from the pool.
+
+        It is the one of `following`, if that has only commits under way.
+        """
+        journals = self._connection.journals()
+        if not name:
+            with self._lock:
+                if following and following.commits_under_way and not following.taken:
+                    following.taken = True
+                    return following
+                while self._pool:
+                    writer = self._pool.pop()
+                    if writer.journals is journals and not writer.broken:
+                        writer.taken = True
+                        return writer
+        return self._connection.call(lambda j: Writer(j.open_publisher(name), j))
+
+    def give_back(self, writer: Writer) -> None:
+        """To the pool, for the next anonymous publisher; nothing of it may be open."""
+        with self._lock:
+            writer.taken = False
+            if writer.commits_under_way:
+                return
+            if len(self._pool) < _POOLED_MAX:
+                self._pool.append(writer)
+                return
+        # A writer that was lost or refused has nothing to give back.
+        with suppress(PeerLostError, FencedError):
+            writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
+
+    def give_back_when_done(self, writer: Writer, commit: Future[None]) -> None:
+        """Until then only the same publisher may go on with it: if the commit is refused, so is
+        all that follows it."""
+        with self._lock:
+            writer.taken = False
+            writer.commits_under_way += 1
+        commit.add_done_callback(lambda _: self._commit_is_done(writer))
+
+    def _commit_is_done(self, writer: Writer) -> None:
+        with self._lock:
+            writer.commits_under_way -= 1
+            if not writer.taken and not writer.commits_under_way and not writer.broken:
+                self._pool.append(writer)
+
+    def outgoing(self, writer: Writer, flags: Flags) -> Outgoing:
+        with self._lock:
+            if self._spreader.journals is not writer.journals:
+                self._spreader = Spreader(writer.journals)
+            return Outgoing(writer, self._spreader, self._settings, flags)
+
+    def forget_journals(self) -> None:
+        self._spreader.forget()
+
+    def inquiry(self, id: CommitId) -> Inquiry:
+        return Inquiry(self._connection, id)

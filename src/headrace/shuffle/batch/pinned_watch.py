@@ -1,0 +1,67 @@
+"""Journals as they stood at one moment, for a Session that reads those and nothing later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace.errors import UsageError
+from headrace.frontier import BindingTag
+from headrace.ids import FIRST, JournalId
+from headrace.journal.contract import Changes, JournalInfo
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.progress_delta import Delta
+
+
+def check_cut(cut: Sequence[JournalInfo], there: Iterable[JournalInfo], sources: Sources) -> None:
+    """Raises UsageError if the cut lacks a journal of a binding that it should have.
+
+    `there` are the journals of the bindings' collections as they are now. Those that were made
+    after the cut are not in it: ids ascend. A binding of which the cut has nothing is refused too,
+    since that cannot be told from a cut of other collections.
+    """
+    known = {journal.id for journal in cut}
+    newest = max(known, default=0)
+    read = {source.tag for journal in cut for source in sources.of_journal(journal.name)}
+    for journal in there:
+        if journal.id in known or journal.head == FIRST:
+            continue
+        for source in sources.of_journal(journal.name):
+            if journal.id < newest or source.tag not in read:
+                raise UsageError(
+                    f"the cut lacks {journal.name}, which binding {source.name!r} reads",
+                    do="take the cut of all bindings at once, with `journals()`",
+                )
+
+
+def check_cut_has(
+    delta: Delta, place_of: Callable[[JournalId, int], int | None], sources: Sources
+) -> None:
+    """Raises UsageError if a transaction of the cut has an ACK in a journal that is not in it."""
+    for journal, binding in set(delta.parts[["journal", "binding"]].tolist()):
+        if place_of(journal, binding) is None:
+            name = sources.by_tag[BindingTag(binding)].name
+            raise UsageError(
+                f"the cut lacks journal {journal}, which binding {name!r} reads and in which"
+                " transactions of the cut have an ACK",
+                do="take the cut of all bindings at once, with `journals()`",
+            )
+
+
+class CutWatch:
+    """A watch that shows the journals of a cut, each up to its head, and never sees a change."""
+
+    def __init__(self, cut: Sequence[JournalInfo]) -> None:
+        self._cut = list(cut)
+        self._shown = False
+        self._closed = threading.Event()
+
+    def next(self, timeout_s: float) -> Changes:
+        if not self._shown:
+            self._shown = True
+            return Changes(self._cut, [], {})
+        self._closed.wait(timeout_s)
+        return Changes([], [], {})
+
+    def close(self) -> None:
+        self._closed.set()

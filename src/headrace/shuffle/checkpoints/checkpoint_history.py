@@ -1,0 +1,386 @@
+"""The checkpoints of a task, durable and numbered.
+
+Checkpoint 0 is where the task starts. Every other is stored as a delta, put if absent: of all who
+append a number the first wins, and the others are given what it wrote. A task that is reset gets
+another generation, with numbers of its own.
+
+The order that makes a release safe: **put a full checkpoint → delete older full ones → delete the
+deltas up to it.** The greatest full one is the floor. What lies below counts for nothing, whether
+or not it is deleted yet, so a process may be killed anywhere in between.
+
+A process that was given up may go on for a while, and put another delta where one was released. So
+nothing is believed, of what was read or put, until a listing made afterwards has shown that the
+generation is still the task's and that the floor is below: as long as a floor is there, no delta
+above it was deleted.
+
+A listing is not of one moment, nor in any order: it may show the floor from before a release and
+the deltas from after it. So it is believed only if its floor is there after it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from headrace.errors import DataError, NotFoundError, UsageError
+from headrace.settings import KIB
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.checkpoints import checkpoint_objects
+from headrace.shuffle.checkpoints.checkpoint_objects import (
+    ROOT,
+    Kind,
+    Label,
+    check_task_name,
+    parse_key,
+)
+from headrace.shuffle.checkpoints.generation import (
+    current_generation,
+    list_labels,
+    newest_generation,
+    put_first_generation,
+    put_next_generation,
+    was_reset,
+)
+from headrace.storage import Objects
+
+_OUTWEIGHS_BYTES = 64 * KIB
+"""Deltas of less together are not worth a full checkpoint, however small the last one is."""
+
+_NOTHING = (-1, Checkpoint())
+"""Comes before checkpoint 0, which has no delta to be made of."""
+
+
+class TaskInfo(NamedTuple):
+    """What is stored of a task."""
+
+    task: str
+    generation: str
+    first: int
+    """The number of the oldest checkpoint that is kept."""
+    last: int
+    """And of the newest."""
+    objects: int
+    bytes: int
+
+
+class StoredCheckpoint(NamedTuple):
+    """One of a task's, as it lies there."""
+
+    number: int
+    kind: Kind
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a listing showed of one generation."""
+
+    bytes: Mapping[Label, int]
+    floor: int
+    last: int
+
+    def is_outweighed(self, number: int) -> bool:
+        """Whether the deltas up to `number` have more bytes than the checkpoint they build on."""
+        full = sum(size for each, size in self._of("full") if each == self.floor)
+        deltas = sum(size for each, size in self._of("delta") if self.floor < each <= number)
+        return deltas > max(full, _OUTWEIGHS_BYTES)
+
+    def _of(self, kind: Kind) -> Iterable[tuple[int, int]]:
+        return ((each.number, size) for each, size in self.bytes.items() if each.kind == kind)
+
+
+class History:
+    """The checkpoints of one generation of a task; for one thread.
+
+    What a call returns is durable, and stays true. A call is refused when others have gone on: when
+    the task was reset, or the checkpoint released. In memory are one checkpoint and the deltas that
+    were met since the last release.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        task: str,
+        *,
+        generation: str | None = None,
+        start: Checkpoint | None = None,
+        full_every: int = 64,
+    ) -> None:
+        """A task that is not there is made, with its `start`; not if a generation is asked for.
+
+        `full_every`: after so many deltas at the latest, a release writes a full checkpoint.
+        """
+        if full_every < 1:
+            raise UsageError(f"a full checkpoint every {full_every} deltas", do="use 1 or more")
+        self.task = check_task_name(task)
+        self._objects = objects
+        self._full_every = full_every
+        self._base = _NOTHING
+        self._deltas: dict[int, Checkpoint] = {}
+        earlier = list_labels(objects, task)
+        if generation is None and newest_generation(earlier) is None:
+            put_first_generation(objects, task, start or Checkpoint())
+        current = current_generation(objects, task)
+        if generation not in (None, current.id):
+            raise was_reset(task, str(generation))
+        self.generation = current.id
+        self._generation_number = current.number
+        if not any(each.generation == current.id for each in list_labels(objects, task)):
+            first = self._label("full", 0)
+            objects.put_if_absent(first.key, checkpoint_objects.encode(first, current.start))
+        self._kept = self._look()
+        # Listed before the generation was looked up: none of these can be of a later one.
+        self._delete_outdated(earlier)
+
+    def offset(self, number: int) -> dict[str, Any]:
+        """What names a checkpoint of this task elsewhere, however many journals it is of."""
+        return {"task": self.task, "generation": self.generation, "checkpoint": number}
+
+    def last(self) -> int:
+        """The number of the newest checkpoint."""
+        return self._look().last
+
+    def age_s(self) -> float:
+        """How long ago the newest checkpoint was stored."""
+        kept = self._look()
+        newest = max(each for each in kept.bytes if each.number == kept.last)
+        # One that was released since is followed by another.
+        info = self._objects.head(newest.key)
+        return (datetime.now(UTC) - info.modified).total_seconds() if info else 0.0
+
+    def load(self, number: int) -> Checkpoint:
+        """The checkpoint, whole."""
+        if not self._knows(number):
+            self._read(lambda floor: self._needed(floor, number))
+        at, checkpoint = self._base
+        for each in range(at + 1, number + 1):
+            checkpoint = self._merged(checkpoint, each)
+        self._base = number, checkpoint
+        return checkpoint
+
+    def delta(self, number: int) -> Checkpoint:
+        """What the checkpoint adds to the one before it."""
+        if number == 0:
+            raise UsageError(
+                f"checkpoint 0 of task {self.task!r} is no delta: the task starts there",
+                do="load it",
+            )
+        if number not in self._deltas:
+            self._read(lambda floor: [self._label("delta", self._check_kept(number, floor + 1))])
+        return self._deltas[number]
+
+    def append(self, number: int, delta: Checkpoint) -> Checkpoint | None:
+        """Store a delta under the number after the last; None if that was done.
+
+        If another process was first: the delta that it stored there. After a `StorageError` it may
+        be stored or not.
+        """
+        if number > self._kept.last + 1:
+            self._look()
+        if not 1 <= number <= self._kept.last + 1:
+            raise UsageError(
+                f"checkpoint {number} of task {self.task!r} cannot follow {self._kept.last}, "
+                "its last",
+                do=f"append {self._kept.last + 1}",
+            )
+        label = self._label("delta", number)
+        won = number > self._kept.floor and self._put(label, delta)
+        if number <= self._kept.floor:
+            if won:
+                self._objects.delete(label.key)
+            raise UsageError(
+                f"checkpoint {number} of task {self.task!r} was appended and released by another "
+                f"process, which has reached {self._kept.last}",
+                do="end this one, which was replaced",
+            )
+        if not won:
+            return self.delta(number)
+        self._deltas[number] = delta
+        return None
+
+    def release(self, number: int) -> None:
+        """The checkpoints before this one will not be loaded again.
+
+        They are deleted when it is time for the next full checkpoint, which is this one then.
+        """
+        if number > self._kept.last or not self._knows(number):
+            self._look()
+        self._check_kept(number, 0)
+        if number <= self._kept.floor:
+            return
+        checkpoint = self.load(number)
+        is_due = number - self._kept.floor >= self._full_every
+        if is_due or self._kept.is_outweighed(number):
+            self._put(self._label("full", number), checkpoint)
+            self._delete_outdated(self._kept.bytes)
+        self._deltas = {at: delta for at, delta in self._deltas.items() if at > number}
+
+    # -- what is there ---------------------------------------------------------------------
+
+    def _look(self) -> _Kept:
+        # A listing is not of one moment: it may have the first delta and not yet what it adds to.
+        kept = self._listed() or self._listed()
+        if kept is None:
+            raise checkpoint_objects.missing(self._label("full", 0))
+        self._kept = kept
+        return kept
+
+    def _listed(self) -> _Kept | None:
+        listed, kept = _look_at(self._objects, self.task, self.generation)
+        if newest_generation(listed) != self._generation_number:
+            raise was_reset(self.task, self.generation)
+        return kept
+
+    def _knows(self, number: int) -> bool:
+        """Whether it can be loaded from memory."""
+        at, _ = self._base
+        return 0 <= at <= number and all(each in self._deltas for each in range(at + 1, number + 1))
+
+    def _needed(self, floor: int, number: int) -> list[Label]:
+        """The objects that are needed to load it."""
+        self._check_kept(number, floor)
+        at, _ = self._base
+        full = [] if floor <= at <= number else [self._label("full", floor)]
+        numbers = range((floor if full else at) + 1, number + 1)
+        return full + [self._label("delta", n) for n in numbers if n not in self._deltas]
+
+    def _read(self, needed: Callable[[int], list[Label]]) -> None:
+        """Read into memory what is needed above a floor.
+
+        If the floor rises meanwhile it begins again, until what is needed lies below.
+        """
+        while True:
+            floor = self._look().floor
+            try:
+                found = {label: self._get(label) for label in needed(floor)}
+            except DataError:
+                if self._look().floor == floor:
+                    raise
+                continue
+            if self._look().floor == floor:
+                break
+        for label, checkpoint in found.items():
+            if label.kind == "full":
+                self._base = label.number, checkpoint
+            else:
+                self._deltas[label.number] = checkpoint
+
+    def _get(self, label: Label) -> Checkpoint:
+        try:
+            data = self._objects.get(label.key)
+        except NotFoundError as error:
+            raise checkpoint_objects.missing(label) from error
+        return checkpoint_objects.decode(label, data)[1]
+
+    def _merged(self, checkpoint: Checkpoint, number: int) -> Checkpoint:
+        try:
+            return checkpoint.merge(self._deltas[number])
+        except UsageError as error:
+            raise DataError(
+                f"{self._label('delta', number).key} does not fit what is before it: {error.what}",
+                do="reset the task",
+            ) from error
+
+    def _check_kept(self, number: int, lowest: int) -> int:
+        if 0 <= number < lowest:
+            raise NotFoundError(
+                f"checkpoint {number} of task {self.task!r} was released: "
+                f"it is kept from {self._kept.floor} on",
+                do="ask for a later one",
+            )
+        if not 0 <= number <= self._kept.last:
+            raise NotFoundError(
+                f"task {self.task!r} has no checkpoint {number}: its last is {self._kept.last}",
+                do="ask for one that was appended",
+            )
+        return number
+
+    # -- changes ---------------------------------------------------------------------------
+
+    def _put(self, label: Label, checkpoint: Checkpoint) -> bool:
+        """Whether it was absent. Looks what is there afterwards."""
+        won = self._objects.put_if_absent(label.key, checkpoint_objects.encode(label, checkpoint))
+        try:
+            self._look()
+        except UsageError:
+            if won:
+                self._objects.delete(label.key)
+            raise
+        return won
+
+    def _delete_outdated(self, labels: Iterable[Label]) -> None:
+        outdated = [each for each in labels if self._is_outdated(each)]
+        for each in sorted(outdated, key=lambda label: (label.kind != "full", label.number)):
+            self._objects.delete(each.key)
+
+    def _is_outdated(self, label: Label) -> bool:
+        if label.kind == "generations":
+            return label.number < self._generation_number
+        if label.generation != self.generation:
+            return True
+        return label.number < self._kept.floor + (label.kind == "delta")
+
+    def _label(self, kind: Kind, number: int) -> Label:
+        return Label(self.task, self.generation, kind, number)
+
+
+def reset_task(objects: Objects, task: str, start: Checkpoint | None = None) -> str:
+    """Forget the checkpoints of a task, and begin at `start`; its new generation."""
+    generation = put_next_generation(objects, check_task_name(task), start or Checkpoint())
+    return History(objects, task, generation=generation).generation
+
+
+def delete_checkpoints(objects: Objects, task: str) -> None:
+    """Remove all that is stored of a task, generations last. Reset it before."""
+    labels = list_labels(objects, check_task_name(task))
+    for each in sorted(labels, key=lambda label: (label.kind == "generations", label.number)):
+        objects.delete(each.key)
+
+
+def has_checkpoints(objects: Objects, task: str) -> bool:
+    """Whether anything was stored of it since it was made, or reset."""
+    with suppress(UsageError):
+        return describe_task(objects, task).last > 0
+    return False
+
+
+def list_tasks(objects: Objects) -> list[TaskInfo]:
+    """All tasks, by name."""
+    labels = filter(None, (parse_key(each.key) for each in objects.list(ROOT)))
+    names = {label.task for label in labels if label.kind == "generations"}
+    return [describe_task(objects, name) for name in sorted(names)]
+
+
+def describe_task(objects: Objects, task: str) -> TaskInfo:
+    while True:
+        current = current_generation(objects, check_task_name(task))
+        listed, kept = _look_at(objects, task, current.id)
+        if newest_generation(listed) == current.number:
+            break
+    first, last = (kept.floor, kept.last) if kept else (0, 0)
+    return TaskInfo(task, current.id, first, last, len(listed), sum(listed.values()))
+
+
+def list_checkpoints(objects: Objects, task: str) -> list[StoredCheckpoint]:
+    """Those that are kept of a task's generation, by number."""
+    current = current_generation(objects, check_task_name(task))
+    _, kept = _look_at(objects, task, current.id)
+    found = kept.bytes.items() if kept else ()
+    return sorted(StoredCheckpoint(each.number, each.kind, size) for each, size in found)
+
+
+def _look_at(
+    objects: Objects, task: str, generation: str
+) -> tuple[Mapping[Label, int], _Kept | None]:
+    """All there is of a task, and what is kept of that generation: None if no full checkpoint."""
+    while True:
+        listed = list_labels(objects, task)
+        mine = {each: size for each, size in listed.items() if each.generation == generation}
+        floor = max((each for each in mine if each.kind == "full"), default=None)
+        if floor is None:
+            return listed, None
+        if objects.head(floor.key) is not None:
+            return listed, _Kept(mine, floor.number, max(each.number for each in mine))

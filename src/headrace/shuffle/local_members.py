@@ -1,0 +1,146 @@
+"""Members on this machine, as long as a block runs: in threads of this process or as processes.
+
+A process is started anew, never forked: Flight and its threads do not survive a fork. It gets its
+token on standard input, where nobody else sees it, and ends when that ends, which it does with the
+process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from headrace.errors import PeerLostError, UsageError
+from headrace.settings import LogSettings, ServiceSettings
+from headrace.shuffle.member import Member
+
+_END_S = 10.0
+_CHILD = (sys.executable, "-c", "from headrace.shuffle.local_members import run; run()")
+
+
+class _Given(msgspec.Struct):
+    """What a process is told: one line of JSON."""
+
+    root: str
+    service: ServiceSettings
+    log: LogSettings
+
+
+class LocalMembers:
+    """`with LocalMembers(2) as members: Shuffle(…, members.addresses, service=members.service)`."""
+
+    def __init__(
+        self,
+        count: int,
+        directory: Path | None = None,
+        *,
+        processes: bool = False,
+        service: ServiceSettings | None = None,
+        log: LogSettings | None = None,
+    ) -> None:
+        """Their queue files lie in `directory`, by default where temporary files do.
+
+        Without a token in `service` they make one of their own.
+        """
+        if count < 1:
+            raise UsageError(f"{count} members", do="start at least one")
+        base = service or ServiceSettings()
+        token = base.token or secrets.token_urlsafe(32)
+        self.service = msgspec.structs.replace(base, token=token)
+        self.addresses: list[str] = []
+        self.processes: list[int] = []
+        """The ids of the processes, if that is what they are."""
+        self._members: list[Member] = []
+        self._children: list[subprocess.Popen[bytes]] = []
+        with ExitStack() as stack:
+            scratch = tempfile.TemporaryDirectory(
+                prefix="headrace-members-", dir=directory, ignore_cleanup_errors=True
+            )
+            root = Path(stack.enter_context(scratch))
+            given = _Given(str(root), self.service, log or LogSettings())
+            if processes:
+                self._start(count, given, stack)
+            else:
+                for _ in range(count):
+                    member = stack.enter_context(Member(root, given.service, given.log))
+                    self._members.append(member)
+                    self.addresses.append(member.address)
+            self._running = stack.pop_all()
+
+    def _start(self, count: int, given: _Given, stack: ExitStack) -> None:
+        for _ in range(count):
+            child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._children.append(child)
+            stack.callback(_end, child)
+            _tell(child, msgspec.json.encode(given))
+        for child in self._children:
+            address = _answer(child)
+            if not address:
+                raise PeerLostError("a member ended while it started", do="see what it printed")
+            self.addresses.append(address)
+            self.processes.append(child.pid)
+
+    def streams(self) -> int:
+        """How many all of them serve now."""
+        for child in self._children:
+            _tell(child, b"")
+        counts = [int(_answer(child) or 0) for child in self._children]
+        return sum(counts) + sum(member.streams for member in self._members)
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
+    assert child.stdin
+    # One that has ended says so by giving no answer.
+    with suppress(BrokenPipeError):
+        child.stdin.write(line + b"\n")
+        child.stdin.flush()
+
+
+def _answer(child: subprocess.Popen[bytes]) -> str:
+    assert child.stdout
+    return child.stdout.readline().decode().strip()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    # Its end closes both pipes, also if it was stopped or killed before.
+    with child:
+        assert child.stdin
+        with suppress(BrokenPipeError):
+            child.stdin.close()
+        try:
+            child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def run() -> None:
+    """A member process: it says its address, then for every line how many streams it serves."""
+    # Ctrl-C on a terminal is for the process that started it, which then ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Given)
+    with Member(Path(given.root), given.service, given.log) as member:
+        _say(member.address)
+        for _ in sys.stdin.buffer:
+            _say(str(member.streams))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,54 @@
+"""A member: one Flight service that hosts Slices and Queues of Sessions."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from headrace.settings import LogSettings, ServiceSettings
+from headrace.shuffle import messages
+from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
+from headrace.shuffle.queue_directory import own_folder
+from headrace.shuffle.slice.handler import SliceService
+from headrace.transport import Server
+
+
+class Member:
+    """Listens from construction on. Its queue files lie in a folder below `root` that goes with it;
+    what a member that was killed left there goes when the next one starts."""
+
+    def __init__(
+        self, root: Path, service: ServiceSettings | None = None, log: LogSettings | None = None
+    ) -> None:
+        settings = service or ServiceSettings()
+        with ExitStack() as stack:
+            folder = stack.enter_context(own_folder(root))
+            queues = Queues(folder, log or LogSettings())
+            stack.callback(queues.close)
+            server = Server(
+                {
+                    messages.SLICE: SliceService(settings, queues),
+                    messages.QUEUE: QueueService(queues),
+                    messages.READER: ReaderService(queues),
+                },
+                settings,
+            )
+            stack.callback(server.close)
+            self.address = server.address
+            self._server = server
+            self._running = stack.pop_all()
+
+    @property
+    def streams(self) -> int:
+        """How many it serves now: of each Session one for its Slice, and one from every Slice."""
+        return self._server.conversations
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

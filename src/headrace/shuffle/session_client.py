@@ -1,0 +1,250 @@
+"""What a program holds: a Session over members, its checkpoints, and the documents of each."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
+from headrace.errors import NotFoundError, TransportError, UsageError
+from headrace.frontier import TAG_BITS
+from headrace.journal.contract import JournalInfo, Watch
+from headrace.journal.names import Selector
+from headrace.journal.workspace import Workspace
+from headrace.settings import ServiceSettings, ShuffleSettings
+from headrace.shuffle import messages
+from headrace.shuffle.batch.pinned_watch import CutWatch, check_cut
+from headrace.shuffle.binding import Binding, Source, Sources, resolve
+from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
+from headrace.shuffle.messages import MemberAt
+from headrace.shuffle.queue_client import Consumer
+from headrace.shuffle.read_ticket import Share
+from headrace.shuffle.routing import Range, check_tiling, split_evenly
+from headrace.shuffle.session.actor import SessionActor
+from headrace.shuffle.session.handler import open_slices
+from headrace.shuffle.session.state import SessionState
+from headrace.shuffle.session.status import SessionStatus
+from headrace.shuffle.session_registry import Announcement
+
+_KEPT_BACK_SHARE = 4
+"""Progress that shows nothing may keep this share of a Queue's soft limit."""
+
+
+class Shuffle:
+    """Reads the bindings of a task through members, from `last_commit` on.
+
+    After a failure, `read_through` is the delta that was handed out and not committed: the first
+    checkpoint is exactly that one. Any failure ends the Shuffle, and every call raises its cause.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        bindings: Sequence[Binding],
+        members: Sequence[str],
+        *,
+        ranges: Sequence[Range] | None = None,
+        last_commit: Checkpoint | None = None,
+        read_through: Checkpoint | None = None,
+        cut: Sequence[JournalInfo] | None = None,
+        settings: ShuffleSettings | None = None,
+        service: ServiceSettings | None = None,
+    ) -> None:
+        """`members` are the addresses of the members; without ranges, each owns an equal share.
+
+        With a `cut`, which `Workspace.journals` gives, it reads those journals up to their heads
+        there, and nothing that came later: see `drain`.
+        """
+        tiles = _tiles(members, ranges)
+        service = service or ServiceSettings()
+        settings = settings or ShuffleSettings()
+        base, replayed = last_commit or Checkpoint(), read_through or Checkpoint()
+        known = {**base.bindings, **replayed.bindings}
+        collections = {each.name: each for each in workspace.collections()}
+        self._sources = resolve(bindings, collections, known)
+        self.session = secrets.token_hex(16)
+        at = tuple(MemberAt(*each) for each in zip(members, tiles, strict=True))
+        reach = workspace.reach()
+        openings = [
+            messages.OpenSlice(self.session, member, at, self._sources.all, reach, settings)
+            for member in range(len(members))
+        ]
+        self._members = tuple(members)
+        self._journals = {**base.journals, **replayed.journals}
+        self._asking = threading.Lock()
+        self._answer: Future[NextCheckpoint | None] | None = None
+        self._silence_s = service.silence_s
+        self._is_cut = cut is not None
+        with ExitStack() as stack:
+            clients, slices = open_slices(openings, service, stack)
+            self._consumers = [Consumer(each, self.session, self._sources) for each in clients]
+            horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
+            state = SessionState(
+                self._sources,
+                tiles,
+                base,
+                read_through,
+                horizon,
+                is_cut=self._is_cut,
+                is_limited=settings.report_documents is not None,
+                pending_max=settings.pending_max,
+                kept_back_bytes_max=settings.queue_soft_bytes // _KEPT_BACK_SHARE,
+            )
+            self._actor = SessionActor(state, slices, self._watch(workspace, cut))
+            stack.callback(self._actor.close)
+            self._announce(workspace, members, stack)
+            self._running = stack.pop_all()
+
+    def _watch(self, workspace: Workspace, cut: Sequence[JournalInfo] | None) -> Watch:
+        """Of the journals that bindings read, or of the cut, which must have all of those."""
+        if cut is None:
+            return workspace.watch(*(source.selector for source in self._sources.all))
+        check_cut(cut, _journals_of(workspace, self._sources), self._sources)
+        return CutWatch(cut)
+
+    @property
+    def members(self) -> int:
+        return len(self._consumers)
+
+    def next_checkpoint(
+        self,
+        timeout_s: float | None = None,
+        *,
+        documents_max: int | None = None,
+        may_be_empty: bool = False,
+    ) -> NextCheckpoint | None:
+        """The next one; None if nothing became visible in time, or a cut is at its end.
+
+        `documents_max` is soft: it has whole reports of Slices, and at least one, so give them a
+        limit too, with `ShuffleSettings.report_documents`.
+
+        `may_be_empty`: progress that shows no document, such as a rollback, is a checkpoint too.
+        Otherwise it is part of the next one that shows some. Whoever stores checkpoints should ask
+        for it now and then: a stored one must not fall behind retention.
+        """
+        if not self._asking.acquire(blocking=False):
+            raise UsageError("a checkpoint is asked for already", do="let one thread ask")
+        try:
+            # Of a call that was interrupted the answer is still to come.
+            if self._answer is None:
+                self._answer = self._actor.poll(documents_max, may_be_empty=may_be_empty)
+            found = self._result(self._answer, timeout_s)
+            # One that an interruption takes away from here on leaves a gap in the numbers, which
+            # members refuse to read across.
+            self._answer = None
+        finally:
+            self._asking.release()
+        if found is not None:
+            self._journals |= found.delta.journals
+        return found
+
+    def _result(
+        self, answer: Future[NextCheckpoint | None], timeout_s: float | None
+    ) -> NextCheckpoint | None:
+        try:
+            return answer.result(timeout_s)
+        except FutureTimeoutError:
+            self._actor.give_up(answer)
+            return answer.result()
+
+    def drain(self) -> Iterator[NextCheckpoint]:
+        """The checkpoints that are left of a cut: together they show what was committed there."""
+        if not self._is_cut:
+            raise UsageError("this Shuffle has no end", do="open it with a cut")
+        while (checkpoint := self.next_checkpoint()) is not None:
+            yield checkpoint
+
+    def read(
+        self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False
+    ) -> Iterator[tuple[Source, pa.RecordBatch]]:
+        """The documents that a checkpoint shows on one member, with `_clock` and `_pair`.
+
+        `ordered`: by priority, then clock plus read delay, across all bindings.
+        """
+        consumer = self._consumers[member]
+        with self._explained():
+            yield from consumer.read(checkpoint.number, checkpoint.delta.encode(), ordered=ordered)
+
+    def shares(self, checkpoint: NextCheckpoint, *, names: bool = False) -> list[Share]:
+        """What each member shows of it, to be read in any process, or not at all.
+
+        With `names` they have those of the journals.
+        """
+        delta = checkpoint.delta.encode()
+        with self._explained():
+            for consumer in self._consumers:
+                consumer.advance(checkpoint.number, delta)
+        journals = self._names(checkpoint.delta) if names else {}
+        return [
+            Share(address, self.session, checkpoint.number, self._sources.all, journals)
+            for address in self._members
+        ]
+
+    def _names(self, delta: Checkpoint) -> dict[int, str]:
+        """Of the journals that a delta shows any of."""
+        rows = delta.frontier.producers
+        tags = np.unique(rows["place"][rows["last_commit"] > 0] >> np.uint64(TAG_BITS)).tolist()
+        return {tag: self._journals[tag].name for tag in tags}
+
+    def release(self, checkpoint: NextCheckpoint) -> None:
+        """It and those before it will not be read again."""
+        with self._explained():
+            for consumer in self._consumers:
+                consumer.release(checkpoint.number)
+        for tag in checkpoint.delta.gone:
+            self._journals.pop(tag, None)
+
+    def _announce(self, workspace: Workspace, members: Sequence[str], stack: ExitStack) -> None:
+        if workspace.directory:
+            names = [source.name for source in self._sources.all]
+            announced = Announcement(
+                workspace.directory, self.session, names, list(members), self.status
+            )
+            stack.callback(announced.close)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A member that lost its Queue or is lost itself tells less than what ended the Session."""
+        try:
+            yield
+        except (NotFoundError, TransportError) as error:
+            raise (self._actor.cause(self._silence_s) or error) from error
+
+    def status(self) -> SessionStatus:
+        return self._actor.status().result()
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+
+def _journals_of(workspace: Workspace, sources: Sources) -> list[JournalInfo]:
+    """The journals of the collections that bindings read, as they are now."""
+    collections = sorted({source.collection for source in sources.all})
+    return [each for name in collections for each in workspace.journals(Selector(name))]
+
+
+def _tiles(members: Sequence[str], ranges: Sequence[Range] | None) -> list[Range]:
+    if not members:
+        raise UsageError("a Session without members", do="name at least one")
+    if len(set(members)) < len(members):
+        raise UsageError("a member is named twice", do="name each of them once")
+    count = len(members)
+    tiles = list(ranges or split_evenly(count))
+    if len(tiles) != count:
+        raise UsageError(f"{len(tiles)} ranges for {count} members", do="give each member one")
+    check_tiling(tiles)
+    return tiles

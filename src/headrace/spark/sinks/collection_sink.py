@@ -1,0 +1,90 @@
+"""A collection as a sink: a batch is one transaction, and its checkpoint the payload of the commit.
+
+The publisher has the task's name, so whoever opens it for the task fences those before: what they
+still do, and what their Spark tasks still write, is refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.errors import DataError
+from headrace.journal.workspace import Workspace
+from headrace.spark.sinks.contract import CheckpointId, is_due
+from headrace.spark.write.dataframe_transaction import publish
+from headrace.spark.write.schema_check import check_fits
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What the last commit says."""
+
+    generation: str
+    checkpoint: int
+
+
+class CollectionSink:
+    is_exactly_once = True
+
+    def __init__(self, collection: str) -> None:
+        self._collection = collection
+
+    def __str__(self) -> str:
+        return f"collection {self._collection}"
+
+    def open(
+        self, spark: SparkSession, workspace: Workspace, task: CheckpointId
+    ) -> CollectionTarget:
+        workspace.collection(self._collection)
+        return CollectionTarget(workspace, self._collection, task)
+
+
+class CollectionTarget:
+    def __init__(self, workspace: Workspace, collection: str, task: CheckpointId) -> None:
+        self._workspace = workspace
+        self._collection = collection
+        self._opened = task
+        self._last = 0
+        self.reopen()
+
+    def last(self) -> int | None:
+        return self._last
+
+    def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
+        if not is_due(checkpoint, self._opened, self._last, f"collection {self._collection!r}"):
+            return
+        collection = self._workspace.collection(self._collection)
+        check_fits(collection, to_arrow_schema(rows.schema, timezone="UTC"))
+        stored = msgspec.json.encode(_Stored(checkpoint.generation, checkpoint.number))
+        transaction = self._publisher.begin()
+        try:
+            publish(rows, self._workspace, self._collection, transaction)
+        except BaseException:
+            transaction.rollback()
+            raise
+        transaction.commit(stored)
+        self._last = checkpoint.number
+
+    def is_lost(self) -> bool:
+        return self._publisher.is_lost()
+
+    def reopen(self) -> None:
+        self._publisher = self._workspace.publisher(f"task/{self._opened.task}")
+        self._last = _last(self._publisher.payload, self._opened)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+def _last(payload: bytes, task: CheckpointId) -> int:
+    if not payload:
+        return 0
+    try:
+        stored = msgspec.json.decode(payload, type=_Stored)
+    except msgspec.DecodeError as error:
+        raise DataError(
+            f"publisher 'task/{task.task}' was not used by a task: {error}",
+            do="give the task another name",
+        ) from error
+    return stored.checkpoint if stored.generation == task.generation else 0

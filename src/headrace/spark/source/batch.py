@@ -1,0 +1,144 @@
+"""`spark.read.format("headrace")`: what is committed now, or what checkpoints of a task showed."""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headrace.errors import UsageError
+from headrace.journal.contract import JournalInfo
+from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.names import parse_journal_name
+from headrace.journal.workspace import Workspace
+from headrace.shuffle import describe_task
+from headrace.shuffle.batch.batch_read import (
+    Plan,
+    plan_between,
+    plan_cut,
+    read_blocks,
+    read_scans,
+    take_cut,
+)
+from headrace.shuffle.batch.journal_scan import Scan
+from headrace.shuffle.binding import Source, Sources
+from headrace.spark.source.input_partition import Part
+from headrace.spark.source.options import Reads
+from headrace.spark.source.partition_filters import FilterTaker, label_selectors
+from headrace.spark.source.rows import Rows
+from headrace.spark.source.workspace_option import shared
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """What a batch shows, decided once.
+
+    Spark plans a query anew for every DataFrame that is made of another, and one that has the same
+    twice plans that twice. All of them must show the same cut.
+    """
+
+    cut: list[JournalInfo] | None = None
+    generation: str = ""
+    first: int | None = None
+    last: int | None = None
+    """If a task is read: after which checkpoint of which generation, and up to which."""
+
+    @classmethod
+    def at(cls, workspace: Workspace, reads: Reads) -> Self:
+        """The present moment."""
+        if not reads.task:
+            return cls(take_cut(workspace, reads.bindings))
+        # Of a stream the task need not be there yet; and a batch says so when it is planned.
+        with suppress(UsageError):
+            task = describe_task(workspace.objects, reads.task)
+            last = task.last if reads.last is None else reads.last
+            first = min(task.first, last) if reads.first is None else reads.first
+            return cls(None, task.generation, first, last)
+        return cls(None, "", reads.first, reads.last)
+
+    def encode(self) -> bytes:
+        """Names of journals are much alike."""
+        return zlib.compress(msgspec.msgpack.encode(self), level=1)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        return msgspec.msgpack.decode(zlib.decompress(data), type=cls)
+
+
+class BatchReader(DataSourceReader):
+    """`pinned` is a `Pinned`; of nothing, the cut is taken when Spark plans the query."""
+
+    def __init__(self, reads: Reads, schema: StructType, pinned: bytes = b"") -> None:
+        self._reads = reads
+        self._schema = schema
+        self._pinned = pinned
+        self._filters = self.pushFilters = FilterTaker()  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What goes to executors is in their partitions.
+        return {**vars(self), "_pinned": b""}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with self._reads.place.open() as workspace:
+            plan = self._plan(workspace)
+            reach = msgspec.msgpack.encode(workspace.reach())
+        sources = msgspec.msgpack.encode(plan.sources.all)
+        return [
+            Part(reach, sources, msgspec.msgpack.encode(scans))
+            for scans in balanced(self._narrowed(plan), self._reads.partitions)
+        ]
+
+    def _plan(self, workspace: Workspace) -> Plan:
+        reads = self._reads
+        pinned = Pinned.decode(self._pinned) if self._pinned else Pinned.at(workspace, reads)
+        if pinned.cut is not None:
+            return plan_cut(workspace, reads.bindings, pinned.cut)
+        return plan_between(
+            *(workspace, reads.bindings, reads.task, pinned.first, pinned.last),
+            generation=pinned.generation,
+        )
+
+    def _narrowed(self, plan: Plan) -> list[Scan]:
+        # Of several sources Spark's columns are structs, and a filter concerns none but one.
+        if len(plan.sources.all) > 1:
+            return plan.scans
+        selectors = label_selectors(self._filters.taken, plan.sources.all[0])
+        if not selectors:
+            return plan.scans
+        named = ((scan, parse_journal_name(scan.journal.name)) for scan in plan.scans)
+        return [scan for scan, name in named if all(each.matches(name) for each in selectors)]
+
+    # -- in executors ----------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Where there is nothing to read Spark makes a partition of its own.
+        if not isinstance(partition, Part):
+            return
+        reach, of_all, of_these = partition.open()
+        sources = Sources(msgspec.msgpack.decode(of_all, type=tuple[Source, ...]))
+        scans = msgspec.msgpack.decode(of_these, type=list[Scan])
+        rows = Rows(sources.all, to_arrow_schema(self._schema, timezone="UTC"))
+        workspace = shared(msgspec.msgpack.decode(reach, type=Reach))
+        if self._reads.meta:
+            journals = {number: scan.journal.name for number, scan in enumerate(scans)}
+            yield from rows.all_with_meta(read_blocks(workspace, sources, scans), journals)
+        else:
+            yield from rows.all(read_scans(workspace, sources, scans))
+
+
+def balanced(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
+    """At most so many groups of about as many bytes: the largest first, each where least is."""
+    groups: list[list[Scan]] = [[] for _ in range(min(count, len(scans)))]
+    filled = [(0, at) for at in range(len(groups))]
+    for scan in sorted(scans, key=lambda each: each.bytes, reverse=True):
+        size, at = filled[0]
+        groups[at].append(scan)
+        heapq.heapreplace(filled, (size + scan.bytes, at))
+    return groups

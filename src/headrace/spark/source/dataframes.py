@@ -1,0 +1,81 @@
+"""What `format("headrace")` gives, from Python: with a workspace and bindings, not options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.errors import UsageError
+from headrace.journal.collection import Collection
+from headrace.journal.workspace import Workspace
+from headrace.shuffle.binding import Binding
+from headrace.spark.one_line_errors import raised_as_ours
+from headrace.spark.registration import register
+from headrace.spark.source.workspace_option import Place
+from headrace.spark.spark_session import activate
+
+SourceLike = Collection | Binding | str
+
+
+def stream(
+    spark: SparkSession,
+    workspace: Workspace,
+    sources: Sequence[SourceLike],
+    task: str,
+    *,
+    shards: int = 2,
+    documents_max: int | None = None,
+    meta: bool = False,
+) -> DataFrame:
+    """A streaming DataFrame whose micro-batches are the checkpoints of a task."""
+    activate(spark)
+    options = source_options(workspace, sources) | {"task": task, "shards": str(shards)}
+    if documents_max is not None:
+        options["maxDocumentsPerTrigger"] = str(documents_max)
+    reader = spark.readStream.format("headrace").options(**options)
+    with raised_as_ours():
+        return reader.option("meta", str(meta).lower()).load()
+
+
+def read(
+    spark: SparkSession,
+    workspace: Workspace,
+    sources: Sequence[SourceLike],
+    *,
+    partitions: int = 8,
+    meta: bool = False,
+) -> DataFrame:
+    """All documents that are committed by now: one cut over all sources."""
+    register(spark)
+    reader = spark.read.format("headrace").options(**source_options(workspace, sources))
+    with raised_as_ours():
+        return reader.options(partitions=str(partitions), meta=str(meta).lower()).load()
+
+
+def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[str, str]:
+    """The options of the format that say what is read."""
+    place = Place.of(workspace)
+    bindings = msgspec.json.encode(bindings_of(sources)).decode()
+    return {"workspace": place.path, "token": place.token, "bindings": bindings}
+
+
+def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
+    """Sources as a user names them."""
+    if isinstance(sources, str | Collection | Binding):
+        raise UsageError("sources are a list", do="write [source], also if it is one")
+    return [_binding(each) for each in sources]
+
+
+def _binding(source: SourceLike) -> Binding:
+    if isinstance(source, Binding):
+        return source
+    if isinstance(source, Collection):
+        return Binding(collection=source.name)
+    if isinstance(source, str):
+        return Binding(collection=source)
+    raise UsageError(
+        f"a source of type {type(source).__name__}",
+        do="name a collection, or give it or a Binding",
+    )

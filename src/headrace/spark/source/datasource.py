@@ -1,0 +1,270 @@
+"""The data source `headrace`: one micro-batch is one consistent cut across every journal.
+
+Spark writes the planned end of a micro-batch to its offset log before it runs it, and to its commit
+log after. So `latestOffset` is the poll for the next checkpoint, which is stored by number before
+Spark hears of it; the offset names it; and the `start` and `end` of a batch that Spark runs again
+are the `last_commit` and `read_through` of a new Session.
+
+Spark makes a reader in several processes, and asks only one of them for offsets: nothing is opened
+before it is needed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headrace.errors import UsageError
+from headrace.settings import ServiceSettings, ShuffleSettings
+from headrace.shuffle import Checkpoint, History, Member, Shuffle
+from headrace.shuffle.binding import resolve
+from headrace.shuffle.checkpoints.checkpoint_feed import Feed
+from headrace.shuffle.read_ticket import Share
+from headrace.spark.one_line_errors import without_traceback
+from headrace.spark.parent_process import bound_to_parent
+from headrace.spark.source.batch import BatchReader, Pinned
+from headrace.spark.source.column_check import check_columns
+from headrace.spark.source.input_partition import Part
+from headrace.spark.source.options import (
+    Reads,
+    parse_batch,
+    parse_reads,
+    parse_stream,
+    parse_writes,
+)
+from headrace.spark.source.rows import Rows, row_schema
+from headrace.spark.tasks.task_record import get_about
+from headrace.spark.write.datasource_writer import StreamWriter, Writer, plan
+
+
+class HeadraceSource(DataSource):
+    _pinned = b""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._travelled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_travelled": True}
+
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    @without_traceback()
+    def schema(self) -> StructType:
+        reads = parse_reads(self.options)
+        with reads.place.open() as workspace:
+            # Spark keeps this object with what it learns here, for whatever is made of it.
+            self._pinned = Pinned.at(workspace, reads).encode()
+            collections = {each.name: each for each in workspace.collections()}
+        sources = resolve(reads.bindings, collections, {})
+        return from_arrow_schema(row_schema(sources.all, meta=reads.meta))
+
+    @without_traceback()
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse_batch(self.options), schema, self._pinned)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        # Spark stumbles over whatever this raises, so only a traceback shows our message.
+        return StreamReader(parse_stream(self.options), schema)
+
+    @without_traceback()
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        _check_appends(overwrite)
+        return Writer(plan(parse_writes(self.options, is_stream=False), schema))
+
+    @without_traceback()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Of a source that was made here Spark wants a plan; of one that came from elsewhere it
+        wants the writer to commit with."""
+        _check_appends(overwrite)
+        writes = parse_writes(self.options, is_stream=True)
+        return StreamWriter(writes, None if self._travelled else plan(writes, schema))
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, reads: Reads, schema: StructType) -> None:
+        self._reads = reads
+        self._schema = schema
+        self._live: _Live | None = None
+        self._is_bounded = False
+        self._planned: int | None = None
+        """The checkpoint that the last batch of this process was of."""
+        self._committed: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_live": None}
+
+    # -- in the process that Spark asks for offsets ----------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._offset(0)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        live = self._opened()
+        number = live.feed.after(
+            self._number(start),
+            None if self._is_bounded else self._reads.poll_s,
+            documents_max=most,
+        )
+        return self._offset(number)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._reads.documents_max
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._is_bounded = True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = self._number(start), self._number(end)
+        if last == first:
+            return []
+        if last != first + 1:
+            raise UsageError(f"a batch from {first} to {last}", do="this is a bug")
+        self._check_synchronous(first)
+        self._planned = last
+        live = self._opened()
+        shares = live.feed.shares(last)
+        check_columns(self._schema, shares[0].sources)
+        service = msgspec.json.encode(live.service)
+        return [Part(msgspec.msgpack.encode(share), service) for share in shares]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """`latestOffset` releases: Spark commits only once the next batch is planned."""
+        self._committed = self._number(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        live = self._live
+        if live is None:
+            return None
+        return {**self._offset(live.feed.number), "behind": live.feed.behind()}
+
+    def _check_synchronous(self, first: int) -> None:
+        """Spark commits a batch when the next one is in its offset log, so before that is run.
+
+        If its offset log is written some time later, a checkpoint may be released that a restart
+        asks for.
+        """
+        if self._planned == first != self._committed:
+            raise UsageError(
+                "this query keeps its progress asynchronously, and could not be started again",
+                do="leave out the option asyncProgressTrackingEnabled",
+            )
+
+    def stop(self) -> None:
+        live, self._live = self._live, None
+        if live:
+            live.close()
+
+    def _opened(self) -> _Live:
+        if self._live is None:
+            self._live = _Live(self._reads, is_bounded=self._is_bounded)
+        return self._live
+
+    def _offset(self, number: int) -> dict[str, Any]:
+        return self._opened().feed.history.offset(number)
+
+    def _number(self, offset: dict[str, Any]) -> int:
+        number = offset.get("checkpoint")
+        mine = self._opened().feed.history.offset(0)
+        if {**offset, "checkpoint": 0} != mine or not isinstance(number, int):
+            raise UsageError(
+                f"the checkpoint directory of the query is of {_described(offset)}, and this is"
+                f" {_described(mine)}",
+                do="give every task, and every generation of it, a directory of its own",
+            )
+        return number
+
+    # -- in executors ----------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        encoded, settings = partition.open()
+        share = msgspec.msgpack.decode(encoded, type=Share)
+        service = msgspec.json.decode(settings, type=ServiceSettings)
+        rows = Rows(share.sources, to_arrow_schema(self._schema, timezone="UTC"))
+        if self._reads.meta:
+            yield from rows.all_with_meta(share.blocks(service), share.journals)
+        else:
+            yield from rows.all(share.read(service))
+
+
+class _Live:
+    """What is opened for a query: the workspace, members unless they run elsewhere, the feed."""
+
+    def __init__(self, reads: Reads, *, is_bounded: bool) -> None:
+        self.service = ServiceSettings(token=reads.members_token or secrets.token_urlsafe(32))
+        with ExitStack() as stack:
+            stack.enter_context(bound_to_parent())
+            self.workspace = stack.enter_context(reads.place.open())
+            addresses = list(reads.members)
+            if not addresses and get_about(self.workspace.objects, reads.task):
+                raise UsageError(
+                    f"{reads.task!r} is the name of a task, which has checkpoints of its own",
+                    do="name the stream otherwise; what the task was shown is for spark.read",
+                )
+            if not addresses:
+                root = (self.workspace.directory or Path(".")) / "members"
+                for _ in range(reads.shards):
+                    member = stack.enter_context(Member(root, self.service))
+                    addresses.append(member.address)
+            workspace = self.workspace
+            cut = workspace.journals() if is_bounded else None
+            settings = ShuffleSettings()
+            if reads.documents_max:
+                most = max(1, reads.documents_max // reads.shards)
+                settings = ShuffleSettings(report_documents=most)
+
+            def open(last: Checkpoint, through: Checkpoint | None) -> Shuffle:
+                return Shuffle(
+                    workspace,
+                    reads.bindings,
+                    addresses,
+                    last_commit=last,
+                    read_through=through,
+                    cut=cut,
+                    settings=settings,
+                    service=self.service,
+                )
+
+            self.feed = Feed(History(workspace.objects, reads.task), open, names=reads.meta)
+            stack.callback(self.feed.close)
+            self._running = stack.pop_all()
+
+    def close(self) -> None:
+        self._running.close()
+
+
+def _check_appends(overwrite: bool) -> None:
+    if overwrite:
+        raise UsageError(
+            "format 'headrace' cannot overwrite a collection: documents are only ever added",
+            do='use mode("append"), or outputMode("append") of a stream',
+        )
+
+
+def _described(offset: dict[str, Any]) -> str:
+    return f"task {offset.get('task')!r}, generation {offset.get('generation')}"

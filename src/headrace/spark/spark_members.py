@@ -1,0 +1,289 @@
+"""Members hosted in the tasks of a barrier stage, for as long as a block runs.
+
+The stage is a result stage, which Spark never starts again by itself: a second generation of
+members would live beside the first. Spark sees members that die, but not those that stop, nor
+those whose executor lost the driver. So each member holds a conversation with the driver: a
+silence ends both sides, and what is left of a member that lost the driver ends its process hard,
+because a worker that Spark uses again must not keep a Flight server of ours. So does one whose
+parent is gone, Spark's daemon for workers: nobody else would end it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from pyspark import BarrierTaskContext
+from pyspark.sql import SparkSession
+
+from headrace.errors import HeadraceError, PeerLostError, UsageError
+from headrace.settings import ServiceSettings
+from headrace.shuffle import Member
+from headrace.spark.parent_process import bound_to_parent
+from headrace.spark.query_failure import explain, is_crash
+from headrace.spark.versions import check_version
+from headrace.transport import Channel, Client, Server
+from headrace.version import VERSION
+
+_HOST = "spark-members"
+_START_S = 120.0
+_EXECUTORS_S = 60.0
+_LOOK_AGAIN_S = 0.2
+_WORD_S = 2.0
+_END_S = 5.0
+"""Members that were let go and do not end by then are ended by Spark."""
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """A member is there."""
+
+    shard: int
+    address: str
+    process: int
+    """Its id, on the machine that it is on."""
+
+
+_joined = msgspec.msgpack.Decoder(Joined)
+
+
+class _Given(NamedTuple):
+    """What a task is told."""
+
+    driver: str
+    service: ServiceSettings
+    is_local: bool
+    directory: str
+    """For the Queues, if Spark says none on the machine itself."""
+    version: str = VERSION
+
+
+class SparkMembers:
+    """`with SparkMembers(spark, 2) as members:` gives their addresses, processes and token."""
+
+    def __init__(self, spark: SparkSession, count: int) -> None:
+        token = secrets.token_urlsafe(32)
+        self._context = context = spark.sparkContext
+        self._group = f"headrace-members-{secrets.token_hex(8)}"
+        is_local = str(context.master).startswith("local")
+        host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host", "127.0.0.1")
+        self.service = ServiceSettings(host=host, token=token)
+        self._hosting = _Hosting(count)
+        self._failure: BaseException | None = None
+        with ExitStack() as stack:
+            stack.enter_context(_taking_slots(spark, count))
+            server = Server({_HOST: self._hosting}, self.service)
+            stack.callback(server.close)
+            directory = context.getConf().get("spark.local.dir") or tempfile.gettempdir()
+            given = _Given(server.address, self.service, is_local, directory)
+            self._thread = threading.Thread(
+                target=self._run, args=(spark, count, given), name="headrace-members", daemon=True
+            )
+            self._thread.start()
+            stack.callback(self._end)
+            there = self._hosting.wait(_START_S, self._cause)
+            self.addresses = [each.address for each in there]
+            self.processes = tuple(each.process for each in there)
+            self._running = stack.pop_all()
+
+    def _run(self, spark: SparkSession, count: int, given: _Given) -> None:
+        context = spark.sparkContext
+        context.setJobGroup(self._group, f"{count} Headrace members", interruptOnCancel=True)
+        try:
+            context.parallelize(range(count), count).barrier().mapPartitions(
+                lambda _: host(given)
+            ).collect()
+        except Exception as error:  # noqa: BLE001  told to whoever waits for members
+            self._failure = error
+        self._hosting.ended()
+
+    def _cause(self) -> str:
+        if self._failure is None:
+            return ""
+        cause = explain(self._failure)
+        return cause.what if isinstance(cause, HeadraceError) else str(cause)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._hosting.has_ended
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Whether they end within the time, of themselves."""
+        return self._hosting.wait_for_end(timeout_s)
+
+    def failure(self) -> HeadraceError:
+        """Why they are not alive: which of them ended first, if Spark does not know better."""
+        # Spark may be about to say so.
+        self._thread.join(_WORD_S)
+        cause = explain(self._failure) if self._failure else None
+        if (lost := self._hosting.first_lost) and (cause is None or is_crash(cause)):
+            member, was_silent = lost
+            how = "is silent" if was_silent else "was killed or crashed"
+            what = f"member {member.shard} {how} (process {member.process})"
+            return PeerLostError(what, do="run it again")
+        return PeerLostError(f"members ended: {self._cause() or 'one left'}", do="run it again")
+
+    def _end(self) -> None:
+        self._hosting.close()
+        self._thread.join(_END_S)
+        if self._thread.is_alive():
+            self._context.cancelJobGroup(self._group)
+            self._thread.join(_END_S)
+
+    def close(self) -> None:
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Hosting:
+    """The driver's side of the conversations."""
+
+    requests = _joined
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._changed = threading.Condition()
+        self._there: dict[int, Joined] = {}
+        self._has_ended = False
+        self._closing = threading.Event()
+        self.first_lost: tuple[Joined, bool] | None = None
+        """The member whose conversation ended before the others', and whether it was silent."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self._closing.is_set()
+
+    def converse(self, channel: Channel[Any]) -> None:
+        first = channel.receive()
+        if first is None:
+            return
+        with self._changed:
+            self._there[first.control.shard] = first.control
+            self._changed.notify_all()
+        channel.on_end(lambda: self._lost(first.control, channel))
+        self._closing.wait()
+
+    def _lost(self, member: Joined, channel: Channel[Any]) -> None:
+        with self._changed:
+            if not self._closing.is_set():
+                self.first_lost = member, _was_silent(channel)
+            self._closing.set()
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Any:
+        raise UsageError("members converse", do="this is a bug")
+
+    def wait(self, timeout_s: float, cause: Any) -> list[Joined]:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._there) == self._count or self._has_ended, timeout_s
+            )
+            if len(self._there) < self._count:
+                why = cause() or "no word of the others"
+                raise PeerLostError(
+                    f"{len(self._there)} of {self._count} members started: {why}",
+                    do="see the log of the Spark application",
+                )
+            return [self._there[shard] for shard in range(self._count)]
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        return self._closing.wait(timeout_s)
+
+    def ended(self) -> None:
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+        self._closing.set()
+
+    def close(self) -> None:
+        self._closing.set()
+
+
+def _was_silent(channel: Channel[Any]) -> bool:
+    """Why a conversation ended: it was given up, or the other side is gone."""
+    try:
+        channel.receive(0)
+    except (HeadraceError, TimeoutError) as error:
+        return "was silent" in str(error)
+    return False
+
+
+def host(given: _Given) -> Iterator[str]:
+    """One member, in a task; returns when the driver lets it go."""
+    check_version(given.version)
+    task = BarrierTaskContext.get()
+    shard = task.partitionId()
+    address = task.getTaskInfos()[shard].address
+    name = "127.0.0.1" if given.is_local else address.rpartition(":")[0]
+    service = msgspec.structs.replace(given.service, host=name, port=0)
+    root = Path(os.environ.get("SPARK_LOCAL_DIRS", given.directory).split(",")[0])
+    with (
+        bound_to_parent(),
+        Member(root, service) as member,
+        Client(given.driver, service) as client,
+    ):
+        task.allGather(member.address)
+        channel = client.converse(_HOST, _joined)
+        try:
+            channel.send(Joined(shard, member.address, os.getpid()))
+            channel.receive()
+        except HeadraceError:
+            os._exit(1)
+    return iter(())
+
+
+_taken: dict[str, int] = {}
+"""The slots that members of this process hold, by application: others do not see them in use."""
+_taking = threading.Lock()
+
+
+@contextmanager
+def _taking_slots(spark: SparkSession, members: int) -> Iterator[None]:
+    """Members hold a slot each for as long as they live, and the query needs one beside them.
+
+    Executors of a cluster may still be starting: they are waited for.
+    """
+    application = str(spark.sparkContext.applicationId)
+    is_local = str(spark.sparkContext.master).startswith("local")
+    deadline = time.monotonic() + (0 if is_local else _EXECUTORS_S)
+    while not _take(application, members, slots := _slots(spark)):
+        if time.monotonic() > deadline:
+            held = _taken.get(application, 0)
+            beside = f", of which other members hold {held}" if held else ""
+            raise UsageError(
+                f"{members} members and the query beside them need {members + 1} slots, and"
+                f" {spark.sparkContext.master} has {slots}{beside}",
+                do=f"give Spark {held + members + 1 - slots} more cores, or use fewer shards",
+            )
+        time.sleep(_LOOK_AGAIN_S)
+    try:
+        yield
+    finally:
+        with _taking:
+            _taken[application] -= members
+
+
+def _take(application: str, members: int, slots: int) -> bool:
+    with _taking:
+        held = _taken.get(application, 0)
+        if held + members + 1 > slots:
+            return False
+        _taken[application] = held + members
+        return True
+
+
+def _slots(spark: SparkSession) -> int:
+    context = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))

@@ -1,0 +1,128 @@
+"""The tasks of a workspace: how each stands, and how one is reset or deleted from outside."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.errors import NotFoundError
+from headrace.journal.workspace import Workspace
+from headrace.shuffle import Checkpoint, History, TaskInfo, describe_task, list_tasks
+from headrace.shuffle.checkpoints.checkpoint_history import delete_checkpoints, reset_task
+from headrace.spark.tasks.lag_watch import behind_bytes
+from headrace.spark.tasks.offset_log import committed_checkpoint
+from headrace.spark.tasks.run_fence import Turn
+from headrace.spark.tasks.run_record import RunRecord, check_not_running, forget_runs, last_run
+from headrace.spark.tasks.task_record import About, delete_about, get_about, list_abouts
+from headrace.spark.tasks.task_run import delete_logs, folder_of_logs
+
+
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a task without running it."""
+
+    task: str
+    stored: TaskInfo | None
+    """Its checkpoints; None before its first run."""
+    about: About | None
+    """None of a stream, which is no task but has checkpoints, too."""
+    run: RunRecord | None
+    """Its last run; None if it never ran, or if this is not the machine to tell."""
+    applied: int
+    """The last checkpoint that is known to be applied."""
+    behind_bytes: int | None
+    """What its sources have beyond that; None if that is not known."""
+
+    @property
+    def state(self) -> str:
+        """`running`, `stopped`, `failed` or `never run`; nothing of a stream."""
+        if self.run:
+            return self.run.state
+        return "never run" if self.about else ""
+
+
+def list_statuses(workspace: Workspace) -> list[TaskStatus]:
+    """All tasks that were run, or were to be run, and streams; by name."""
+    stored = {each.task: each for each in list_tasks(workspace.objects)}
+    abouts = {each.task: each for each in list_abouts(workspace.objects)}
+    return [
+        _status(workspace, name, stored.get(name), abouts.get(name))
+        for name in sorted(stored.keys() | abouts.keys())
+    ]
+
+
+def task_status(workspace: Workspace, task: str) -> TaskStatus:
+    """NotFoundError if nothing is known of such a task."""
+    about = get_about(workspace.objects, task)
+    try:
+        stored = describe_task(workspace.objects, task)
+    except NotFoundError:
+        if about is None:
+            raise
+        stored = None
+    return _status(workspace, task, stored, about)
+
+
+def _status(
+    workspace: Workspace, task: str, stored: TaskInfo | None, about: About | None
+) -> TaskStatus:
+    run = last_run(workspace, task)
+    applied = _applied(workspace, task, stored, run) if about else 0
+    behind = None
+    if about and about.bindings:
+        checkpoint = _checkpoint(workspace, task, applied) if stored else Checkpoint()
+        behind = behind_bytes(workspace, about.bindings, checkpoint)
+    return TaskStatus(
+        task=task, stored=stored, about=about, run=run, applied=applied, behind_bytes=behind
+    )
+
+
+def _applied(
+    workspace: Workspace, task: str, stored: TaskInfo | None, run: RunRecord | None
+) -> int:
+    """What its last run saw applied, or what Spark has in its commit log."""
+    if stored is None or workspace.directory is None:
+        return 0
+    logged = committed_checkpoint(str(folder_of_logs(workspace, task) / stored.generation))
+    return min(max(logged, run.checkpoint if run else 0), stored.last)
+
+
+def _checkpoint(workspace: Workspace, task: str, number: int) -> Checkpoint:
+    history = History(workspace.objects, task)
+    try:
+        return history.load(number)
+    except NotFoundError:
+        # A task that runs has released it since.
+        return history.load(history.last())
+
+
+def reset(workspace: Workspace, task: str) -> str:
+    """Forget how far a task is, unless it runs; the generation that begins anew."""
+    _take_over(workspace, task)
+    generation = reset_task(workspace.objects, task)
+    forget_runs(workspace, task)
+    return generation
+
+
+def delete(workspace: Workspace, task: str) -> None:
+    """Remove what the workspace knows of a task, unless it runs.
+
+    It is reset first: a crash on the way leaves a task that begins anew, and never one that
+    takes checkpoints of another life for its own. Its last turn stays, so that a process that was
+    given up long ago does not take itself for the one that runs it.
+    """
+    _take_over(workspace, task)
+    try:
+        reset_task(workspace.objects, task)
+    except NotFoundError:
+        if get_about(workspace.objects, task) is None:
+            raise
+    delete_checkpoints(workspace.objects, task)
+    delete_about(workspace.objects, task)
+    forget_runs(workspace, task)
+    delete_logs(workspace, task)
+
+
+def _take_over(workspace: Workspace, task: str) -> None:
+    task_status(workspace, task)
+    check_not_running(workspace, task)
+    # Whoever begins to run it at this moment is refused.
+    Turn(workspace.objects, task)

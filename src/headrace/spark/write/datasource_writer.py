@@ -1,0 +1,125 @@
+"""Writes to a collection: each is one transaction that all its tasks join.
+
+Readers see all of a write or nothing, and attempts that lost contribute nothing. A stream stores
+the query and the number of a micro-batch with its documents, under the name of its publisher: a
+micro-batch that Spark runs again is recognised, and rolled back.
+
+Spark makes a writer in the process that plans a write, and for a stream again, from the same
+options, in the process that commits it. What the second must know travels with the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headrace.errors import UsageError
+from headrace.spark.source.options import Writes
+from headrace.spark.versions import check_version
+from headrace.spark.write.dataframe_transaction import take_part
+from headrace.spark.write.transaction_process import Batch, Begin, Coordinated, begin
+from headrace.version import VERSION
+
+
+@dataclass(frozen=True)
+class Part(WriterCommitMessage):
+    """What a task returns."""
+
+    prepared: str
+    """Nothing if it had no rows."""
+    write: Coordinated
+    query: str = ""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A write that was begun, as its tasks get it."""
+
+    writes: Writes
+    write: Coordinated
+    version: str = VERSION
+
+    def take_part(self, batches: Iterator[pa.RecordBatch], query: str = "") -> Part:
+        check_version(self.version)
+        write = self.write
+        prepared = take_part(write.workspace, write.invitation, self.writes.collection, batches)
+        return Part(prepared, write, query)
+
+
+def plan(writes: Writes, schema: StructType) -> Planned:
+    rows = to_arrow_schema(schema, timezone="UTC").serialize().to_pybytes()
+    asked = Begin(writes.place, writes.collection, rows, publisher_name(writes))
+    return Planned(writes, begin(asked))
+
+
+def publisher_name(writes: Writes) -> str:
+    """None of a task has such a name."""
+    return f"stream/{writes.publisher}" if writes.publisher else ""
+
+
+class Writer(DataSourceArrowWriter):
+    """Of a DataFrame."""
+
+    def __init__(self, planned: Planned) -> None:
+        self.planned = planned
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+        return self.planned.take_part(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        parts, _ = _parts(messages)
+        self.planned.write.commit(parts)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self.planned.write.abort()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Of one micro-batch."""
+
+    def __init__(self, writes: Writes, planned: Planned | None) -> None:
+        """`planned` is missing where a batch is committed."""
+        self._writes = writes
+        self.planned = planned
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+        assert self.planned
+        task = TaskContext.get()
+        assert task
+        query = task.getLocalProperty("sql.streaming.queryId")
+        assert query
+        return self.planned.take_part(iterator, query)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        if not messages or None in messages:
+            # Continuous processing commits before its tasks have returned, and aborts nothing.
+            self.abort(messages, batchId)
+            raise UsageError(
+                "a stream to format 'headrace' is written in micro-batches",
+                do="use another trigger than continuous",
+            )
+        parts, first = _parts(messages)
+        first.write.commit(parts, Batch(first.query, batchId))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """By taking the publisher over: tasks that failed have not said who holds it."""
+        with self._writes.place.open() as workspace:
+            workspace.publisher(publisher_name(self._writes)).close()
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], Part]:
+    """What to include, and one of all."""
+    parts = [each for each in messages if isinstance(each, Part)]
+    # Spark runs a task even if there is nothing to write, and commits when all have returned.
+    assert len(parts) == len(messages) > 0
+    return [each.prepared for each in parts if each.prepared], parts[0]
