@@ -1,4 +1,4 @@
-"""What tests of real services begin with."""
+"""Fixtures for tests of real services."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.shuffle.running import Begin, Task
+from tests.shuffle.real_task import Begin, Task
 
 
 @pytest.fixture
 def task(tmp_path: Path) -> Iterator[Task]:
     """Two members, and a collection `a` of two journals."""
-    with Task(tmp_path) as made:
-        made.workspace.collection("a", "n long", key="n", journals=2)
-        yield made
+    with Task(tmp_path) as task:
+        task.workspace.collection("a", "n long", key="n", journals=2)
+        yield task
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from headrace.journal.location.workspace_ref import Reach
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member, messages
 from headrace.transport import Client
-from tests.shuffle.running import Task
+from tests.shuffle.real_task import Task
 from tests.transport.test_access import certify
 
 

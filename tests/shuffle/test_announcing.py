@@ -11,7 +11,7 @@ import pytest
 
 from headrace.files import lock, write_durably
 from headrace.shuffle import session_registry
-from tests.shuffle.running import Task
+from tests.shuffle.real_task import Task
 
 
 def test_whoever_looks_while_a_session_is_announced_does_not_end_it(

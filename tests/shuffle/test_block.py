@@ -21,7 +21,7 @@ from headrace.shuffle.block import (
     without_ours,
 )
 from headrace.shuffle.routing import Router, split_evenly
-from tests.shuffle.made import documents, source
+from tests.shuffle.builders import documents, source
 
 EVERYTHING = (0, CLOCK_MAX)
 

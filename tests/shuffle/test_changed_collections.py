@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import OutdatedError
-from tests.shuffle.running import Task
+from tests.shuffle.real_task import Task
 
 
 @pytest.fixture

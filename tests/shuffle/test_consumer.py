@@ -17,7 +17,7 @@ from headrace.log.segments import Extent
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages, queue_client
 from headrace.transport import Message
-from tests.shuffle.running import Document, Shown, Task
+from tests.shuffle.real_task import Document, Shown, Task
 
 pytestmark = pytest.mark.skipif(not running_kernel(), reason="this system does not say which it is")
 

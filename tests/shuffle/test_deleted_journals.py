@@ -8,7 +8,7 @@ import pytest
 
 from headrace.settings import KIB, ShuffleSettings
 from headrace.testing.crash import eventually
-from tests.shuffle.running import POLL_S, Task
+from tests.shuffle.real_task import POLL_S, Task
 
 CLOCK = 1 << 40
 SMALL = ShuffleSettings(

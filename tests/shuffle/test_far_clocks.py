@@ -9,7 +9,7 @@ import pytest
 from headrace.clock import CLOCK_MAX
 from headrace.journal.sequencer import Flags
 from headrace.shuffle import Binding
-from tests.shuffle.running import Task
+from tests.shuffle.real_task import Task
 
 LAST = CLOCK_MAX - 2
 """The last clock that a document can have, if something is to follow it."""

@@ -15,9 +15,15 @@ from headrace.shuffle import Checkpoint, History, describe_task, reset_task
 from headrace.shuffle.checkpoints.checkpoint_objects import Label, encode
 from headrace.storage import Objects, open_objects
 from headrace.testing.crash import chosen_seed
-from tests.shuffle.interleaving import Process, run_interleaved
-from tests.shuffle.numbered import START, check_tidy, keys, labels, merged, step
-from tests.shuffle.trouble import Hasty, Killed, Meanwhile, Mortal, Witness
+from tests.shuffle.faulty_objects import (
+    Killed,
+    KillingObjects,
+    PausingObjects,
+    RecordingObjects,
+    StaleListObjects,
+)
+from tests.shuffle.sample_deltas import START, check_tidy, keys, labels, merged, step
+from tests.shuffle.stepped_processes import Process, run_interleaved
 
 
 @pytest.fixture
@@ -90,7 +96,7 @@ def test_it_may_stand_still_anywhere(
         current = History(memory, "t", full_every=1)
         for number in range(1, 6):
             current.append(number, step(number))
-        standing = Meanwhile(memory)
+        standing = PausingObjects(memory)
         old = History(standing, "t", full_every=1)  # type: ignore[arg-type]
         standing.arm(request, lambda c=current, m=memory: go_on(c, m, released))  # type: ignore[misc]
         try:
@@ -127,11 +133,11 @@ def test_a_listing_may_miss_what_comes_and_goes() -> None:
             history.append(history.last() + 1, step(9))
             history.release(history.last())
 
-        old = History(Hasty(memory, another), "t")  # type: ignore[arg-type]
+        old = History(StaleListObjects(memory, another), "t")  # type: ignore[arg-type]
         for number in range(4, 7):
             current.append(number, step(number))
         try:
-            killed = History(Mortal(memory, change, "before"), "t", full_every=2)  # type: ignore[arg-type]
+            killed = History(KillingObjects(memory, change, "before"), "t", full_every=2)  # type: ignore[arg-type]
             killed.release(5)
         except Killed:
             pass
@@ -146,7 +152,7 @@ def test_who_opens_a_task_while_it_is_reset_harms_nothing() -> None:
     for request in count():
         memory = open_objects("memory://")
         History(memory, "t").append(1, step(1))
-        standing = Meanwhile(memory)
+        standing = PausingObjects(memory)
 
         def reset_and_go_on(objects: Objects = memory) -> None:
             generation = reset_task(objects, "t", START)
@@ -171,7 +177,7 @@ def killed_everywhere(life: Callable[[Objects], None]) -> Iterator[Objects]:
         for when in ("before", "after"):
             objects = open_objects("memory://")
             try:
-                life(Mortal(objects, change, when))  # type: ignore[arg-type]
+                life(KillingObjects(objects, change, when))  # type: ignore[arg-type]
             except Killed:
                 yield objects
             else:
@@ -242,7 +248,7 @@ def test_a_reset_that_is_killed_is_done_or_not() -> None:
 class User:
     """Does this and that with a task, and holds every answer against what was first put."""
 
-    def __init__(self, witness: Witness, rng: Random, seen: Counter[str]) -> None:
+    def __init__(self, witness: RecordingObjects, rng: Random, seen: Counter[str]) -> None:
         self._witness = witness
         self._rng = rng
         self._seen = seen
@@ -286,7 +292,7 @@ def check_interleavings(seeds: Iterator[int] | range) -> Counter[str]:
     seen = Counter[str]()
     for seed in seeds:
         rng = Random(seed)
-        witness = Witness()
+        witness = RecordingObjects()
         users = [User(witness, rng, seen) for _ in range(5)]
         try:
             seen["killed"] += run_interleaved(witness, users, rng, kills=0.003)  # type: ignore[arg-type]

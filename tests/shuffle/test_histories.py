@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.shuffle.checkpoint import Checkpoint
-from tests.shuffle.running import Shown, Task
+from tests.shuffle.real_task import Shown, Task
 
 COLLECTIONS = ("a", "b")
 MEMBERS = 3

@@ -16,7 +16,7 @@ from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.shuffle import Checkpoint, History, describe_task, list_tasks, reset_task
 from headrace.storage import Objects, S3Options, open_objects
 from tests.s3 import BUCKET, s3_server
-from tests.shuffle.numbered import START, keys, labels, merged, step
+from tests.shuffle.sample_deltas import START, keys, labels, merged, step
 from tests.shuffle.test_checkpoint import Rows, checkpoint
 
 _prefixes = count()

@@ -18,7 +18,7 @@ from headrace.shuffle.checkpoint import JournalRef
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.lag import Lag
 from headrace.shuffle.local_members import LocalMembers
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 A, B = JournalId(1), JournalId(2)
 

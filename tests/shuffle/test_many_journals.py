@@ -9,7 +9,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.settings import KIB, MIB, LogSettings
 from headrace.testing.crash import Child, eventually
-from tests.shuffle.running import POLL_S
+from tests.shuffle.real_task import POLL_S
 
 JOURNALS = 200
 DOCUMENTS = 8

@@ -28,9 +28,9 @@ from headrace.shuffle.routing import Range
 from headrace.shuffle.slice.read import Start
 from headrace.testing.crash import eventually
 from headrace.transport import Channel, Client
-from tests.shuffle.made import head, source
-from tests.shuffle.odd import Nonsense, linger, odd_member, open_well
-from tests.shuffle.running import SOON_S, Task, soon, swift, threads_of_sessions
+from tests.shuffle.builders import head, source
+from tests.shuffle.fake_member import Nonsense, fake_member, linger, open_well
+from tests.shuffle.real_task import SOON_S, Task, soon, swift, threads_of_sessions
 
 
 def opening(task: Task, member: int = 0, session: str = "s") -> messages.OpenSlice:
@@ -168,8 +168,8 @@ def test_a_slice_that_makes_no_sense_ends_the_session_and_is_named(
     task: Task, said: Said, kind: type[HeadraceError], error: str
 ) -> None:
     task.append(0, 4)
-    with odd_member(slice=lambda c, o: say(c, o, said)) as odd, soon():
-        task.open("a", members=[odd.address], service=swift())
+    with fake_member(slice=lambda c, o: say(c, o, said)) as fake, soon():
+        task.open("a", members=[fake.address], service=swift())
         for _ in range(2):
             with pytest.raises(kind, match=error):
                 task.shuffle.next_checkpoint(SOON_S)
@@ -202,8 +202,8 @@ def test_a_queue_that_makes_no_sense_ends_the_session_and_is_named(
     task: Task, said: object, kind: type[HeadraceError], error: str
 ) -> None:
     task.append(0, 4)
-    with odd_member(slice=open_well, queue=lambda c, o: answer(c, o, said)) as odd, soon():
-        task.open("a", members=[task.addresses[0], odd.address], service=swift())
+    with fake_member(slice=open_well, queue=lambda c, o: answer(c, o, said)) as fake, soon():
+        task.open("a", members=[task.addresses[0], fake.address], service=swift())
         with pytest.raises(kind, match=f"^member 0: {error}"):
             task.shuffle.next_checkpoint(SOON_S)
         task.leave()

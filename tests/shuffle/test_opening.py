@@ -22,17 +22,17 @@ from headrace.settings import ShuffleSettings
 from headrace.shuffle import Member
 from headrace.testing.crash import eventually
 from headrace.transport import Channel, Server
-from tests.shuffle.odd import (
+from tests.shuffle.fake_member import (
     answer_for_another,
     answer_nonsense,
     answer_wrongly,
+    fake_member,
     leave,
     linger,
-    odd_member,
     open_well,
     refuse,
 )
-from tests.shuffle.running import SOON_S, Task, soon, swift, threads_of_sessions
+from tests.shuffle.real_task import SOON_S, Task, soon, swift, threads_of_sessions
 from tests.sockets import sockets
 
 OPEN_S = 3.0
@@ -68,9 +68,9 @@ def test_an_opening_that_one_member_spoils_ends_at_once_with_the_cause(
     text: str,
 ) -> None:
     """The other Slice sits in a rendezvous with the Queue that never opens."""
-    with odd_member(slice, queue) as odd, soon():
+    with fake_member(slice, queue) as fake, soon():
         with pytest.raises(error, match=text):
-            task.open("a", members=[task.addresses[0], odd.address], service=swift())
+            task.open("a", members=[task.addresses[0], fake.address], service=swift())
         eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")
     task.append(0, 4)
     task.open("a")
@@ -94,11 +94,11 @@ def test_a_member_that_dies_while_it_opens_is_named(task: Task) -> None:
         threading.Thread(target=closing[0].close, args=(0.0,)).start()
         linger(channel)
 
-    with odd_member(slice=die) as odd, soon():
-        closing.append(odd)
+    with fake_member(slice=die) as fake, soon():
+        closing.append(fake)
         with pytest.raises(TransportError) as lost:
-            task.open("a", members=[task.addresses[0], odd.address], service=swift())
-        assert odd.address in lost.value.what
+            task.open("a", members=[task.addresses[0], fake.address], service=swift())
+        assert fake.address in lost.value.what
         eventually(lambda: not threads_of_sessions(), SOON_S, "nothing is left")
 
 
@@ -117,20 +117,20 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
     queue: Callable[[Channel[Any], Any], None],
     late: str,
 ) -> None:
-    with odd_member(slice, queue) as odd, soon():
+    with fake_member(slice, queue) as fake, soon():
         threads, connections = threads_of_us(), sockets()
         with pytest.raises(PeerLostError) as given_up:
             task.open(
                 "a",
-                members=[task.addresses[0], odd.address],
+                members=[task.addresses[0], fake.address],
                 settings=ShuffleSettings(open_s=OPEN_S),
                 service=swift(),
             )
-        assert late.format(odd.address) in str(given_up.value)
+        assert late.format(fake.address) in str(given_up.value)
         eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
         eventually(lambda: sockets() <= connections, SOON_S, "no socket is left")
         eventually(
-            lambda: odd.conversations == task.members[0].streams == 0, SOON_S, "no stream is left"
+            lambda: fake.conversations == task.members[0].streams == 0, SOON_S, "no stream is left"
         )
     task.append(0, 4)
     task.open("a")
@@ -155,10 +155,10 @@ def test_an_opening_that_is_interrupted_ends_at_once(task: Task) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         ended.wait(2 * SOON_S)
 
-    with odd_member(slice=interrupt) as odd, soon():
+    with fake_member(slice=interrupt) as fake, soon():
         threads, connections = threads_of_us(), sockets()
         with pytest.raises(KeyboardInterrupt):
-            task.open("a", members=[task.addresses[0], odd.address])
+            task.open("a", members=[task.addresses[0], fake.address])
         assert ended.wait(SOON_S)
         eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
         # Flight disconnects when nothing refers to a call, and the tracebacks of those who were

@@ -13,7 +13,7 @@ from headrace.frontier import BindingTag
 from headrace.shuffle.binding import ADJUSTED_MAX
 from headrace.shuffle.document_order import in_order
 from headrace.shuffle.queue_reader import Shown
-from tests.shuffle.made import head
+from tests.shuffle.builders import head
 
 Document = tuple[int, int, int]
 """Binding, adjusted clock, number."""

@@ -20,7 +20,7 @@ from headrace.shuffle.queue_reader import (
     RetractionEntry,
     StopEntry,
 )
-from tests.shuffle.made import block, frontier, head
+from tests.shuffle.builders import block, frontier, head
 
 Pair = tuple[int, int, int, int]
 P = place(0, 0)

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import BehindRetentionError
 from headrace.settings import KIB, MIB, ShuffleSettings
 from headrace.testing.crash import eventually
-from tests.shuffle.running import POLL_S, Task
+from tests.shuffle.real_task import POLL_S, Task
 
 COUNT = 60
 SMALL = ShuffleSettings(

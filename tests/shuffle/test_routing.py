@@ -26,7 +26,7 @@ from headrace.shuffle.routing import (
     static_hash,
 )
 from headrace.testing.shuffle.world import SCHEMA
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 LAST = SPACE - 1
 HALF = SPACE // 2

@@ -23,7 +23,7 @@ from headrace.shuffle.batch.batch_read import (
     take_cut,
 )
 from headrace.shuffle.checkpoints.checkpoint_history import reset_task
-from tests.shuffle.running import Task
+from tests.shuffle.real_task import Task
 
 BINDINGS = (
     Binding(collection="a"),

@@ -15,9 +15,9 @@ from headrace.ids import format_producer
 from headrace.journal.names import selector
 from headrace.journal.sequencer import Flags
 from headrace.shuffle import Binding, Checkpoint
-from tests.shuffle.made import source
-from tests.shuffle.running import Begin, Task, rows
-from tests.shuffle.story import Story
+from tests.shuffle.builders import source
+from tests.shuffle.memory_session import MemorySession
+from tests.shuffle.real_task import Begin, Task, rows
 
 
 def one_journal(begin: Begin, members: int = 2) -> Task:
@@ -215,26 +215,26 @@ def test_rollbacks_keep_the_last_commit(begin: Begin) -> None:
 # proves G6
 def test_clean_and_deep_rollbacks_keep_the_last_commit() -> None:
     """Scenario 9, with ACKs that no publisher of ours writes."""
-    story = Story("a", [source(0, "a")])
-    story.write(1, 10)
-    story.ack(1, 12)
-    assert story.next() == [(0, 10)]
-    story.write(1, 20)
-    story.ack(1, 12)
-    story.outside(1, 21, producer=2)
-    assert story.next() == [(0, 21)]
-    story.write(1, 30)
-    story.ack(1, 5)
-    story.outside(1, 31, producer=2)
-    delta = story.poll()
+    session = MemorySession("a", [source(0, "a")])
+    session.write(1, 10)
+    session.ack(1, 12)
+    assert session.next() == [(0, 10)]
+    session.write(1, 20)
+    session.ack(1, 12)
+    session.outside(1, 21, producer=2)
+    assert session.next() == [(0, 21)]
+    session.write(1, 30)
+    session.ack(1, 5)
+    session.outside(1, 31, producer=2)
+    delta = session.poll()
     assert delta is not None
-    assert story.shown(delta) == [(0, 31)]
-    shown = story.run.session._rows[story.tag(1) << 32, 1].shown
+    assert session.shown(delta) == [(0, 31)]
+    shown = session.run.session._rows[session.tag(1) << 32, 1].shown
     assert shown is not None
     assert shown[0] == 12
-    story.write(1, 40)
-    story.ack(1, 40)
-    assert story.next() == [(0, 40)]
+    session.write(1, 40)
+    session.ack(1, 40)
+    assert session.next() == [(0, 40)]
 
 
 # proves G7
@@ -310,18 +310,18 @@ def test_a_document_outside_of_its_producers_open_span_fails_the_session(begin: 
 def test_a_held_hint_in_a_low_lane_lets_the_high_lane_go_on() -> None:
     """Scenario 18."""
     low = [source(n, name, lane=1, cohort=1) for n, name in enumerate("ab")]
-    story = Story("abc", [*low, source(2, "c")])
-    story.write(1, 10)
-    story.write(2, 11)
-    hints = story.hints(20, 1, 2)
-    story.ack(1, 20, hints=hints)
+    session = MemorySession("abc", [*low, source(2, "c")])
+    session.write(1, 10)
+    session.write(2, 11)
+    hints = session.hints(20, 1, 2)
+    session.ack(1, 20, hints=hints)
     for clock in (30, 40, 50):
-        story.write(3, clock)
-        story.commit(clock + 1, 3)
-        assert story.next() == [(2, clock)]
-    assert story.waits_for() == [(1, "b/0000")]
-    story.ack(2, 20, hints=hints)
-    assert story.next() == [(0, 10), (1, 11)]
+        session.write(3, clock)
+        session.commit(clock + 1, 3)
+        assert session.next() == [(2, clock)]
+    assert session.waits_for() == [(1, "b/0000")]
+    session.ack(2, 20, hints=hints)
+    assert session.next() == [(0, 10), (1, 11)]
 
 
 def test_a_checkpoint_outlives_the_order_of_bindings(begin: Begin) -> None:

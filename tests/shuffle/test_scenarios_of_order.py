@@ -11,7 +11,7 @@ from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND
 from headrace.journal.sequencer import Flags
 from headrace.shuffle import Binding
 from headrace.testing.crash import eventually
-from tests.shuffle.running import POLL_S, Begin, Task, rows
+from tests.shuffle.real_task import POLL_S, Begin, Task, rows
 
 
 # proves G8

@@ -19,7 +19,7 @@ from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Binding, Member, Shuffle
 from headrace.shuffle.routing import Range
 from headrace.testing.crash import eventually
-from tests.shuffle.running import SOON_S, Task, soon, threads_of_sessions
+from tests.shuffle.real_task import SOON_S, Task, soon, threads_of_sessions
 
 # -- using a Session ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shuffle.running import Task
+from tests.shuffle.real_task import Task
 
 JOURNALS = 150
 TRANSACTIONS = 4

@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.errors import SchemaError
 from headrace.spark.source.column_check import check_columns
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 ROWS = StructType([StructField("n", LongType()), StructField("s", StringType())])
 

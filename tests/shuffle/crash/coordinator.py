@@ -17,7 +17,7 @@ import msgspec
 
 import headrace as hr
 from headrace.testing.crash import end_uncleanly
-from tests.shuffle.crash.publishing import COLLECTIONS, SETTINGS
+from tests.shuffle.crash.writers import COLLECTIONS, SETTINGS
 
 Document = tuple[str, str, int, int]
 """Its collection, label, transaction and part."""

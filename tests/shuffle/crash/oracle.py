@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import headrace as hr
 from tests.shuffle.crash.coordinator import COHORTS, Document, Yielded
-from tests.shuffle.crash.publishing import COLLECTIONS, NAMED, OUTSIDE
+from tests.shuffle.crash.writers import COLLECTIONS, NAMED, OUTSIDE
 
 
 def committed_documents(workspace: hr.Workspace) -> list[Document]:

@@ -15,7 +15,7 @@ from headrace.shuffle import Checkpoint, History
 from headrace.storage import Objects, open_objects
 from headrace.testing.crash import Child, chosen_seed, eventually
 from tests.s3 import BUCKET, s3_server
-from tests.shuffle.numbered import START, check_tidy, merged, step
+from tests.shuffle.sample_deltas import START, check_tidy, merged, step
 
 ROUNDS = 15
 FULL_EVERY = 3
@@ -25,8 +25,8 @@ OPEN = "from headrace.shuffle import History; history = History(objects, 't')"
 LIVE = "from tests.shuffle.crash.test_history import live"
 DIE = """
 from headrace.testing.crash import end_uncleanly
-from tests.shuffle.trouble import Mortal
-objects = Mortal(objects, change, when, end_uncleanly)
+from tests.shuffle.faulty_objects import KillingObjects
+objects = KillingObjects(objects, change, when, end_uncleanly)
 """
 
 

@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.crash import chosen_seed
-from tests.shuffle.crash.company import Company, Victim
+from tests.shuffle.crash.process_group import ProcessGroup, Victim
 
 
-def kill_again_and_again(folder: Path, seed: str, rounds: list[Victim]) -> Company:
-    with Company(folder, seed) as company:
+def kill_again_and_again(folder: Path, seed: str, rounds: list[Victim]) -> ProcessGroup:
+    with ProcessGroup(folder, seed) as group:
         for victim in rounds:
-            company.round(victim)
-        company.leave_a_replay()
-        company.finish()
-        return company
+            group.round(victim)
+        group.leave_a_replay()
+        group.finish()
+        return group
 
 
 # proves G5, G6, G7, G9, G10, G13
 def test_what_was_committed_is_shown_once_whoever_is_killed(tmp_path: Path) -> None:
     seed = chosen_seed(default=3)
     rounds: list[Victim] = ["member", "coordinator", "both"] * 3
-    company = kill_again_and_again(tmp_path, str(seed), rounds)
+    group = kill_again_and_again(tmp_path, str(seed), rounds)
     coordinators = 1 + len(rounds) - rounds.count("member")
-    assert company.deaths >= coordinators
-    assert company.replays == 1
+    assert group.deaths >= coordinators
+    assert group.replays == 1
 
 
 # proves G5, G6, G7, G9, G10, G13

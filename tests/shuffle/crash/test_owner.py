@@ -34,7 +34,7 @@ mock.patch.object(Site, "try_lock", lambda site: False).start()
 START = "import headrace as hr; member = hr.Member(folder, service=service)"
 
 
-class Company:
+class OwnerGroup:
     """Members, an owner of the journals that is replaced, and one Session for all the time."""
 
     def __init__(self, folder: Path, service: hr.ServiceSettings, *, heirs: str) -> None:
@@ -113,7 +113,7 @@ class Company:
         assert self.seen == committed
         assert set(committed.values()) == {1}
 
-    def __enter__(self) -> Company:
+    def __enter__(self) -> OwnerGroup:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -128,37 +128,37 @@ def test_a_session_goes_on_with_one_owner_of_the_journals_after_the_other(
     chance = random.Random(chosen_seed(default=1))
     with (
         mock.patch.object(Site, "try_lock", return_value=False),
-        Company(tmp_path, SERVICE, heirs=NEVER_OWN) as company,
+        OwnerGroup(tmp_path, SERVICE, heirs=NEVER_OWN) as group,
     ):
-        with company.publishing():
+        with group.publishing():
             for _ in range(owners):
-                company.consume(chance.randrange(1, 5))
-                company.replace_owner()
-                company.consume(2)
-        company.check()
+                group.consume(chance.randrange(1, 5))
+                group.replace_owner()
+                group.consume(2)
+        group.check()
 
 
 # proves G5, G7, G13
 def test_a_session_goes_on_when_one_of_its_own_processes_becomes_the_owner(tmp_path: Path) -> None:
-    with Company(tmp_path, SERVICE, heirs="") as company:
-        with company.publishing():
-            company.consume(2)
-            company.owner.kill()
-            company.consume(4)
-        company.check()
+    with OwnerGroup(tmp_path, SERVICE, heirs="") as group:
+        with group.publishing():
+            group.consume(2)
+            group.owner.kill()
+            group.consume(4)
+        group.check()
 
 
 # proves G5, G7, G13
 def test_a_session_goes_on_when_an_owner_that_stood_still_does(tmp_path: Path) -> None:
-    with Company(tmp_path, SWIFT, heirs="") as company:
+    with OwnerGroup(tmp_path, SWIFT, heirs="") as group:
         for _ in range(2):
-            company.publish()
-            company.consume(1)
-            company.owner.stop()
-            lost = company.workspace._connection.attached
+            group.publish()
+            group.consume(1)
+            group.owner.stop()
+            lost = group.workspace._connection.attached
             assert isinstance(lost, RemoteJournals)
             eventually(lambda lost=lost: lost.is_lost, WAIT_S, "the silence")  # type: ignore[misc]
-            company.owner.resume()
-            company.publish()
-            company.consume(1)
-        company.check()
+            group.owner.resume()
+            group.publish()
+            group.consume(1)
+        group.check()

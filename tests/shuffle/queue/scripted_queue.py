@@ -22,7 +22,7 @@ from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
 from headrace.shuffle.queue.state import INFINITE, Ended
 from headrace.shuffle.queue_client import Consumer
 from headrace.transport import Client, Server
-from tests.shuffle.made import documents, frontier, head, source
+from tests.shuffle.builders import documents, frontier, head, source
 
 SESSION = "s"
 WAIT_S = 30.0

@@ -18,7 +18,7 @@ from headrace.shuffle.queue import store
 from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import block_bytes
 from headrace.shuffle.queue.store import QueueStore
-from tests.shuffle.made import block, frontier, head, source
+from tests.shuffle.builders import block, frontier, head, source
 from tests.shuffle.queue.scripted_queue import WAIT_S, Gate, GatedDisk
 
 P = place(0, 0)

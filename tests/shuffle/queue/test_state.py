@@ -24,7 +24,7 @@ from headrace.shuffle.queue.state import (
     WriteBlock,
     block_bytes,
 )
-from tests.shuffle.made import head
+from tests.shuffle.builders import head
 
 MIB = 1 << 20
 ROOMY = 1 << 40

@@ -21,9 +21,9 @@ from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, 
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.transport import Channel
-from tests.shuffle.made import source
-from tests.shuffle.odd import linger, odd_member
-from tests.shuffle.running import SETTINGS, SOON_S, Task, soon, swift
+from tests.shuffle.builders import source
+from tests.shuffle.fake_member import fake_member, linger
+from tests.shuffle.real_task import SETTINGS, SOON_S, Task, soon, swift
 from tests.shuffle.session.test_state import abc
 
 A = place(0, 0)
@@ -233,9 +233,9 @@ def test_a_member_that_is_lost_ends_what_waits_for_the_end(task: Task) -> None:
             pass
         raise PeerLostError("out of power", do="see why")
 
-    with odd_member(slice=die) as odd, soon():
+    with fake_member(slice=die) as fake, soon():
         shuffle = hr.Shuffle(
-            task.workspace, [hr.Binding(collection="a")], [odd.address], cut=[], service=swift()
+            task.workspace, [hr.Binding(collection="a")], [fake.address], cut=[], service=swift()
         )
         with shuffle, pytest.raises(TransportError, match="member 0: out of power"):
             shuffle.next_checkpoint()
@@ -256,9 +256,9 @@ def test_nobody_is_asked_for_the_end(task: Task) -> None:
         linger(channel)
 
     cut = task.workspace.journals()
-    with odd_member(slice=finish) as odd, soon():
+    with fake_member(slice=finish) as fake, soon():
         shuffle = hr.Shuffle(
-            task.workspace, [hr.Binding(collection="a")], [odd.address], cut=cut, service=swift()
+            task.workspace, [hr.Binding(collection="a")], [fake.address], cut=cut, service=swift()
         )
         with shuffle:
             assert list(shuffle.drain()) == []

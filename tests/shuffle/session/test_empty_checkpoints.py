@@ -15,18 +15,18 @@ from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.local_members import LocalMembers
 from headrace.shuffle.session.producer_row import Publishable
-from tests.shuffle.made import source
-from tests.shuffle.story import Story
+from tests.shuffle.builders import source
+from tests.shuffle.memory_session import MemorySession
 
 A, B, C = 1, 2, 3
 WAIT_S = 60.0
 
 
-def ab(window: tuple[int, int] = (0, (1 << 64) - 1)) -> Story:
-    return Story("ab", [source(n, name, window=window) for n, name in enumerate("ab")])
+def ab(window: tuple[int, int] = (0, (1 << 64) - 1)) -> MemorySession:
+    return MemorySession("ab", [source(n, name, window=window) for n, name in enumerate("ab")])
 
 
-def roll_back(story: Story, journal: int, clock: int) -> None:
+def roll_back(story: MemorySession, journal: int, clock: int) -> None:
     story.write(journal, clock)
     # An ACK at the last clock that is committed takes back what came after it.
     story.ack(journal, 0)
@@ -38,7 +38,7 @@ def roll_back(story: Story, journal: int, clock: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_complete_is_shown_though_its_report_has_more_that_waits(seed: int) -> None:
     """P commits A at 10 and 30, and in between B with C, whose ACK is nowhere."""
-    story = Story("abc", [source(n, name) for n, name in enumerate("abc")], seed=seed)
+    story = MemorySession("abc", [source(n, name) for n, name in enumerate("abc")], seed=seed)
     story.outside(A, 10)
     story.write(B, 19)
     story.ack(B, 20, hints=story.hints(20, B, C))
@@ -50,7 +50,7 @@ def test_what_is_complete_is_shown_though_its_report_has_more_that_waits(seed: i
 
 
 def test_what_a_replay_has_shown_makes_no_other_checkpoint() -> None:
-    story = Story("abc", [source(n, name) for n, name in enumerate("abc")])
+    story = MemorySession("abc", [source(n, name) for n, name in enumerate("abc")])
     story.outside(A, 10)
     story.settle()
     wanted = story.run.session.next_checkpoint()

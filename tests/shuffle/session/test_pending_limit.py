@@ -17,7 +17,7 @@ from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import Limits, SendBounds
-from tests.shuffle.made import frames, source
+from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent
 
 A, B, C = (place(tag, tag) for tag in range(3))

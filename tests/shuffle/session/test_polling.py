@@ -11,7 +11,7 @@ from headrace.errors import StorageError, UsageError
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.session.actor import _Failed, _Poll
 from headrace.testing.crash import eventually
-from tests.shuffle.running import POLL_S, SOON_S, Task
+from tests.shuffle.real_task import POLL_S, SOON_S, Task
 
 
 def until_settled(task: Task) -> None:

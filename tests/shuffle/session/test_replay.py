@@ -23,7 +23,7 @@ from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 A, B = place(0, 0), place(1, 0)
 P, Q = 1, 2

@@ -26,7 +26,7 @@ from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle.run import Run
 from headrace.testing.shuffle.simulator import Simulator
 from headrace.testing.shuffle.world import Journal
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 SEEDS = 150
 CHUNK = 50

@@ -26,17 +26,17 @@ from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.assignment import AssignmentChange
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle import run
-from tests.shuffle.made import Hint, source
-from tests.shuffle.story import Story
+from tests.shuffle.builders import Hint, source
+from tests.shuffle.memory_session import MemorySession
 
 A, B, C = 1, 2, 3
 """Journals."""
 FOREVER = 1 << 60
 
 
-def abc(*, members: int = 2, cohorts: tuple[int, int, int] = (0, 0, 0)) -> Story:
+def abc(*, members: int = 2, cohorts: tuple[int, int, int] = (0, 0, 0)) -> MemorySession:
     sources = [source(n, name, cohort=cohorts[n]) for n, name in enumerate("abc")]
-    return Story("abc", sources, members=members)
+    return MemorySession("abc", sources, members=members)
 
 
 # -- transactions over several journals --------------------------------------------------------
@@ -136,7 +136,7 @@ def test_cohorts_do_not_wait_for_each_other() -> None:
 
 
 def test_hints_to_journals_that_are_not_read_are_not_waited_for() -> None:
-    story = Story("abc", [source(0, "a")])
+    story = MemorySession("abc", [source(0, "a")])
     story.write(A, 10)
     story.write(B, 11)
     story.ack(A, 20, hints=story.hints(20, A, B))
@@ -146,7 +146,9 @@ def test_hints_to_journals_that_are_not_read_are_not_waited_for() -> None:
 # proves G9
 def test_a_journal_of_two_bindings_is_shown_under_both_at_once() -> None:
     for members in (1, 2, 3):
-        story = Story("ab", [source(0, "a"), source(1, "a"), source(2, "b")], members=members)
+        story = MemorySession(
+            "ab", [source(0, "a"), source(1, "a"), source(2, "b")], members=members
+        )
         story.write(A, 10)
         story.write(B, 11)
         hints = story.hints(20, A, B)
@@ -210,7 +212,7 @@ def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
     assert story.next() == ([(0, 10), *shown] if gives_up else shown)
 
 
-def waiting_in_vain(monkeypatch: pytest.MonkeyPatch) -> Story:
+def waiting_in_vain(monkeypatch: pytest.MonkeyPatch) -> MemorySession:
     """P's transaction in A names an ACK that B never gets; P has gone on in C."""
     monkeypatch.setattr(run, "HORIZON", 1000)
     story = abc()
@@ -978,7 +980,7 @@ def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.Mon
     """Nothing of them is in the Queues, which would hold reads back: a window leaves it out."""
     monkeypatch.setattr(run, "KEPT_ROWS_MAX", 2560)
     late = (1 << 59, 1 << 60)
-    story = Story("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
+    story = MemorySession("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
     for clock in range(10, 12010, 10):
         story.write(A, clock)
         story.write(B, clock + 1)
@@ -989,7 +991,7 @@ def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.Mon
 
 # proves G12
 def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
-    story = Story("a", [source(0, "a")], members=1)
+    story = MemorySession("a", [source(0, "a")], members=1)
     for number in range(20):
         journal = story.world.create("a").id
         story.write(journal, 10 + number)

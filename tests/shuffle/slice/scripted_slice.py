@@ -22,7 +22,7 @@ from headrace.shuffle.slice.state import (
     SendFlush,
     SliceState,
 )
-from tests.shuffle.made import decode, source
+from tests.shuffle.builders import decode, source
 
 E = TypeVar("E", bound=Effect)
 

@@ -20,9 +20,9 @@ from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.slice import handler
 from headrace.transport import Channel, Client
-from tests.shuffle.made import source
-from tests.shuffle.odd import odd_member, open_well
-from tests.shuffle.running import SOON_S, Task, swift
+from tests.shuffle.builders import source
+from tests.shuffle.fake_member import fake_member, open_well
+from tests.shuffle.real_task import SOON_S, Task, swift
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def test_before_it_is_told_what_to_read_a_slice_does_not_say_that_it_has_nothing
         while (message := channel.receive()) is not None:
             said.put(message.control)
 
-    with odd_member(queue=listen) as odd, opened(task, odd.address) as session:
+    with fake_member(queue=listen) as fake, opened(task, fake.address) as session:
         session.send(messages.Starving(True, 0))
         for number in (1, 2):
             # By the second answer it has done all that the first message made it do.
@@ -90,7 +90,7 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
             super().close()
 
     monkeypatch.setattr(handler, "Client", Leaving)
-    with odd_member(queue=open_well) as odd, opened(task, odd.address) as session:
+    with fake_member(queue=open_well) as fake, opened(task, fake.address) as session:
         session.send(messages.OpenSlice("s", 0, (), (), Reach(None, "", ""), ShuffleSettings()))
         with pytest.raises(ProtocolError, match="a Slice was told OpenSlice after its opening"):
             session.receive(2 * SOON_S)

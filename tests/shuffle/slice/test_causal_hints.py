@@ -9,7 +9,7 @@ import numpy as np
 from headrace.ids import JournalId
 from headrace.journal.local.records import ACK_ROW
 from headrace.shuffle.slice.state import Limits, Report, SendBlock
-from tests.shuffle.made import FRAME_BYTES, frames
+from tests.shuffle.builders import FRAME_BYTES, frames
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only
 
 JOURNALS = 40

@@ -14,7 +14,7 @@ from headrace.journal.local.records import CollectionPut
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Sources, document_schema
 from headrace.shuffle.slice.decoder import Decoder
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 
 def frame(batch: pa.RecordBatch, version: int) -> Frame:

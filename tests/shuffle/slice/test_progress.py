@@ -9,7 +9,7 @@ from headrace.errors import ProtocolError
 from headrace.frontier import place
 from headrace.ids import JournalId, Offset
 from headrace.shuffle.slice.state import Fetch, Limits, Report, SendFlush
-from tests.shuffle.made import Hint, frames, source
+from tests.shuffle.builders import Hint, frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent
 
 # -- flushing ----------------------------------------------------------------------------------

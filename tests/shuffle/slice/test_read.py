@@ -10,7 +10,7 @@ from headrace.ids import JournalId, Offset
 from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.slice.ranking import Ranking
 from headrace.shuffle.slice.read import Read, Start
-from tests.shuffle.made import source
+from tests.shuffle.builders import source
 
 
 def read(place: int) -> Read:

@@ -15,7 +15,7 @@ from headrace.settings import MIB
 from headrace.shuffle.binding import Source
 from headrace.shuffle.slice.read import Phase
 from headrace.shuffle.slice.state import Effect, Fetch, Limits, SendBlock
-from tests.shuffle.made import documents, frames, source
+from tests.shuffle.builders import documents, frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent
 
 NEVER = 1 << 60

@@ -21,7 +21,7 @@ from headrace.shuffle.slice.state import (
     SendEnds,
     credit_that_fits,
 )
-from tests.shuffle.made import frames, source
+from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent
 
 DELAY = 100

@@ -1,4 +1,4 @@
-"""A service in the place of a member that answers as it is told."""
+"""A service that stands in for a member and answers as a test says."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.errors import (
 )
 from headrace.shuffle import messages
 from headrace.transport import Channel, Message, Server
-from tests.shuffle.running import swift
+from tests.shuffle.real_task import swift
 
 
-class Odd:
-    """A service that answers as it is told, for one kind of conversation."""
+class FakeService:
+    """Answers one kind of conversation with the function it is given."""
 
     requests: msgspec.msgpack.Decoder[Any]
 
@@ -37,26 +37,26 @@ class Odd:
 
 
 class Nonsense(msgspec.Struct, tag="nonsense"):
-    """Nobody knows such a message."""
+    """A message that no part of the protocol knows."""
 
     number: int = 0
 
 
 def linger(channel: Channel[Any], _: Any = None) -> None:
-    """Says nothing until the caller is gone."""
+    """Send nothing until the caller is gone."""
     over = threading.Event()
     channel.on_end(over.set)
     over.wait()
 
 
 @contextmanager
-def odd_member(
+def fake_member(
     slice: Callable[[Channel[Any], Any], None] = linger,
     queue: Callable[[Channel[Any], Any], None] = linger,
 ) -> Iterator[Server]:
     services = {
-        messages.SLICE: Odd(messages.ToSlice, slice),  # type: ignore[arg-type]
-        messages.QUEUE: Odd(messages.ToQueue, queue),  # type: ignore[arg-type]
+        messages.SLICE: FakeService(messages.ToSlice, slice),  # type: ignore[arg-type]
+        messages.QUEUE: FakeService(messages.ToQueue, queue),  # type: ignore[arg-type]
     }
     with Server(services, swift()) as server:
         yield server
@@ -67,7 +67,7 @@ def refuse(_: Channel[Any], __: Any) -> None:
 
 
 def open_well(channel: Channel[Any], opening: Any) -> None:
-    """And say nothing else."""
+    """Open as a member does, then send nothing else."""
     if isinstance(opening, messages.OpenSlice):
         channel.send(messages.Opened(opening.session))
     else:
@@ -84,7 +84,7 @@ def answer_for_another(channel: Channel[Any], opening: Any) -> None:
 
 
 def answer_wrongly(channel: Channel[Any], opening: Any) -> None:
-    """With what can only come later."""
+    """Answer the opening with a message that may only come later."""
     is_slice = isinstance(opening, messages.OpenSlice)
     channel.send(messages.ProgressDelta(0) if is_slice else messages.Flushed(1))
     linger(channel)
@@ -96,4 +96,4 @@ def answer_nonsense(channel: Channel[Any], _: Any) -> None:
 
 
 def leave(_: Channel[Any], __: Any) -> None:
-    """Closes the conversation without an answer."""
+    """End the conversation without an answer."""

@@ -1,6 +1,6 @@
-"""A whole Session in memory over journals that are written frame by frame.
+"""A whole Session in memory, over journals that a test writes frame by frame.
 
-An ACK that is written late stands for one that is read late: a hint can name it before it is there.
+A hint can name an ACK before the test writes it; for the Session that is an ACK it has yet to read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.routing import split_evenly
 from headrace.testing.shuffle.run import Run
 from headrace.testing.shuffle.world import Journal, World
-from tests.shuffle.made import Hint, documents
+from tests.shuffle.builders import Hint, documents
 
 DOCUMENT_BYTES = 10
 ACK_BYTES = 5
 _PASSES = 10_000
 
 
-class Story:
+class MemorySession:
     def __init__(
         self,
         collections: Sequence[str],
@@ -36,7 +36,7 @@ class Story:
         members: int = 2,
         seed: int = 2,
     ) -> None:
-        """Each collection has one journal: those are 1, 2, …
+        """Each collection has one journal; their ids are 1, 2, …
 
         The seed decides how much Slices take and report at once.
         """
@@ -48,7 +48,7 @@ class Story:
         self.run = self.open()
 
     def open(self, read_through: Checkpoint | None = None, *, is_cut: bool = False) -> Run:
-        """Begin again from the last checkpoint that was committed."""
+        """Open another Session that resumes from the last committed checkpoint."""
         self.run = Run(
             self.world,
             self.sources,
@@ -69,7 +69,7 @@ class Story:
     def write(
         self, journal: int, clock: int, *, producer: int = 1, flags: Flags = Flags.CONTINUE
     ) -> Frame:
-        """One document, whose number is its clock."""
+        """Write one document, numbered by its clock."""
         return self.journal(journal).add(
             DOCUMENT_BYTES,
             producer=Producer(producer),
@@ -84,7 +84,7 @@ class Story:
         return self.write(journal, clock, producer=producer, flags=Flags.OUTSIDE)
 
     def hints(self, clock: int, *journals: int, producer: int = 1) -> list[Hint]:
-        """Of an ACK in each, where it will stand if it is the next frame."""
+        """Hints of one ACK in each journal, if each is the next frame there."""
         return [(each, self.journal(each).head, producer, clock) for each in journals]
 
     def ack(
@@ -102,7 +102,7 @@ class Story:
         )
 
     def commit(self, clock: int, *journals: int, producer: int = 1) -> None:
-        """All ACKs of a transaction."""
+        """Write all ACKs of a transaction, each with hints of all."""
         hints = self.hints(clock, *journals, producer=producer)
         for each in journals:
             self.ack(each, clock, producer=producer, hints=hints)
@@ -110,7 +110,7 @@ class Story:
     # -- reading ---------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Everything that was written is read, and everything that was said is heard."""
+        """Deliver every message, until all that was written is read and reported."""
         self.run.watch()
         for _ in range(_PASSES):
             if not self.run.deliver():
@@ -119,15 +119,15 @@ class Story:
                     self.run.advance(member)
                 if not any(self.run.pipes.values()):
                     return
-        raise AssertionError("it does not settle")
+        raise AssertionError("the Session does not settle")
 
     def delete(self, journal: int) -> None:
-        """It is known to the Session, and yet to be heard by others."""
+        """Delete a journal and tell the Session, but deliver nothing to its members yet."""
         self.world.deleted.add(JournalId(journal))
         self.run.watch()
 
     def poll(self, documents_max: int | None = None) -> Checkpoint | None:
-        """The next checkpoint, which is committed."""
+        """Take the next checkpoint and commit it."""
         self.settle()
         delta = self.run.session.next_checkpoint(documents_max)
         if delta is not None:
@@ -135,13 +135,13 @@ class Story:
         return delta
 
     def shown(self, delta: Checkpoint) -> list[tuple[int, int]]:
-        """Binding and clock of the documents that a checkpoint shows."""
+        """(binding, clock) of every document that a checkpoint shows."""
         return sorted(
             (int(binding), number) for some in self.run.read(delta) for binding, number in some
         )
 
     def next(self) -> list[tuple[int, int]]:
-        """What the next checkpoint shows; nothing if there is none."""
+        """What the next checkpoint shows; empty if there is none."""
         delta = self.poll()
         return [] if delta is None else self.shown(delta)
 

@@ -1,6 +1,6 @@
-"""Processes that share objects, run one step at a time in an order that is chosen.
+"""Runs processes that share objects one step at a time, in an order that the test chooses.
 
-A step is one request to the objects. A process can be killed before any of its steps.
+A step is one request to the objects. The test can kill a process before any of its steps.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from headrace.storage import ObjectInfo, Objects
-from tests.shuffle.trouble import Killed
+from tests.shuffle.faulty_objects import Killed
 
 
 class Process:
-    """Runs `program` with objects whose every request waits until `step` lets it."""
+    """Runs `program`; each of its requests waits for a call of `step`."""
 
     def __init__(self, objects: Objects, program: Callable[[Objects], None], rng: Random) -> None:
         self._turn = threading.Semaphore(0)
@@ -29,7 +29,7 @@ class Process:
         self._done.acquire()
 
     def step(self, *, kill: bool = False) -> None:
-        """Do the request it waits with, and all until the next."""
+        """Let the process make its waiting request and run until the next one."""
         self._is_killed = kill
         self._turn.release()
         self._done.acquire()
@@ -54,9 +54,9 @@ class Process:
 
 
 class SteppedObjects:
-    """Objects that ask for leave before each request; a listing takes a step per directory.
+    """Wait before each request; a listing takes one step per directory, in random order.
 
-    So a listing is not of one moment, as it need not be, and is in no order of directories.
+    So a listing mixes several moments, as the contract allows.
     """
 
     def __init__(self, objects: Objects, wait: Callable[[], None], rng: Random) -> None:
@@ -112,10 +112,10 @@ def _directory(info: ObjectInfo) -> str:
 def run_interleaved(
     objects: Objects, programs: Sequence[Callable[[Objects], None]], rng: Random, kills: float
 ) -> int:
-    """Run all to their ends, in an order that `rng` chooses; how many were killed."""
+    """Run all programs to their ends in an order that `rng` chooses; return how many it killed."""
     processes = [Process(objects, each, rng) for each in programs]
     killed = 0
-    # Now and then one stands still for long, as a process does that was given up.
+    # Some processes rarely get a turn, as one that others have given up.
     weights = [rng.choice([0.02, 1.0, 1.0]) for _ in processes]
     while alive := [index for index, each in enumerate(processes) if each.is_alive]:
         (index,) = rng.choices(alive, [weights[each] for each in alive])

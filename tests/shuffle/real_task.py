@@ -1,4 +1,4 @@
-"""A task over a real workspace and real members, which begins again as often as it is told."""
+"""A task over a real workspace and real members; a test can reopen it any number of times."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffl
 
 POLL_S = 20.0
 SOON_S = 15.0
-"""Far below any timeout of ours would be too short for a busy machine; a hang is longer."""
+"""Long enough for a busy machine, and shorter than any hang."""
 SETTINGS = ShuffleSettings(patience_s=30.0)
-"""A busy machine may not answer within a second, and order is part of what is tested."""
+"""A busy machine may not answer within the default second, and the tests check the order."""
 
 
 class Document(NamedTuple):
@@ -36,7 +36,7 @@ class Document(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """One checkpoint, and its documents, by member."""
+    """A checkpoint and its documents."""
 
     checkpoint: NextCheckpoint
     documents: list[Document]
@@ -58,7 +58,7 @@ class Task:
             for _ in range(members)
         ]
         self.checkpoint = Checkpoint()
-        """What was committed."""
+        """The last one that was committed."""
         self._shuffle: Shuffle | None = None
 
     @property
@@ -78,7 +78,7 @@ class Task:
         service: ServiceSettings | None = None,
         members: Sequence[str] | None = None,
     ) -> Shuffle:
-        """From the last checkpoint on; what ran before is broken off."""
+        """End the Session that runs, and open another from the last committed checkpoint."""
         self.leave()
         self._shuffle = Shuffle(
             self.workspace,
@@ -99,7 +99,7 @@ class Task:
     # -- reading ---------------------------------------------------------------------------
 
     def look(self, timeout_s: float = POLL_S, *, ordered: bool = False) -> Shown | None:
-        """The next checkpoint, read and not committed."""
+        """Take and read the next checkpoint, without committing it."""
         found = self.shuffle.next_checkpoint(timeout_s)
         return None if found is None else Shown(found, self.documents(found, ordered=ordered))
 
@@ -116,7 +116,7 @@ class Task:
         self.shuffle.release(shown.checkpoint)
 
     def take(self, count: int, *, ordered: bool = False) -> list[Shown]:
-        """Checkpoints, each committed, until they have shown so many documents: no more."""
+        """Take and commit checkpoints until they have shown exactly `count` documents."""
         taken: list[Shown] = []
         deadline = time.monotonic() + POLL_S
         while (found := sum(len(each.documents) for each in taken)) < count:
@@ -137,7 +137,7 @@ class Task:
         return Writer(self, journals.open_publisher(name))
 
     def append(self, first: int, count: int) -> None:
-        """To collection `a`, outside of any transaction."""
+        """Append to collection `a`, outside of any transaction."""
         self.workspace.append("a", [{"n": n} for n in range(first, first + count)])
 
     def close(self) -> None:
@@ -152,11 +152,11 @@ class Task:
 
 
 Begin = Callable[..., Task]
-"""How many members, and how many journals each collection has."""
+"""Opens a task: takes the number of members and of journals per collection."""
 
 
 class Writer:
-    """Writes single frames, with clocks of its choice."""
+    """Writes single frames with clocks that the test chooses."""
 
     def __init__(self, task: Task, lease: Lease) -> None:
         self._task = task
@@ -173,7 +173,7 @@ class Writer:
     def docs_unchecked(
         self, journal: str, clock: int, *fields: dict[str, Any], flags: Flags
     ) -> None:
-        """A frame that the owner of the workspace would refuse."""
+        """Write a frame that the owner of the workspace would refuse."""
         ownership = self._task.workspace._connection.ownership
         assert ownership
         owner = ownership.owner
@@ -206,7 +206,7 @@ def _fields(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def swift(silence_s: float = 2.0) -> ServiceSettings:
-    """Notices a silent peer soon."""
+    """Settings that notice a silent peer soon."""
     return msgspec.structs.replace(
         ServiceSettings(), heartbeat_s=silence_s / 10, silence_s=silence_s
     )
@@ -220,6 +220,6 @@ def soon() -> Iterator[None]:
 
 
 def threads_of_sessions() -> set[str]:
-    """What Sessions, Slices and Queues run, also while they open."""
+    """Names of the threads that Sessions, Slices and Queues run, also while they open."""
     names = ("headrace-session", "headrace-slice", "headrace-queue", "serve shuffle-sl")
     return {each.name for each in threading.enumerate() if each.name.startswith(names)}

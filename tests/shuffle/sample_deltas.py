@@ -1,4 +1,4 @@
-"""Deltas of a task by number, and what is stored of them."""
+"""Sample deltas of a task, one for each number, and checks of the objects that store them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START = checkpoint({(0, 0): (5, {9: (1, 2)})}, {0: "a"})
 
 
 def step(number: int, salt: int = 0) -> Checkpoint:
-    """A delta like that of a read: two journals go on, and sometimes a new one appears."""
+    """The delta of this number: two journals advance, and some numbers introduce a new one."""
     rows: Rows = {
         (number % 5, 0): (100 * number + salt, {1 + number % 3: (number, 100 * number - 50)}),
         (7, number % 2): (10 * number + salt, {}),
@@ -36,7 +36,7 @@ def keys(objects: Objects) -> list[str]:
 
 
 def check_tidy(objects: Objects) -> None:
-    """Nothing is there that no load needs."""
+    """Assert that the store holds only objects that a load reads."""
     assert len(labels(objects, "generations")) == 1
     ((_, floor),) = labels(objects, "full")
     assert all(number > floor for _, number in labels(objects, "delta"))

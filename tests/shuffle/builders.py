@@ -1,4 +1,4 @@
-"""Sources, frames and blocks for tests of single parts of a shuffle."""
+"""Builds sources, frames, blocks and frontiers for tests of one part of a shuffle."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def source(
 
 
 def documents(first: int, count: int) -> pa.RecordBatch:
-    """Each is named by its clock."""
+    """`count` documents, each numbered by its clock."""
     numbers = np.arange(first, first + count, dtype=np.int64)
     return pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(numbers % 7)], schema=SCHEMA)
 
@@ -71,37 +71,37 @@ def frames(
 ) -> list[Frame]:
     """`"C10 C11+3 A5 p2:O20"`: flags, clock, `+n` for n documents, `p2:` for another producer.
 
-    `hints` are those of its ACKs.
+    Every ACK carries `hints`.
     """
     rows = np.array(list(hints), ACK_ROW)
-    made: list[Frame] = []
+    built: list[Frame] = []
     for word in script.split():
         match = _WORD.fullmatch(word)
         assert match, word
         who, letter, clock, count = match.groups()
-        offset = begin + len(made) * FRAME_BYTES
+        offset = begin + len(built) * FRAME_BYTES
         flags = _FLAGS[letter]
-        of_documents = 0 if flags is Flags.ACK else int(count or 1)
-        made.append(
+        document_count = 0 if flags is Flags.ACK else int(count or 1)
+        built.append(
             Frame(
                 JournalId(journal),
                 Offset(offset),
                 Offset(offset + FRAME_BYTES),
                 Producer(int(who or producer)),
                 Clock(int(clock)),
-                of_documents,
+                document_count,
                 0,
                 flags,
-                documents(int(clock), of_documents),
+                documents(int(clock), document_count),
                 FRAME_BYTES,
                 hints=rows if len(rows) and flags is Flags.ACK else None,
             )
         )
-    return made
+    return built
 
 
 def decode(frame: Frame, _: Source) -> pa.RecordBatch:
-    """The documents of such a frame."""
+    """The documents of a frame that `frames` built."""
     batch: pa.RecordBatch = frame.body
     return batch
 
@@ -113,7 +113,7 @@ def head(
     low: int | None = None,
     high: int | None = None,
 ) -> BlockHead:
-    """Of a block with these (place, producer, first, last), every clock of which is in it."""
+    """The head of a block that holds every clock of these (place, producer, first, last)."""
     rows = [(*pair, pair[3] - pair[2] + 1) for pair in pairs]
     return BlockHead(
         BindingTag(binding),
@@ -126,7 +126,7 @@ def head(
 
 
 def block(*pairs: tuple[int, int, int, int]) -> pa.RecordBatch:
-    """The documents that `head` describes: `doc` and `_clock` are the clock."""
+    """The documents that `head` describes; `doc` and `_clock` are both the clock."""
     clocks = np.concatenate([np.arange(first, last + 1) for _, _, first, last in pairs])
     which = np.repeat(np.arange(len(pairs)), [last - first + 1 for _, _, first, last in pairs])
     return pa.RecordBatch.from_arrays(
@@ -140,7 +140,7 @@ def block(*pairs: tuple[int, int, int, int]) -> pa.RecordBatch:
 
 
 def frontier(*rows: tuple[int, int, int, int], through: int = 1 << 40) -> Frontier:
-    """Of (journal, binding, producer, last commit)."""
+    """A frontier of rows (journal, binding, producer, last commit)."""
     places: dict[tuple[int, int], dict[Producer, ProducerProgress]] = {}
     for journal, binding, producer, commit in rows:
         known = places.setdefault((journal, binding), {})

@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, TransportError
 from headrace.testing.crash import Child, KillPoint, eventually
 from tests.shuffle.crash import oracle
 from tests.shuffle.crash.coordinator import Death, Step, committed
-from tests.shuffle.crash.publishing import SETTINGS, open_workspace
+from tests.shuffle.crash.writers import SETTINGS, open_workspace
 
 MEMBERS = 3
 WAIT_S = 90.0
@@ -35,12 +35,12 @@ from tests.shuffle.crash.coordinator import Coordinator
 coordinator = Coordinator(root, folder, death)
 """
 PUBLISHING = """
-from tests.shuffle.crash.publishing import Publishing
+from tests.shuffle.crash.writers import Publishing
 publishing = Publishing(root, seed)
 """
 
 
-class Company:
+class ProcessGroup:
     def __init__(self, folder: Path, seed: str) -> None:
         self._folder = folder
         self._root = folder / "workspace"

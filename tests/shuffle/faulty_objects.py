@@ -1,4 +1,4 @@
-"""Objects that something happens to: their user is killed, stands still or is told late."""
+"""Objects with a fault: they kill their user, pause it, or list what is no longer so."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from headrace.shuffle import Checkpoint
 from headrace.shuffle.checkpoints.checkpoint_objects import Label, decode
 from headrace.storage import ObjectInfo, Objects, open_objects
-from tests.shuffle.numbered import START, keys, merged
+from tests.shuffle.sample_deltas import START, keys, merged
 
 
 class Killed(BaseException):
-    """What a killed process does not survive: nothing catches it."""
+    """Stands for the death of a process; nothing in `src` catches it."""
 
 
 def _die() -> None:
     raise Killed
 
 
-class Mortal:
-    """Objects whose user is killed before or after one of its changes."""
+class KillingObjects:
+    """Kill their user before or after its change of this number."""
 
     def __init__(
         self, objects: Objects, change: int, when: str, die: Callable[[], object] = _die
@@ -48,8 +48,8 @@ class Mortal:
             self._left -= 1
 
 
-class Meanwhile:
-    """Objects whose user stands still before one of its requests, while others do something."""
+class PausingObjects:
+    """Pause their user before its request of this number, and run something else meanwhile."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -67,9 +67,10 @@ class Meanwhile:
         return getattr(self._objects, name)
 
 
-class Hasty:
-    """Objects whose next listing shows no full checkpoint that comes or goes meanwhile, but for 0:
-    only what is there before it and after it has to be listed.
+class StaleListObjects:
+    """After a put, the next listing omits full checkpoints that come or go while it runs, except 0.
+
+    A store has to list only what exists before the listing and after it.
     """
 
     def __init__(self, objects: Objects, do: Callable[[], None]) -> None:
@@ -92,8 +93,8 @@ class Hasty:
         return [info for info in before if info.key in after or info.key.endswith(f"/{0:020d}")]
 
 
-class Witness:
-    """Objects that remember what was first put under each key, also after it is deleted."""
+class RecordingObjects:
+    """Remember what was first put under each key, also after it is deleted."""
 
     def __init__(self) -> None:
         self._objects = open_objects("memory://")
