@@ -35,6 +35,9 @@ from typing import Never
 
 _OUTCOME_S = 30.0
 
+REPORT = "report it to the authors of Headrace, with this line and the log of the process"
+"""The remedy for what can only be a mistake in Headrace itself."""
+
 COMMIT_ID = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{12}-[0-9a-f]{16}-[0-9a-f]{16}"
     r"(?:-[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16})?\b"
@@ -171,7 +174,12 @@ def to_wire(error: BaseException) -> tuple[str, str, str]:
     """An error as (kind, what, do), so that another process raises the same one."""
     if isinstance(error, HeadraceError):
         return type(error).__name__, error.what, error.do
-    return "HeadraceError", f"{type(error).__name__}: {error}", "this is a bug; please report it"
+    return "HeadraceError", f"{type(error).__name__}: {error}", REPORT
+
+
+def bug(where: str, error: Exception) -> HeadraceError:
+    """An error that Headrace did not foresee, as one it can raise."""
+    return HeadraceError(f"{where}: {type(error).__name__}: {error}", do=REPORT)
 
 
 def from_wire(kind: str, what: str, do: str) -> HeadraceError:

@@ -129,7 +129,7 @@ def test_a_bug_of_the_service_reaches_the_caller_and_the_log(
 ) -> None:
     channel = client.converse("echo", REPLIES)
     channel.send(Break(unforeseen=True))
-    with pytest.raises(HeadraceError, match="ValueError: not foreseen; this is a bug"):
+    with pytest.raises(HeadraceError, match="ValueError: not foreseen; report it"):
         channel.receive(timeout_s=10)
     assert "Traceback" in caplog.text
 

@@ -44,9 +44,3 @@ class Peer:
 
     def _named(self, error: HeadraceError) -> HeadraceError:
         return type(error)(f"{self.name}: {error.what}", do=error.do)
-
-
-def bug(whose: str, error: Exception) -> HeadraceError:
-    """What should never happen, as an error that can be told."""
-    what = f"{whose}: {type(error).__name__}: {error}"
-    return HeadraceError(what, do="this is a bug; please report it")

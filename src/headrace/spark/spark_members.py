@@ -24,7 +24,7 @@ import msgspec
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError, PeerLostError, UsageError
+from headrace.errors import REPORT, HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
 from headrace.spark.parent_process import bound_to_parent
@@ -182,7 +182,7 @@ class _Hosting:
             self._closing.set()
 
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
-        raise UsageError("members converse", do="this is a bug")
+        raise UsageError("members converse", do=REPORT)
 
     def wait(self, timeout_s: float, cause: Any) -> list[Joined]:
         with self._changed:

@@ -82,6 +82,6 @@ def test_an_answer_that_cannot_be_sent_ends_the_conversation_with_the_cause(
 ) -> None:
     monkeypatch.setattr(Fetches, "answer", lambda *_: Message(object()))
     (journal,) = owner.journals()
-    with pytest.raises(PeerLostError, match=r"TypeError: .*; this is a bug"):
+    with pytest.raises(PeerLostError, match=r"TypeError: .*; report it"):
         remote.fetch(journal.id, Offset(0), journal.head, 1).result(SOON_S)
     assert remote.is_lost

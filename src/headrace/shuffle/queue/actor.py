@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.errors import HeadraceError, PeerLostError, ProtocolError
+from headrace.errors import REPORT, HeadraceError, PeerLostError, ProtocolError
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
@@ -83,7 +83,7 @@ class QueueActor:
     def serve(self, slice: int, channel: Channel[Any]) -> None:
         """Take in what one Slice says, until it leaves."""
         if slice in self._channels:
-            raise ProtocolError(f"Slice {slice} opened this Queue twice", do="this is a bug")
+            raise ProtocolError(f"Slice {slice} opened this Queue twice", do=REPORT)
         self._channels[slice] = channel
         channel.send(messages.QueueOpened(self.session))
         try:
@@ -116,7 +116,7 @@ class QueueActor:
         except HeadraceError as error:
             self._give_up(error)
         except Exception as error:  # noqa: BLE001  told to everybody, as any failure is
-            self._give_up(HeadraceError(f"the Queue failed: {error!r}", do="this is a bug"))
+            self._give_up(HeadraceError(f"the Queue failed: {error!r}", do=REPORT))
 
     def _take(self, said: Any) -> list[state.Effect]:
         match said:
@@ -148,7 +148,7 @@ class QueueActor:
                 return self._state.moved(self._reading.copied())
             case _Failed(error):
                 raise error
-        raise ProtocolError(f"a Queue was told {said!r}", do="this is a bug")
+        raise ProtocolError(f"a Queue was told {said!r}", do=REPORT)
 
     def _carry_out(self, effect: state.Effect) -> None:
         match effect:

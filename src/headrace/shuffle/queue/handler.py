@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import HeadraceError, PeerLostError, ProtocolError
+from headrace.errors import REPORT, HeadraceError, PeerLostError, ProtocolError
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
@@ -84,7 +84,7 @@ class QueueService:
         if not isinstance(opening, messages.OpenQueue):
             raise ProtocolError(
                 f"a Queue was told {type(opening).__name__} before it was opened",
-                do="this is a bug",
+                do=REPORT,
             )
         why = ""
         try:

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from headrace.errors import HeadraceError, PeerLostError, ProtocolError, UsageError
+from headrace.errors import REPORT, HeadraceError, PeerLostError, ProtocolError, UsageError, bug
 from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import NextCheckpoint
-from headrace.shuffle.peer import Peer, bug
+from headrace.shuffle.peer import Peer
 from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.session.assignment import AssignmentChange
 from headrace.shuffle.session.pending_limit import Hold
@@ -170,7 +170,7 @@ class SessionActor:
             case _FromSlice(member, control):
                 raise ProtocolError(
                     f"member {member} sent {type(control).__name__}, not asked for",
-                    do="this is a bug",
+                    do=REPORT,
                 )
             case _Ask():
                 self._asks += 1
@@ -192,7 +192,7 @@ class SessionActor:
             case _Failed(error):
                 raise error
             case _:
-                raise ProtocolError(f"a Session was told {said!r}", do="this is a bug")
+                raise ProtocolError(f"a Session was told {said!r}", do=REPORT)
 
     def _take_progress(self, member: int, documents: int, bodies: tuple[Any, ...]) -> None:
         try:

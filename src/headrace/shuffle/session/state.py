@@ -23,7 +23,7 @@ from itertools import chain
 import numpy as np
 
 from headrace.clock import ZERO
-from headrace.errors import ProtocolError, UsageError
+from headrace.errors import REPORT, ProtocolError, UsageError
 from headrace.frontier import JOURNAL_ROW, PRODUCER_ROW, TAG_MAX, Frontier
 from headrace.ids import FIRST, JournalId, Producer
 from headrace.journal.contract import Changes
@@ -210,7 +210,7 @@ class SessionState:
     def finished(self, member: int) -> None:
         """A Slice has reported the whole cut."""
         if not (self._is_cut and self.assignment.is_listed) or member in self._finished:
-            raise ProtocolError(f"member {member} sent Finished, not asked for", do="this is a bug")
+            raise ProtocolError(f"member {member} sent Finished, not asked for", do=REPORT)
         self._finished.add(member)
 
     @property

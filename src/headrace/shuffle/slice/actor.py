@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock, from_unix_ns, to_unix_ns
 from headrace.errors import (
+    REPORT,
     HeadraceError,
     NotFoundError,
     OutdatedError,
     PeerLostError,
     ProtocolError,
+    bug,
 )
 from headrace.ids import JournalId
 from headrace.journal.contract import Frame
@@ -25,7 +27,7 @@ from headrace.journal.wire.failover import FailoverReads
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.peer import Peer, bug
+from headrace.shuffle.peer import Peer
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import state
 from headrace.shuffle.slice.decoder import Decoder
@@ -172,10 +174,10 @@ class SliceActor:
             case _FromQueue(member, control):
                 raise ProtocolError(
                     f"the Queue of member {member} sent {control}, not asked for",
-                    do="this is a bug",
+                    do=REPORT,
                 )
             case _:
-                raise ProtocolError(f"a Slice was told {said!r}", do="this is a bug")
+                raise ProtocolError(f"a Slice was told {said!r}", do=REPORT)
 
     def _take_order(self, order: Any) -> None:
         match order:
@@ -202,7 +204,7 @@ class SliceActor:
             case _:
                 raise ProtocolError(
                     f"a Slice was told {type(order).__name__} after its opening",
-                    do="this is a bug",
+                    do=REPORT,
                 )
 
     def _stop(self, places: Sequence[int], made: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.errors import ProtocolError
+from headrace.errors import REPORT, ProtocolError
 from headrace.shuffle.progress_delta import Delta
 
 
@@ -43,7 +43,7 @@ class Flushing:
         found = self._flushes.get(number)
         if found is None or member not in found.unanswered:
             raise ProtocolError(
-                f"member {member} answered Flush {number}, not asked for", do="this is a bug"
+                f"member {member} answered Flush {number}, not asked for", do=REPORT
             )
         found.unanswered.discard(member)
         if found.unanswered:

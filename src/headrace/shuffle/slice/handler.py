@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import HeadraceError, ProtocolError
+from headrace.errors import REPORT, HeadraceError, ProtocolError
 from headrace.journal.location.workspace_connection import Connection
 from headrace.journal.wire.failover import FailoverReads
 from headrace.settings import ServiceSettings
@@ -45,7 +45,7 @@ class SliceService:
         if not isinstance(opening, messages.OpenSlice):
             raise ProtocolError(
                 f"a Slice was told {type(opening).__name__} before it was opened",
-                do="this is a bug",
+                do=REPORT,
             )
         with ExitStack() as stack:
             stack.callback(self._queues.end, opening.session)

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.errors import UsageError
+from headrace.errors import REPORT, UsageError
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last == first:
             return []
         if last != first + 1:
-            raise UsageError(f"a batch from {first} to {last}", do="this is a bug")
+            raise UsageError(f"a batch from {first} to {last}", do=REPORT)
         self._check_synchronous(first)
         self._planned = last
         live = self._opened()

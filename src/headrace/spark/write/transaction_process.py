@@ -26,6 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import (
+    REPORT,
     DataError,
     HeadraceError,
     InDoubtError,
@@ -287,7 +288,7 @@ class _Writes:
             channel.receive()
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
-        raise UsageError("writes converse", do="this is a bug")
+        raise UsageError("writes converse", do=REPORT)
 
     def _begin(self, asked: Begin, channel: Channel[Any]) -> None:
         write = _Write(asked, self._places)
