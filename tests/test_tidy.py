@@ -14,7 +14,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 
 LAYERS = (
-    {"errors", "ids", "clock", "files", "settings", "frontier", "version"},
+    {"errors", "ids", "clock", "files", "settings", "frontier", "backoff", "version"},
     {"log", "storage", "transport"},
     {"journal", "ingest", "queues", "exchange"},
     {"shuffle", "stores", "plan"},

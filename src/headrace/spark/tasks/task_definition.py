@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
@@ -37,12 +38,14 @@ from headrace.spark.sinks.contract import Sink
 from headrace.spark.source.dataframes import SourceLike, bindings_of
 from headrace.spark.spark_session import activate
 from headrace.spark.tasks.cut import Cut
-from headrace.spark.tasks.restarts import Restarts
 from headrace.spark.tasks.run_fence import Turn
 from headrace.spark.tasks.run_record import RunRecorder, check_not_running, forget_runs
 from headrace.spark.tasks.run_summary import say, summary
 from headrace.spark.tasks.task_record import About, get_about, put_about
 from headrace.spark.tasks.task_run import Progress, Run, Total
+
+_RESTART_S = 0.5
+_RESTART_S_MAX = 30.0
 
 _log = logging.getLogger("headrace")
 
@@ -104,7 +107,8 @@ class Task:
                 # Spark knows data sources by the session of the thread, and this may be any.
                 activate(spark)
                 self.register()
-                self._run(spark, once, Restarts(restarts), watch or self._print_summary)
+                backoff = Backoff(restarts, first_s=_RESTART_S, longest_s=_RESTART_S_MAX)
+                self._run(spark, once, backoff, watch or self._print_summary)
         finally:
             self._stopping.clear()
 
@@ -126,7 +130,7 @@ class Task:
         self,
         spark: SparkSession,
         once: bool,
-        budget: Restarts,
+        backoff: Backoff,
         watch: Callable[[Progress], None],
     ) -> None:
         total = Total(begin_s=time.monotonic())
@@ -138,7 +142,7 @@ class Task:
                 watch(progress)
 
             try:
-                self._repeat(spark, once, turn, budget, report, total)
+                self._repeat(spark, once, turn, backoff, report, total)
             except BaseException as error:
                 is_failure = isinstance(error, Exception)
                 record.end(error if is_failure else None)
@@ -152,25 +156,27 @@ class Task:
         spark: SparkSession,
         once: bool,
         turn: Turn,
-        budget: Restarts,
+        backoff: Backoff,
         watch: Callable[[Progress], None],
         total: Total,
     ) -> None:
         """Start it again after each failure that this may mend."""
         while not self._stopping.is_set():
-            run = Run(self, spark, turn, budget, watch, total)
+            run = Run(self, spark, turn, backoff, watch, total)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
                 # Whoever is fenced after this was not replaced: the owner of the journals was.
                 turn.check()
                 failure = GONE if is_gone(spark) else run.why(error)
-                delay_s = None if is_final(failure) else budget.delay_s(progressed=run.progressed)
+                if run.progressed:
+                    backoff.reset()
+                delay_s = None if is_final(failure) else backoff.next_delay_s()
                 if delay_s is None:
                     raise failure from error
                 _log.warning(
                     "task %s: %s: starting it again in %.1f s (%d of %d)",
-                    *(self.name, failure, delay_s, budget.count, budget.most),
+                    *(self.name, failure, delay_s, backoff.retries, backoff.retries_max),
                 )
                 what = failure.what if isinstance(failure, HeadraceError) else str(failure)
                 run.report(failure=what)

@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX
 from headrace.journal.workspace import Workspace
@@ -28,7 +29,6 @@ from headrace.spark.spark_members import SparkMembers
 from headrace.spark.tasks.cut import Cut
 from headrace.spark.tasks.lag_watch import LagWatch
 from headrace.spark.tasks.offset_log import committed_checkpoint, planned_offset
-from headrace.spark.tasks.restarts import Restarts
 from headrace.spark.tasks.run_fence import Turn
 from headrace.spark.tasks.run_record import local_directory
 
@@ -91,14 +91,14 @@ class Run:
         task: Task,
         spark: SparkSession,
         turn: Turn,
-        restarts: Restarts,
+        backoff: Backoff,
         watch: Callable[[Progress], None],
         total: Total,
     ) -> None:
         self._task = task
         self._spark = spark
         self._turn = turn
-        self._restarts = restarts
+        self._backoff = backoff
         self._watch = watch
         self._history, self._location = open_logs(task.workspace, task.name)
         self._query: StreamingQuery | None = None
@@ -275,7 +275,7 @@ class Run:
             rows_per_s=rate,
             behind_bytes=self._lag.bytes() if self._lag else 0,
             shards=self._task.shards,
-            restarts=self._restarts.total,
+            restarts=self._backoff.retries_total,
             processes=() if failure else self._processes,
             failure=failure,
             checkpoints=self._total.checkpoints,
