@@ -49,6 +49,30 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """Documents with clocks outside of [not_before, not_after] are left out."""
 
 
+SourceLike = Collection | Binding | str
+"""What a user may write for a binding."""
+
+
+def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
+    """The bindings that a user's list of sources stands for."""
+    if isinstance(sources, str | Collection | Binding):
+        raise UsageError("sources are a list", do="write [source], also if it is one")
+    return [_binding(each) for each in sources]
+
+
+def _binding(source: SourceLike) -> Binding:
+    if isinstance(source, Binding):
+        return source
+    if isinstance(source, Collection):
+        return Binding(collection=source.name)
+    if isinstance(source, str):
+        return Binding(collection=source)
+    raise UsageError(
+        f"a source of type {type(source).__name__}",
+        do="name a collection, or give it or a Binding",
+    )
+
+
 class Source(msgspec.Struct, frozen=True):
     """A binding as the members of a Session need it."""
 

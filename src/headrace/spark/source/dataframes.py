@@ -7,16 +7,12 @@ from collections.abc import Sequence
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import UsageError
-from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
-from headrace.shuffle.binding import Binding
+from headrace.shuffle.binding import SourceLike, bindings_of
 from headrace.spark.one_line_errors import raised_as_ours
 from headrace.spark.registration import register
 from headrace.spark.source.workspace_option import Place
 from headrace.spark.spark_session import activate
-
-SourceLike = Collection | Binding | str
 
 
 def stream(
@@ -59,23 +55,3 @@ def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[
     place = Place.of(workspace)
     bindings = msgspec.json.encode(bindings_of(sources)).decode()
     return {"workspace": place.path, "token": place.token, "bindings": bindings}
-
-
-def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
-    """Sources as a user names them."""
-    if isinstance(sources, str | Collection | Binding):
-        raise UsageError("sources are a list", do="write [source], also if it is one")
-    return [_binding(each) for each in sources]
-
-
-def _binding(source: SourceLike) -> Binding:
-    if isinstance(source, Binding):
-        return source
-    if isinstance(source, Collection):
-        return Binding(collection=source.name)
-    if isinstance(source, str):
-        return Binding(collection=source)
-    raise UsageError(
-        f"a source of type {type(source).__name__}",
-        do="name a collection, or give it or a Binding",
-    )

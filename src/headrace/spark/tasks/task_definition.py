@@ -28,14 +28,13 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding
-from headrace.shuffle.binding import resolve
+from headrace.shuffle.binding import SourceLike, bindings_of, resolve
 from headrace.shuffle.checkpoints.checkpoint_history import has_checkpoints, reset_task
 from headrace.shuffle.checkpoints.checkpoint_objects import check_task_name
 from headrace.spark.gateway_log import silence_accumulators, without_tracebacks
 from headrace.spark.query_failure import GONE, is_final, is_gone, one_line_if_gone
 from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
-from headrace.spark.source.dataframes import SourceLike, bindings_of
 from headrace.spark.spark_session import activate
 from headrace.spark.tasks.cut import Cut
 from headrace.spark.tasks.run_fence import Turn
