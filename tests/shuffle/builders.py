@@ -17,7 +17,7 @@ from headrace.journal.names import Selector
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Source
 from headrace.shuffle.block import PAIR_ROW, BlockHead
-from headrace.testing.shuffle.world import SCHEMA
+from headrace.testing.shuffle.memory_journal import SCHEMA
 
 _FLAGS = {"O": Flags.OUTSIDE, "C": Flags.CONTINUE, "A": Flags.ACK}
 _WORD = re.compile(r"(?:p(\d+):)?([OCA])(\d+)(?:\+(\d+))?")

@@ -18,8 +18,9 @@ from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.routing import split_evenly
+from headrace.testing.shuffle.memory_journal import Journal
 from headrace.testing.shuffle.run import Run
-from headrace.testing.shuffle.world import Journal, World
+from headrace.testing.shuffle.world import World
 from tests.shuffle.builders import Hint, documents
 
 DOCUMENT_BYTES = 10

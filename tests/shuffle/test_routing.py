@@ -25,7 +25,7 @@ from headrace.shuffle.routing import (
     split_evenly,
     static_hash,
 )
-from headrace.testing.shuffle.world import SCHEMA
+from headrace.testing.shuffle.memory_journal import SCHEMA
 from tests.shuffle.builders import source
 
 LAST = SPACE - 1

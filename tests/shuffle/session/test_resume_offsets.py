@@ -23,9 +23,9 @@ from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
+from headrace.testing.shuffle.memory_journal import Journal
 from headrace.testing.shuffle.run import Run
 from headrace.testing.shuffle.simulator import Simulator
-from headrace.testing.shuffle.world import Journal
 from tests.shuffle.builders import source
 
 SEEDS = 150

@@ -15,7 +15,8 @@ from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import Selector
 from headrace.shuffle.binding import Binding, Sources, resolve
 from headrace.testing.shuffle.kinds import Kind
-from headrace.testing.shuffle.world import PARTITIONS, SCHEMA, Document, Journal
+from headrace.testing.shuffle.memory_journal import SCHEMA, Document, Journal
+from headrace.testing.shuffle.world import PARTITIONS
 
 COLLECTIONS = ("a", "b", "c")
 PARTITIONED = "c"

@@ -16,7 +16,8 @@ from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.routing import Router
 from headrace.testing.shuffle.bindings import is_in_window, reads
 from headrace.testing.shuffle.kinds import Kind
-from headrace.testing.shuffle.world import Document, World, batch_of
+from headrace.testing.shuffle.memory_journal import Document, batch_of
+from headrace.testing.shuffle.world import World
 
 Key = tuple[BindingTag, int]
 """A binding, and the number of a document."""

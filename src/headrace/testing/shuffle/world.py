@@ -1,7 +1,6 @@
-"""Journals and publishers in memory.
+"""Journals, and publishers that write them at random, in memory.
 
-Everything that is published is remembered by what its publisher meant, so that the oracle needs
-none of the code that it judges.
+The world remembers what each publisher meant, so that the oracle needs none of the code it judges.
 """
 
 from __future__ import annotations
@@ -10,73 +9,20 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.ids import JournalId, Offset, Producer
-from headrace.journal.contract import Changes, Frame, JournalInfo, until_full
+from headrace.journal.contract import Changes, Frame
 from headrace.journal.local.records import ACK_ROW, NO_JOURNAL
 from headrace.journal.sequencer import Flags
 from headrace.testing.shuffle.kinds import Kind
+from headrace.testing.shuffle.memory_journal import Document, Journal, batch_of
 
-SCHEMA = pa.schema([pa.field("doc", pa.int64()), pa.field("key", pa.int64())])
 KEYS = 8
 PARTITIONS = 3
-"""A partitioned collection has journals for keys below it."""
-
-
-class Document(NamedTuple):
-    """One document, and where it stands."""
-
-    number: int
-    key: int
-    journal: JournalId
-    producer: Producer
-    clock: Clock
-    transaction: int
-
-
-def batch_of(documents: Sequence[Document]) -> pa.RecordBatch:
-    numbers = np.array([document.number for document in documents], np.int64)
-    keys = np.array([document.key for document in documents], np.int64)
-    return pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(keys)], schema=SCHEMA)
-
-
-@dataclass(slots=True)
-class Journal:
-    id: JournalId
-    name: str
-    collection: str = ""
-    key: int | None = None
-    """The key of all its documents, if its collection is partitioned."""
-    frames: list[Frame] = field(default_factory=list)
-    head: Offset = field(default=Offset(0))
-
-    def info(self, head: Offset | None = None) -> JournalInfo:
-        head = self.head if head is None else head
-        return JournalInfo(self.id, self.name, Offset(0), head, len(self.frames))
-
-    def fetch(self, offset: int, through: int, bytes_max: int) -> list[Frame]:
-        """As `Journals.fetch`."""
-        found = (frame for frame in self.frames if offset <= frame.offset < through)
-        return until_full(found, bytes_max, lambda frame: frame.bytes)
-
-    def add(self, step: int, **fields: object) -> Frame:
-        """`step` is how far its end is from its offset; positions need not count bytes."""
-        end = Offset(self.head + step)
-        frame = Frame(journal=self.id, offset=self.head, end=end, schema=0, **fields)  # type: ignore[arg-type]
-        self.frames.append(frame)
-        self.head = end
-        return frame
-
-    def repeat(self, frame: Frame) -> None:
-        """The same frame once more, at the end."""
-        end = Offset(self.head + 1)
-        self.frames.append(frame._replace(offset=self.head, end=end))
-        self.head = end
+"""A partitioned collection has one or more journals for each key below this number."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,10 +31,10 @@ class Open:
 
     number: int
     producers: list[Producer]
-    """The first coordinates it."""
+    """The first is the coordinator."""
     documents: list[Document] = field(default_factory=list)
     begins: dict[tuple[JournalId, Producer], Offset] = field(default_factory=dict)
-    """Where each span begins."""
+    """The offset where the span of each (journal, producer) begins."""
 
 
 class World:
@@ -112,23 +58,23 @@ class World:
         self._now = 1_000
         self._numbers = 0
         self._transactions = 0
-        self._told: dict[JournalId, Offset] = {}
-        """The greatest head that any watch told: no later one tells less."""
+        self._told_heads: dict[JournalId, Offset] = {}
+        """The greatest head that any watch has told of each journal; no later watch tells less."""
         self._written: dict[tuple[JournalId, Producer], tuple[Frame, list[Document]]] = {}
         """The last frame of documents of each producer in each journal."""
         self._last_commits: dict[tuple[int, int], int] = {}
-        """By journal and producer, the clock of the last commit."""
+        """The clock of the last commit, by journal and producer."""
         self.journals: dict[JournalId, Journal] = {}
         self.deleted: set[JournalId] = set()
         self.open: list[Open] = []
         self.committed: dict[int, list[Document]] = {}
-        """By transaction; every OUTSIDE document is one of its own."""
+        """Documents by committed transaction; each OUTSIDE document is one by itself."""
         self.documents: dict[int, Document] = {}
-        """Those that are committed, by number."""
+        """Committed documents by number."""
         self.transactions: dict[int, int] = {}
-        """The transaction of each of those."""
+        """The transaction of each committed document, by number."""
         self.streams: dict[tuple[JournalId, Producer], list[Document]] = defaultdict(list)
-        """Those documents by journal and producer."""
+        """Committed documents by journal and producer, in order."""
         self.idle = [Producer(at + 1) for at in range(producers)]
         for name in collections:
             self.create(name)
@@ -143,7 +89,7 @@ class World:
     # -- journals --------------------------------------------------------------------------
 
     def create(self, collection: str) -> Journal:
-        """A journal of the collection, sometimes under the name of one that was deleted."""
+        """Create a journal of the collection, sometimes under the name of a deleted one."""
         id = JournalId(len(self.journals) + 1)
         key = self._rng.randrange(PARTITIONS) if collection in self._partitioned else None
         prefix = collection if key is None else f"{collection}/key={key}"
@@ -155,21 +101,24 @@ class World:
             self._counts[Kind.NAME_USED_AGAIN] += 1
         else:
             name = f"{prefix}/{len({j.name for j in mine}):04d}"
-        made = self.journals[id] = Journal(id, name, collection, key)
-        return made
+        created = self.journals[id] = Journal(id, name, collection, key)
+        return created
 
     def delete(self) -> None:
-        """One, if there are others."""
+        """Delete one journal, unless it is the only one."""
         if len(there := list(self.there())) > 1:
             self.deleted.add(self._rng.choice(there))
             self._counts[Kind.DELETED] += 1
 
     def there(self) -> dict[JournalId, Journal]:
-        """Those that are not deleted."""
+        """The journals that are not deleted."""
         return {id: j for id, j in self.journals.items() if id not in self.deleted}
 
     def changes_since(self, known: dict[JournalId, Offset], *, lags: bool = False) -> Changes:
-        """What a watch sees that has last seen these heads. One that lags sees less of it."""
+        """What a watch sees that last saw the heads in `known`, which it updates.
+
+        A watch that lags sees only some of it.
+        """
         there = {
             id: journal
             for id, journal in self.there().items()
@@ -182,19 +131,19 @@ class World:
             del known[id]
         moved = {id: head for id, head in heads.items() if known.get(id, head) != head}
         known |= heads
-        self._told |= heads
+        self._told_heads |= heads
         return Changes(created, deleted, moved)
 
     def _comes_late(self, journal: Journal) -> bool:
-        is_late = journal.id not in self._told and self._rng.random() < 0.3
+        is_late = journal.id not in self._told_heads and self._rng.random() < 0.3
         self._counts[Kind.LATE_JOURNAL] += is_late and journal.head > 0
         return is_late
 
     def _head(self, journal: Journal, lags: bool) -> Offset:
-        told = self._told.get(journal.id, Offset(0))
         if not lags or self._rng.random() < 0.5:
             return journal.head
-        ends = [told, *(frame.end for frame in journal.frames if frame.end > told)]
+        told_head = self._told_heads.get(journal.id, Offset(0))
+        ends = [told_head, *(frame.end for frame in journal.frames if frame.end > told_head)]
         head = self._rng.choice(ends)
         self._counts[Kind.LAGGING_HEAD] += head < journal.head
         return head
@@ -225,7 +174,7 @@ class World:
                 self._commit(self._transactions, [document])
 
     def commit(self, transaction: Open) -> None:
-        """Participants that lose are rolled back, and their documents with them."""
+        """Commit the participants that win, and roll back those that lose."""
         self.open.remove(transaction)
         coordinator, *joined = transaction.producers
         losers = [each for each in joined if self._rng.random() < 0.25]
@@ -254,7 +203,7 @@ class World:
         self.idle += transaction.producers
 
     def lose(self, transaction: Open) -> None:
-        """A participant is fenced and rolled back; the transaction goes on without it."""
+        """Fence a participant and roll it back; the transaction continues without it."""
         if len(transaction.producers) > 1:
             lost = transaction.producers.pop(self._rng.randrange(1, len(transaction.producers)))
             self._counts[Kind.LOST_EARLY] += any(d.producer == lost for d in transaction.documents)
@@ -264,7 +213,7 @@ class World:
             self.idle.append(lost)
 
     def _retract(self, transaction: Open, producer: Producer) -> None:
-        """Roll back all of a producer, with ACKs of clock zero or of its last commits."""
+        """Roll a producer back, by ACKs of clock zero or of its last commits."""
         rows = self._ack_rows(transaction, {producer: 0})
         if self._rng.random() < 0.3:
             for at, (id, offset, _, _) in enumerate(rows):
@@ -286,7 +235,7 @@ class World:
     def _docs(
         self, journal: Journal, producer: Producer, flags: Flags, transaction: int
     ) -> list[Document]:
-        """The documents that are new in a frame, which may be there twice or overlap another."""
+        """Write a frame, which may repeat or overlap another; return the documents new in it."""
         again = self._overlapped(journal, producer, flags, transaction)
         count = self._rng.choice([1, 1, 2, 5])
         if again:
@@ -322,7 +271,7 @@ class World:
     def _overlapped(
         self, journal: Journal, producer: Producer, flags: Flags, transaction: int
     ) -> list[Document]:
-        """Documents of the producer's last frame that its next one has too: mostly none."""
+        """Documents of the producer's last frame that its next frame repeats: mostly none."""
         frame, documents = self._written.get((journal.id, producer), (None, []))
         if frame is None or self._rng.random() < 0.7:
             return []
@@ -334,10 +283,10 @@ class World:
         return documents[-self._rng.randint(1, len(documents)) :]
 
     def _may_repeat(self, journal: Journal, producer: Producer, frame: Frame) -> bool:
-        """Whether every reader that can meet the frame again knows its producer.
+        """True if every reader that can meet the frame again knows its producer.
 
-        Checkpoints forget a producer that has nothing open, once no restart would read again what
-        it wrote. So its own span is open, or another's that began before the frame.
+        A checkpoint forgets a producer that has nothing open once no restart reads again what the
+        producer wrote. So either its own span is open, or another's that began before the frame.
         """
         return frame.flags is Flags.CONTINUE or self._is_pinned(journal, producer, frame)
 
@@ -354,7 +303,7 @@ class World:
         clocks: dict[Producer, int],
         before: Iterable[tuple[int, int, int, int]] = (),
     ) -> list[tuple[int, int, int, int]]:
-        """An ACK for every span of these producers, each at the end of its journal."""
+        """An ACK at the end of the journal for every span of these producers."""
         there = self.there()
         heads: dict[int, int] = {id: offset + 1 for id, offset, _, _ in before}
         rows: list[tuple[int, int, int, int]] = []
@@ -366,7 +315,7 @@ class World:
         return rows
 
     def _acknowledge(self, transaction: Open, rows: list[tuple[int, int, int, int]]) -> None:
-        """All ACKs at once, each of which has the others as its hints."""
+        """Write all ACKs at once; each carries all of them as hints."""
         hints = np.array(rows, ACK_ROW)
         added = []
         for at, (id, _, producer, clock) in enumerate(rows):
@@ -388,7 +337,7 @@ class World:
             self._repeat_end(transaction, frame)
 
     def _repeat_end(self, transaction: Open, ack: Frame) -> None:
-        """Sometimes the last documents of a span, its ACK, or both once more after it."""
+        """Sometimes repeat the ACK, the last frame of its span, or both."""
         if self._rng.random() < 0.5:
             return
         journal = self.journals[ack.journal]
@@ -403,10 +352,10 @@ class World:
             self._counts[Kind.REPEATED_FRAME] += 1
 
     def _is_known_after(self, journal: Journal, frame: Frame, ack: Frame) -> bool:
-        """Whether every reader that can meet the frame after its ACK knows it to be a repetition.
+        """True if every reader that can meet the frame after its ACK knows it for a repetition.
 
-        Checkpoints keep the clock of a commit and none of a rollback. So of what is rolled back a
-        reader must have met the first frame too: no restart begins between the two.
+        A checkpoint keeps the clock of a commit and none of a rollback. So a reader must have met
+        a rolled-back frame the first time too: no restart may begin between the two.
         """
         is_committed = ack.clock >= frame.clock + frame.documents - 1
         return is_committed or not any(
