@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.journal.documents.schema import to_ddl
 from tests.cli.conftest import Ok, Run
 from tests.cli.headrace_process import headrace
-from tests.journal.arbitrary import Arbitrary, exact
+from tests.journal.documents.random_documents import Arbitrary, exact
 
 
 def _fill(seed: int, name: str, columns: int, documents: int) -> str:

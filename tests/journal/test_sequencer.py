@@ -11,7 +11,7 @@ from headrace.errors import ProtocolError
 from headrace.ids import Offset, Producer
 from headrace.journal.sequencer import Flags, Outcome, Sequence, Step, sequence
 from headrace.testing.journal_oracle import JournalOracle
-from tests.journal.frames import random_frames
+from tests.journal.frame_script import random_frames
 
 HERE = 70
 OUTSIDE, CONTINUE, ACK = Flags.OUTSIDE, Flags.CONTINUE, Flags.ACK

@@ -17,8 +17,8 @@ from headrace.log import Directory, Log
 from headrace.log import format as layout
 from headrace.settings import LogSettings
 from headrace.testing.power import RecordedDisk
+from tests.log.bounded_threads import Holding, run_all
 from tests.log.recorded_log import contents
-from tests.log.threads import Holding, run_all
 
 QUIET = LogSettings(idle_seal_s=3600)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.transport import Client, Server
-from tests.transport.echo import CALM, SWIFT, Echo
+from tests.transport.echo_service import CALM, SWIFT, Echo
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from headrace.errors import AccessError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.transport import Client, Server
 from tests.certificate import make_certificate
-from tests.transport.echo import REPLIES, Echo, say
+from tests.transport.echo_service import REPLIES, Echo, say
 
 TOKEN = "correct horse"
 

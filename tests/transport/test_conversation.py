@@ -21,7 +21,7 @@ from headrace.errors import (
 from headrace.settings import MIB
 from headrace.transport import Client, Server
 from headrace.transport.message import ENVELOPE, Opening, Parcels, encode_frame
-from tests.transport.echo import REPLIES, SWIFT, Break, Echo, Hold, Leave, Say, say
+from tests.transport.echo_service import REPLIES, SWIFT, Break, Echo, Hold, Leave, Say, say
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from headrace.transport.message import (
     parcel,
     unpack,
 )
-from tests.transport.echo import REPLIES, Say
+from tests.transport.echo_service import REPLIES, Say
 
 
 def round_trip(*messages: tuple[str, list[bytes]]) -> list[tuple[str, list[bytes]]]:

@@ -12,8 +12,8 @@ from headrace.errors import PeerLostError, UsageError
 from headrace.testing.crash import eventually
 from headrace.transport import Client, Server
 from tests.sockets import sockets
-from tests.transport.echo import CALM, REPLIES, SWIFT, Count, Echo, Hold, Say, say
-from tests.transport.peer import Peer
+from tests.transport.echo_service import CALM, REPLIES, SWIFT, Count, Echo, Hold, Say, say
+from tests.transport.peer_process import Peer
 
 BOUND_S = 5.0
 

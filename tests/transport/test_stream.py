@@ -6,8 +6,8 @@ import pytest
 
 from headrace.errors import DataError, NotFoundError, PeerLostError, TransportError
 from headrace.transport import Client, Server
-from tests.transport.echo import REPLIES, SWIFT, Count, Echo, Say
-from tests.transport.peer import Peer
+from tests.transport.echo_service import REPLIES, SWIFT, Count, Echo, Say
+from tests.transport.peer_process import Peer
 
 
 def test_a_stream_yields_every_message_in_order_and_ends(client: Client, echo: Echo) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headrace.transport.watchdog import Watchdog
-from tests.transport.echo import SWIFT
+from tests.transport.echo_service import SWIFT
 
 
 class Someone:

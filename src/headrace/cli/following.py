@@ -12,7 +12,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.errors import NotFoundError, PeerLostError
 from headrace.ids import PRODUCER_BITS, JournalId, Offset, Producer
-from headrace.journal.committed import committed
+from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Changes, Frame, JournalInfo
 from headrace.journal.documents.frame_documents import documents
 

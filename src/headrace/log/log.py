@@ -24,9 +24,9 @@ from headrace.errors import (
 from headrace.log import format as layout
 from headrace.log import segments
 from headrace.log.disk import AppendFile, Disk
-from headrace.log.group import Done, Group, Told, tell
-from headrace.log.live import LiveSegments
+from headrace.log.live_segments import LiveSegments
 from headrace.log.segments import Extent, Segment
+from headrace.log.sync_group import Done, Group, Told, tell
 from headrace.settings import LogSettings
 
 

@@ -26,7 +26,7 @@ from headrace.storage.contract import (
     check_range,
     is_key,
 )
-from headrace.storage.refusals import Refusals
+from headrace.storage.object_errors import Refusals
 
 _INCOMING = ".incoming"
 _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)

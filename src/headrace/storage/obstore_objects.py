@@ -24,7 +24,7 @@ from headrace.storage.contract import (
     check_range,
     is_key,
 )
-from headrace.storage.refusals import Refusals
+from headrace.storage.object_errors import Refusals
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta  # exists in its type stubs only

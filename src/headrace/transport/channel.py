@@ -37,7 +37,7 @@ from headrace.errors import (
     to_wire,
 )
 from headrace.settings import KIB, MIB, ServiceSettings
-from headrace.transport.fault import FLIGHT_ERRORS, translate
+from headrace.transport.flight_errors import FLIGHT_ERRORS, translate
 from headrace.transport.mailbox import Mailbox
 from headrace.transport.message import (
     ENVELOPE,

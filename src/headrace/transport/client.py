@@ -16,7 +16,7 @@ from headrace.errors import PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.transport.access import call_options, client_options
 from headrace.transport.channel import Channel
-from headrace.transport.fault import FLIGHT_ERRORS, translate
+from headrace.transport.flight_errors import FLIGHT_ERRORS, translate
 from headrace.transport.message import C, Message, Opening
 from headrace.transport.watchdog import Watchdog
 

@@ -26,7 +26,7 @@ from headrace.settings import ServiceSettings
 from headrace.transport.access import check_listening, server_options
 from headrace.transport.channel import Channel
 from headrace.transport.disconnection import sever
-from headrace.transport.fault import refuse
+from headrace.transport.flight_errors import refuse
 from headrace.transport.message import Message, Opening
 from headrace.transport.watchdog import Watchdog
 

@@ -22,7 +22,7 @@ from headrace.clock import CLOCK_MAX, Clock
 from headrace.errors import FencedError, HeadraceError, UsageError
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.collection import define
-from headrace.journal.committed import committed
+from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Commit, DocsHead, Frame, Lease, Prepared, Write
 from headrace.journal.local import records
 from headrace.journal.local.records import (

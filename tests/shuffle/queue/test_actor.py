@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import HeadraceError, PeerLostError, ProtocolError, StorageError
 from headrace.frontier import place
 from headrace.log import Directory, Log
-from headrace.log.group import tell
+from headrace.log.sync_group import tell
 from headrace.settings import KIB, LogSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.queue import store

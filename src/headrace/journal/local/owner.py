@@ -27,7 +27,7 @@ from headrace.errors import (
 )
 from headrace.files import whereabouts
 from headrace.ids import JournalId, Offset
-from headrace.journal.committed import committed
+from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
 from headrace.journal.local import records
 from headrace.journal.local.index import Entry, Index

@@ -15,7 +15,7 @@ from headrace.clock import Clock
 from headrace.errors import BehindRetentionError, NotFoundError, PeerLostError, UsageError
 from headrace.frontier import BindingTag, place
 from headrace.journal.collection import Collection
-from headrace.journal.committed import committed
+from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.workspace import Workspace

@@ -19,7 +19,7 @@ from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.errors import BehindRetentionError, NotFoundError, UsageError
 from headrace.frontier import BindingTag, Frontier, JournalProgress, reduce
 from headrace.ids import FIRST, JournalId, Offset, Producer
-from headrace.journal.committed import committed
+from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.names import parse_journal_name
 from headrace.journal.sequencer import Sequence as Sequenced

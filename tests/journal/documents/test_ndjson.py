@@ -22,7 +22,7 @@ from headrace.journal.documents.ndjson import line_bytes_max
 from headrace.journal.documents.schema import parse_schema
 from headrace.journal.documents.text_values import Misfit, parse_text
 from headrace.journal.documents.validation import Shape
-from tests.journal.arbitrary import Arbitrary, exact
+from tests.journal.documents.random_documents import Arbitrary, exact
 
 
 def shape(ddl: str, document_bytes_max: int = 1 << 20) -> Shape:

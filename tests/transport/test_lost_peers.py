@@ -12,8 +12,8 @@ import pytest
 from headrace.errors import PeerLostError
 from headrace.settings import ServiceSettings
 from headrace.transport import Channel, Client, Server
-from tests.transport.echo import CALM, REPLIES, SWIFT, Echo, Say, say
-from tests.transport.peer import Peer
+from tests.transport.echo_service import CALM, REPLIES, SWIFT, Echo, Say, say
+from tests.transport.peer_process import Peer
 
 MARGIN_S = 1.0
 """For a busy machine."""

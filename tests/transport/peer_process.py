@@ -1,8 +1,8 @@
-"""The other side of a conversation as a process of its own, to be killed and stopped.
+"""The other side of a conversation as a process that a test can kill or stop.
 
-`python -m tests.transport.peer serve` prints its address, and closes by itself at the end of its
-input, or leaves that to the interpreter's exit (`serve-carelessly`). `call ADDRESS` says something,
-prints `heard`, waits in a receive and prints what that raised.
+`python -m tests.transport.peer_process serve` prints its address and closes when its input ends;
+`serve-carelessly` leaves closing to the interpreter's exit. `call ADDRESS` sends a message, prints
+`heard`, waits in a receive and prints what the receive raised.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Self
 
 from headrace.errors import HeadraceError
 from headrace.transport import Client, Server
-from tests.transport.echo import REPLIES, SWIFT, Echo, Say
+from tests.transport.echo_service import REPLIES, SWIFT, Echo, Say
 
 
 class Peer:
-    """Runs `tests.transport.peer`; leaves no process behind."""
+    """Runs `tests.transport.peer_process`; leaves no process behind."""
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.transport.peer", *arguments],
+            [sys.executable, "-m", "tests.transport.peer_process", *arguments],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from headrace.errors import ProtocolError
-from headrace.journal.committed import committed
+from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame
 from headrace.testing.journal_oracle import Document, JournalOracle, documents
-from tests.journal.frames import frames, random_frames
+from tests.journal.frame_script import frames, random_frames
 
 
 def shown(given: list[Frame]) -> list[Document]:

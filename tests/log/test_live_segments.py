@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log import Directory, Log, live
+from headrace.log import Directory, Log, live_segments
 from headrace.settings import KIB, LogSettings
 
 FRAMES = 400
@@ -43,7 +43,7 @@ def test_a_segment_that_outgrows_its_mapping_is_mapped_again(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was mapped before stays readable, and there is a mapping for each stretch of room."""
-    monkeypatch.setattr(live, "_ROOM_BYTES", 16 * KIB)
+    monkeypatch.setattr(live_segments, "_ROOM_BYTES", 16 * KIB)
     held = [append_and_read(log, number) for number in range(FRAMES)]
     written = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert written // (32 * KIB) <= mappings(tmp_path) <= written // (16 * KIB) + 2

@@ -13,8 +13,8 @@ from headrace.errors import DataError, NotFoundError
 from headrace.log import Directory, Log
 from headrace.settings import LogSettings
 from headrace.testing.power import RecordedDisk
+from tests.log.bounded_threads import run_all
 from tests.log.recorded_log import contents
-from tests.log.threads import run_all
 
 QUIET = LogSettings(idle_seal_s=3600)
 SMALL = LogSettings(segment_bytes=2000, idle_seal_s=3600)
