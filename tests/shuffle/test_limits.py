@@ -23,7 +23,7 @@ from headrace.shuffle import session_client
 from headrace.shuffle.queue import store
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.actor import SliceActor
-from headrace.shuffle.slice.state import Fetch
+from headrace.shuffle.slice.effects import Fetch
 from headrace.testing.crash import Child, eventually
 from tests.log.faulty_disk import Faults, FaultyDisk
 

@@ -12,16 +12,9 @@ from headrace.journal.contract import Frame, until_full
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.queue.state import block_bytes
 from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.slice.effects import Effect, Fetch, Report, SendBlock, SendFlush
 from headrace.shuffle.slice.read import Start
-from headrace.shuffle.slice.state import (
-    Effect,
-    Fetch,
-    Limits,
-    Report,
-    SendBlock,
-    SendFlush,
-    SliceState,
-)
+from headrace.shuffle.slice.state import Limits, SliceState
 from tests.shuffle.builders import decode, source
 
 E = TypeVar("E", bound=Effect)
@@ -64,6 +57,7 @@ class ScriptedSlice:
         binding: int = 0,
         offset: int = 0,
         producers: tuple[tuple[int, int], ...] = (),
+        is_cut: bool = False,
     ) -> int:
         """Journal `tag + 1` under a binding; returns the place."""
         at = place(tag, binding)
@@ -74,7 +68,8 @@ class ScriptedSlice:
         name = f"{self.sources.by_tag[binding].collection}/{tag:04d}"  # type: ignore[index]
         found = self.sources.of_journal(name)
         self.state.learned(journal, [each.tag for each in found])
-        self.state.start(Start(at, journal, name, binding, Offset(offset), head, known))
+        start = Start(at, journal, name, binding, Offset(offset), head, known)
+        self.state.start([start], is_cut=is_cut)
         return at
 
     def grow(self, at: int, frames: list[Frame]) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from headrace.ids import JournalId
 from headrace.journal.local.records import ACK_ROW
-from headrace.shuffle.slice.state import Limits, Report, SendBlock
+from headrace.shuffle.slice.effects import Report, SendBlock
+from headrace.shuffle.slice.state import Limits
 from tests.shuffle.builders import FRAME_BYTES, frames
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only
 

@@ -8,7 +8,8 @@ from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.frontier import place
 from headrace.ids import JournalId, Offset
-from headrace.shuffle.slice.state import Fetch, Limits, Report, SendFlush
+from headrace.shuffle.slice.effects import Fetch, Report, SendFlush
+from headrace.shuffle.slice.state import Limits
 from tests.shuffle.builders import Hint, frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent
 
@@ -250,7 +251,7 @@ def test_of_a_stopped_read_nothing_more_is_reported() -> None:
     slice.grow(stopped, frames("C11 p2:O30", journal=1, begin=10))
     slice.grow(other, frames("O40", journal=2, begin=10))
     slice.run()
-    slice.state.stop(stopped)
+    slice.state.stop([stopped], 0)
     effects = slice.flushed(1) + slice.flushed(2)
     before, after = only(effects, Report)
     assert sorted(before.delta.journals["place"].tolist()) == [stopped, other]
@@ -266,7 +267,7 @@ def test_an_ack_in_a_journal_that_is_stopped_is_left_to_the_session() -> None:
     slice.state.learned(JournalId(1), [0])
     stopped = slice.start(frames("C10 A12", journal=2, hints=hints), tag=1, binding=1)
     slice.run()
-    slice.state.stop(stopped)
+    slice.state.stop([stopped], 0)
     slice.start(frames("C10 A12", journal=1, hints=hints), tag=0, binding=0)
     (report,) = only(slice.run(), Report)
     assert [row[3:5] for row in report.delta.parts.tolist()] == [(2, 1)]

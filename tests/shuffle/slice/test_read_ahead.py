@@ -13,8 +13,9 @@ from headrace.journal.contract import Frame, until_full
 from headrace.journal.sequencer import Flags
 from headrace.settings import MIB
 from headrace.shuffle.binding import Source
+from headrace.shuffle.slice.effects import Effect, Fetch, SendBlock
 from headrace.shuffle.slice.read import Phase
-from headrace.shuffle.slice.state import Effect, Fetch, Limits, SendBlock
+from headrace.shuffle.slice.state import Limits
 from tests.shuffle.builders import documents, frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent
 
@@ -252,7 +253,7 @@ def test_what_is_stopped_takes_no_room() -> None:
         slice.rng.shuffle(places)
         for at in places:
             slice.advance()
-            slice.state.stop(at)
+            slice.state.stop([at], 0)
         assert slice.state._lanes[0]._fetching.held_bytes == 0
         slice.asked.clear()
         assert only(slice.advance(), Fetch) == []

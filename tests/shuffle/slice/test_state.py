@@ -7,20 +7,23 @@ import time
 import pytest
 
 from headrace.clock import Clock
-from headrace.errors import ProtocolError
+from headrace.errors import OutdatedError, ProtocolError
 from headrace.frontier import place
 from headrace.ids import Offset
 from headrace.settings import KIB, MIB, ShuffleSettings
 from headrace.shuffle.queue.state import INFINITE, block_bytes
-from headrace.shuffle.slice.read import Phase
-from headrace.shuffle.slice.state import (
+from headrace.shuffle.slice.effects import (
     Fetch,
-    Limits,
+    Finish,
     SendBlock,
     SendBounds,
     SendEnds,
-    credit_that_fits,
+    SendFlush,
+    SendStarving,
+    SendStop,
 )
+from headrace.shuffle.slice.read import Phase
+from headrace.shuffle.slice.state import Limits, credit_that_fits
 from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent
 
@@ -336,8 +339,8 @@ def test_a_stopped_read_is_gone_though_its_fetch_comes_later() -> None:
     at = slice.start(frames("O10", journal=1), tag=0)
     other = slice.start(frames("O20", journal=2), tag=1)
     (fetch, _) = only(slice.state.advance(Clock(slice.now)), Fetch)
-    slice.state.stop(at)
-    slice.state.stop(at)
+    slice.state.stop([at], 0)
+    slice.state.stop([at], 0)
     slice.answer(fetch)
     slice.state.head(at, Offset(99))
     slice.held = {at}
@@ -352,7 +355,7 @@ def test_a_great_many_reads_are_stopped_without_looking_at_the_others() -> None:
     places = [slice.start([], tag=tag) for tag in range(20_000)]
     began = time.process_time()
     for at in places:
-        slice.state.stop(at)
+        slice.state.stop([at], 0)
     assert time.process_time() - began < 5.0
     assert not slice.state.reads
 
@@ -362,7 +365,7 @@ def test_what_a_stopped_read_had_queued_is_dropped() -> None:
     at = slice.start(frames("O10"))
     (fetch,) = only(slice.state.advance(Clock(slice.now)), Fetch)
     slice.answer(fetch)
-    slice.state.stop(at)
+    slice.state.stop([at], 0)
     assert sent(slice.run()) == []
 
 
@@ -381,3 +384,59 @@ def test_credit_is_what_fits_between_the_limits_of_a_queue(
 ) -> None:
     settings = ShuffleSettings(queue_soft_bytes=soft, queue_hard_bytes=hard)
     assert credit_that_fits(settings, slices, lanes) == credit
+
+
+def test_a_stop_is_sent_to_the_queues_by_lane_after_what_was_sent_of_its_places() -> None:
+    slice = ScriptedSlice([source(0, lane=0), source(1, "b", lane=1)])
+    places = [slice.start([], tag=tag, binding=tag % 2) for tag in range(4)]
+    assert slice.state.stop(places, 7) == [
+        SendStop(0, (places[0], places[2]), 7),
+        SendStop(1, (places[1], places[3]), 7),
+    ]
+
+
+@pytest.mark.parametrize("starving", [True, False])
+def test_the_queues_hear_whether_the_consumer_starves(starving: bool) -> None:
+    assert ScriptedSlice().state.starve(starving, 3) == [SendStarving(starving, 3)]
+
+
+def test_a_slice_says_once_that_its_cut_is_taken_and_reported() -> None:
+    slice = ScriptedSlice()
+    slice.answers_flushes = False
+    at = slice.start(frames("O10"))
+    assert Finish() not in slice.run(), "it may be told to read more"
+    slice.start(frames("O20", journal=2), tag=1, is_cut=True)
+    slice.held = {at + (1 << 32)}
+    assert Finish() not in slice.run(), "not everything is taken"
+    slice.held = set()
+    (first,) = only(slice.effects, SendFlush)
+    assert Finish() not in slice.run(), "not everything is reported"
+    (second,) = only(slice.flushed(first.number), SendFlush)
+    assert Finish() not in slice.run()
+    slice.flushed(second.number)
+    assert slice.run() == [Finish()]
+    assert slice.run() == []
+
+
+def test_before_a_slice_is_told_what_to_read_it_announces_nothing() -> None:
+    slice = ScriptedSlice()
+    assert not slice.state.is_settled
+    assert slice.run() == []
+    slice.state.start([])
+    assert slice.run() == [SendBounds((INFINITE,))]
+    assert slice.state.is_settled
+
+
+def test_a_journal_that_is_deleted_spoils_a_cut_and_nothing_else() -> None:
+    slice = ScriptedSlice()
+    at = slice.start(frames("O10"))
+    slice.state.journal_deleted(at)
+    slice.start([], tag=1, is_cut=True)
+    with pytest.raises(OutdatedError, match="was deleted after the cut"):
+        slice.state.journal_deleted(at)
+
+
+@pytest.mark.parametrize("lane", [-1, 1])
+def test_credit_for_a_lane_that_no_binding_has_is_refused(lane: int) -> None:
+    with pytest.raises(ProtocolError, match=f"unknown lane {lane}"):
+        ScriptedSlice().state.granted(0, lane, 1)

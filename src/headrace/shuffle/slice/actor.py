@@ -16,7 +16,6 @@ from headrace.errors import (
     REPORT,
     HeadraceError,
     NotFoundError,
-    OutdatedError,
     PeerLostError,
     ProtocolError,
     bug,
@@ -29,7 +28,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.peer import Peer
 from headrace.shuffle.routing import Range
-from headrace.shuffle.slice import state
+from headrace.shuffle.slice import effects
 from headrace.shuffle.slice.decoder import Decoder
 from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
 from headrace.transport import Channel
@@ -50,7 +49,7 @@ class _FromQueue(NamedTuple):
 
 
 class _Fetched(NamedTuple):
-    fetch: state.Fetch
+    fetch: effects.Fetch
     frames: Future[list[Frame]]
 
 
@@ -70,7 +69,6 @@ class SliceActor:
         settings: ShuffleSettings,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._sources = sources
         self._journals = journals
         self._session = session
         self._queues = queues
@@ -88,10 +86,6 @@ class SliceActor:
         )
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
-        self._is_told = False
-        """What to read; until then it must not say that it has nothing."""
-        self._reads_cut = False
-        self._finished = False
         self._listeners = [
             threading.Thread(
                 target=self._listen, args=(member,), name="headrace-slice-queue", daemon=True
@@ -109,11 +103,7 @@ class SliceActor:
                 if said is None:
                     return
                 self._take(said)
-            if self._is_told:
-                self._carry_out(self._state.advance(self._now()))
-            if self._reads_cut and not self._finished and self._state.is_settled:
-                self._finished = True
-                self._session.send(messages.Finished())
+            self._carry_out(self._state.advance(self._now()))
 
     # -- what is said ----------------------------------------------------------------------
 
@@ -163,7 +153,7 @@ class SliceActor:
         match said:
             case _FromSession(control):
                 self._take_order(control)
-            case _FromQueue(member, messages.Grant(lane, size)) if 0 <= lane < self._sources.lanes:
+            case _FromQueue(member, messages.Grant(lane, size)):
                 self._state.granted(member, lane, size)
             case _FromQueue(member, messages.Flushed(number)):
                 self._carry_out(self._state.flushed(member, number))
@@ -186,17 +176,14 @@ class SliceActor:
                     self._state.learned(JournalId(id), tags)
             case messages.StartRead(reads, last):
                 self._decoder.journals_started()
-                for start in reads:
-                    self._state.start(start)
-                self._is_told = True
-                self._reads_cut = last
+                self._state.start(reads, is_cut=last)
             case messages.StopRead(places, made):
-                self._stop(places, made)
+                self._carry_out(self._state.stop(places, made))
             case messages.Heads(heads):
                 for place, head in heads:
                     self._state.head(place, head)
-            case messages.Starving():
-                self._tell_queues(order)
+            case messages.Starving(starving, made):
+                self._carry_out(self._state.starve(starving, made))
             case messages.Hold(lanes, behind):
                 self._state.hold(lanes, behind)
             case messages.AskStatus(number):
@@ -207,49 +194,43 @@ class SliceActor:
                     do=REPORT,
                 )
 
-    def _stop(self, places: Sequence[int], made: int) -> None:
-        by_lane: dict[int, list[int]] = {}
-        for place in places:
-            self._state.stop(place)
-            by_lane.setdefault(self._sources.of_place(place).lane, []).append(place)
-        for lane, stopped in by_lane.items():
-            self._tell_queues(messages.Stopped(lane, tuple(stopped), made))
-
-    def _take_frames(self, fetch: state.Fetch, fetched: Future[list[Frame]]) -> None:
+    def _take_frames(self, fetch: effects.Fetch, fetched: Future[list[Frame]]) -> None:
         try:
             frames = fetched.result()
-        except NotFoundError as error:
-            if self._reads_cut:
-                raise OutdatedError(
-                    f"place {fetch.place} was deleted after the cut", do="take another cut"
-                ) from error
-            return  # it was deleted; the Session will say so
+        except NotFoundError:
+            self._state.journal_deleted(fetch.place)
+            return
         if unknown := sorted(self._state.unknown_journals(frames)):
             ids = [JournalId(id) for id in unknown]
             for id, name in zip(ids, self._journals.journal_names(ids), strict=True):
-                found = self._sources.of_journal(name) if name else []
-                self._state.learned(id, [source.tag for source in found])
+                self._state.named(id, name)
         self._state.fetched(fetch.number, fetch.place, frames, fetch.through)
 
     # -- what is done ----------------------------------------------------------------------
 
-    def _carry_out(self, effects: list[state.Effect]) -> None:
-        for effect in effects:
+    def _carry_out(self, decided: list[effects.Effect]) -> None:
+        for effect in decided:
             match effect:
-                case state.Fetch():
+                case effects.Fetch():
                     self._fetch(effect)
-                case state.SendBlock(member, head, body):
+                case effects.SendBlock(member, head, body):
                     self._queues[member].send(messages.Append(head), (body,))
-                case state.SendEnds(member, lane, ends):
+                case effects.SendEnds(member, lane, ends):
                     self._queues[member].send(messages.Acks(lane, ends))
-                case state.SendBounds(bounds):
+                case effects.SendBounds(bounds):
                     self._tell_queues(messages.Bounds(bounds))
-                case state.SendFlush(number, lane):
+                case effects.SendFlush(number, lane):
                     self._tell_queues(messages.Flush(number, lane))
-                case state.Report(delta):
+                case effects.SendStop(lane, places, checkpoint):
+                    self._tell_queues(messages.Stopped(lane, places, checkpoint))
+                case effects.SendStarving(starving, checkpoint):
+                    self._tell_queues(messages.Starving(starving, checkpoint))
+                case effects.Report(delta):
                     self._session.send(messages.ProgressDelta(delta.documents), delta.bodies())
+                case effects.Finish():
+                    self._session.send(messages.Finished())
 
-    def _fetch(self, fetch: state.Fetch) -> None:
+    def _fetch(self, fetch: effects.Fetch) -> None:
         frames = self._journals.fetch(fetch.journal, fetch.offset, fetch.through, fetch.bytes_max)
         frames.add_done_callback(lambda done: self._inbox.put(_Fetched(fetch, done)))
 
@@ -274,7 +255,7 @@ class SliceActor:
             ],
             *self._queue_status(),
             list(islice(spans, _OPEN_SHOWN)),
-            self._is_told and self._state.is_settled,
+            self._state.is_settled,
         )
 
     def _tell_queues(self, control: object) -> None:

@@ -24,17 +24,28 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock
-from headrace.errors import ProtocolError
+from headrace.errors import REPORT, OutdatedError, ProtocolError
 from headrace.ids import JournalId, Offset, format_producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, Outcome, sequence
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source, Sources
-from headrace.shuffle.block import BlockHead, BlockMaker, Piece, Routed
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.block import BlockMaker, Piece, Routed
 from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.slice.causal_hints import CausalHints
+from headrace.shuffle.slice.effects import (
+    Effect,
+    Fetch,
+    Finish,
+    Report,
+    SendBlock,
+    SendBounds,
+    SendEnds,
+    SendFlush,
+    SendStarving,
+    SendStop,
+)
 from headrace.shuffle.slice.flushing import Flushing
 from headrace.shuffle.slice.lane import Lane
 from headrace.shuffle.slice.progress import Progress
@@ -77,49 +88,6 @@ def credit_that_fits(settings: ShuffleSettings, slices: int, lanes: int) -> int:
     return max(1, min(settings.credit_bytes, share_bytes))
 
 
-class Fetch(NamedTuple):
-    """As `Journals.fetch` has it; told to `fetched` with its number."""
-
-    number: int
-    place: int
-    journal: JournalId
-    offset: Offset
-    through: Offset
-    bytes_max: int
-
-
-class SendBlock(NamedTuple):
-    member: int
-    head: BlockHead
-    body: object
-
-
-class SendEnds(NamedTuple):
-    member: int
-    lane: int
-    ends: tuple[Ended, ...]
-
-
-class SendBounds(NamedTuple):
-    """To every Queue."""
-
-    bounds: tuple[int, ...]
-
-
-class SendFlush(NamedTuple):
-    """To every Queue."""
-
-    number: int
-    lane: int
-
-
-class Report(NamedTuple):
-    delta: Delta
-
-
-Effect = Fetch | SendBlock | SendEnds | SendBounds | SendFlush | Report
-
-
 class SliceState:
     def __init__(
         self,
@@ -142,6 +110,10 @@ class SliceState:
             for number in range(sources.lanes)
         ]
         self.reads: dict[int, Read] = {}
+        self._has_started = False
+        """The Session has said what to read. Before that the Slice announces no bounds."""
+        self._reads_cut = False
+        self._has_finished = False
         self._members = len(ranges)
         self._outstanding = [[0] * len(ranges) for _ in range(sources.lanes)]
         self._sent_low = [0] * sources.lanes
@@ -154,16 +126,29 @@ class SliceState:
 
     # -- what happens ----------------------------------------------------------------------
 
-    def start(self, start: Start) -> None:
-        read = Read(start, self._sources.by_tag[start.binding])  # type: ignore[index]
-        self.reads[start.place] = read
-        self._progress[read.source.lane].started(read.place, read.journal)
-        self._lane(read).start(read)
+    def start(self, starts: Iterable[Start], *, is_cut: bool = False) -> None:
+        """Read these as well. Of a cut nothing else is started, stopped or grows."""
+        self._has_started = True
+        self._reads_cut = is_cut
+        for start in starts:
+            read = Read(start, self._sources.by_tag[start.binding])  # type: ignore[index]
+            self.reads[start.place] = read
+            self._progress[read.source.lane].started(read.place, read.journal)
+            self._lane(read).start(read)
 
-    def stop(self, place: int) -> None:
-        if read := self.reads.pop(place, None):
-            self._lane(read).stop(read)
-            self._progress[read.source.lane].stopped(place, read.journal)
+    def stop(self, places: Iterable[int], checkpoint: int) -> list[Effect]:
+        """Read these no more; checkpoints after this one show nothing of them."""
+        stopped: dict[int, list[int]] = {}
+        for place in places:
+            stopped.setdefault(self._sources.of_place(place).lane, []).append(place)
+            if read := self.reads.pop(place, None):
+                self._lane(read).stop(read)
+                self._progress[read.source.lane].stopped(place, read.journal)
+        return [SendStop(lane, tuple(places), checkpoint) for lane, places in stopped.items()]
+
+    def starve(self, starving: bool, checkpoint: int) -> list[Effect]:
+        """The consumer asks for more than the checkpoints up to this one, or does not."""
+        return [SendStarving(starving, checkpoint)]
 
     def head(self, place: int, head: Offset) -> None:
         """The journal has grown."""
@@ -176,7 +161,17 @@ class SliceState:
         if read is not None and read.fetch == number:
             self._lane(read).fetched(read, frames, through)
 
+    def journal_deleted(self, place: int) -> None:
+        """A Fetch found no journal. The Session stops the read, but the one of a cut cannot."""
+        if self._reads_cut:
+            raise OutdatedError(f"place {place} was deleted after the cut", do="take another cut")
+
     def granted(self, member: int, lane: int, size: int) -> None:
+        if not 0 <= lane < len(self._lanes):
+            raise ProtocolError(
+                f"the Queue of member {member} gave credit for the unknown lane {lane}",
+                do=REPORT,
+            )
         self._outstanding[lane][member] -= size
 
     def flushed(self, member: int, number: int) -> list[Effect]:
@@ -206,9 +201,16 @@ class SliceState:
         """These bindings read the journal; none if it is no source of the task."""
         self._hinting.learned(journal, tags)
 
+    def named(self, journal: JournalId, name: str | None) -> None:
+        """The name of one of `unknown_journals`; None if it was deleted. It says who reads it."""
+        found = self._sources.of_journal(name) if name else []
+        self._hinting.learned(journal, [source.tag for source in found])
+
     def advance(self, now: Clock) -> list[Effect]:
         """Do what can be done. Call it after anything happened, and at `wake_at`."""
         effects: list[Effect] = []
+        if not self._has_started:
+            return effects
         for lane in self._lanes:
             lane.open_gates(now)
         effects += self._fetches(now)
@@ -217,11 +219,16 @@ class SliceState:
             effects += self._fetches(now)
         effects += self._bounds(now)
         effects += self._flush()
+        if self._reads_cut and not self._has_finished and self.is_settled:
+            self._has_finished = True
+            effects.append(Finish())
         return effects
 
     @property
     def is_settled(self) -> bool:
-        """Everything it knows of is taken, and reported where that ended anything."""
+        """Everything it was told to read is taken, and reported where that ended anything."""
+        if not self._has_started:
+            return False
         flushed = not self._flushing and not any(lane.worth_a_flush for lane in self._progress)
         return flushed and all(lane.is_idle for lane in self._lanes)
 
@@ -263,6 +270,11 @@ class SliceState:
         return [SendBounds(announced)]
 
     # -- taking ----------------------------------------------------------------------------
+
+    def lacks_credit(self, now: Clock) -> bool:
+        """A frame is due, and of some lane no more may be sent to some Queue."""
+        is_due = any(lane.first(now) < INFINITE for lane in self._lanes)
+        return is_due and not all(self._has_credit(lane.number) for lane in self._lanes)
 
     def _has_credit(self, lane: int) -> bool:
         return all(size < self._limits.credit_bytes for size in self._outstanding[lane])

@@ -24,7 +24,7 @@ from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold
 from headrace.shuffle.session.state import KEPT_ROWS_MAX, SessionState
-from headrace.shuffle.slice import state as slices
+from headrace.shuffle.slice import effects as slices
 from headrace.shuffle.slice.state import Limits, SliceState
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.queue_file import QueueFile
@@ -59,10 +59,6 @@ class Member:
     queue: QueueState
     file: QueueFile
     reading: CheckpointReads
-    is_told: bool = False
-    """What to read; until then it must not say that it has nothing."""
-    reads_cut: bool = False
-    finished: bool = False
     seen: set[Kind] = field(default_factory=set)
 
 
@@ -167,36 +163,21 @@ class Run:
         return True
 
     def assigned(self, member: int, told: Any) -> None:
-        target = self.members[member]
-        state = target.slice
+        state = self.members[member].slice
         for id, tags in told.tags:
             state.learned(id, tags)
-        for start in told.start.get(member, []):
-            state.start(start)
-        for place in told.stop.get(member, []):
-            state.stop(place)
-            lane = self.sources.of_place(place).lane
-            self.enqueue_all(
-                member,
-                lambda q, n=lane, p=place: q.stop(member, n, [p], told.made),  # type: ignore[misc]
-            )
+        if (starts := told.start.get(member)) is not None:
+            state.start(starts, is_cut=told.last)
+        if stops := told.stop.get(member):
+            self.slice_effects(member, state.stop(stops, told.made))
         for place, head in told.heads.get(member, []):
             state.head(place, head)
-        target.is_told = True
-        target.reads_cut = told.last
         self.advance(member)
 
     def advance(self, member: int) -> None:
-        target = self.members[member]
-        if not target.is_told:
-            return
-        self.slice_effects(member, target.slice.advance(self.world.now))
-        if any(lane.first(self.world.now) < queue.INFINITE for lane in target.slice._lanes):
-            is_out = any(not target.slice._has_credit(lane.number) for lane in target.slice._lanes)
-            self.counts[Kind.NO_CREDIT] += is_out
-        if target.reads_cut and not target.finished and target.slice.is_settled:
-            target.finished = True
-            self.send("report", member, -1, lambda: self.session.finished(member))
+        state = self.members[member].slice
+        self.slice_effects(member, state.advance(self.world.now))
+        self.counts[Kind.NO_CREDIT] += state.lacks_credit(self.world.now)
 
     def slice_effects(self, member: int, effects: list[slices.Effect]) -> None:
         for effect in effects:
@@ -217,6 +198,15 @@ class Run:
                     self.enqueue_all(member, lambda q, b=bounds: q.bound(member, b))  # type: ignore[misc]
                 case slices.SendFlush(number, lane):
                     self.enqueue_all(member, lambda q, n=number, w=lane: q.flush(member, w, n))  # type: ignore[misc]
+                case slices.SendStop(lane, places, made):
+                    self.enqueue_all(
+                        member,
+                        lambda q, n=lane, p=places, m=made: q.stop(member, n, p, m),  # type: ignore[misc]
+                    )
+                case slices.SendStarving(starving, made):
+                    self.enqueue_all(member, lambda q, s=starving, m=made: q.starve(s, m))  # type: ignore[misc]
+                case slices.Finish():
+                    self.send("report", member, -1, lambda: self.session.finished(member))
                 case slices.Report(delta):
                     self.send(
                         "report",
@@ -249,12 +239,10 @@ class Run:
         self.is_starving = starving
         made = self.session.assignment.made
         for member in range(len(self.members)):
-            self.send(
-                "session",
-                -1,
-                member,
-                lambda m=member: self.enqueue_all(m, lambda q: q.starve(starving, made)),  # type: ignore[misc]
-            )
+            self.send("session", -1, member, lambda m=member: self.starved(m, starving, made))  # type: ignore[misc]
+
+    def starved(self, member: int, starving: bool, made: int) -> None:
+        self.slice_effects(member, self.members[member].slice.starve(starving, made))
 
     # -- Queues ----------------------------------------------------------------------------
 
@@ -343,12 +331,12 @@ class Run:
                 return
         state = self.members[member].slice
         if (journal := self.world.there().get(fetch.journal)) is None:
-            return  # the Session will say so
+            state.journal_deleted(fetch.place)
+            return
         frames = journal.fetch(fetch.offset, fetch.through, fetch.bytes_max)
         for id in state.unknown_journals(frames):
             hinted = self.world.there().get(JournalId(id))
-            found = self.sources.of_journal(hinted.name) if hinted else []
-            state.learned(JournalId(id), [source.tag for source in found])
+            state.named(JournalId(id), hinted.name if hinted else None)
         state.fetched(fetch.number, fetch.place, frames, fetch.through)
         self.advance(member)
 
