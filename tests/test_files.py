@@ -14,10 +14,10 @@ from headrace.errors import StorageError
 from headrace.files import (
     UNFINISHED,
     create_durably,
+    identify_directory,
     is_here,
     make_directory,
-    refusals,
-    whereabouts,
+    storage_errors,
     write_durably,
 )
 
@@ -127,7 +127,7 @@ def test_a_directory_is_known_again_and_told_from_any_other(tmp_path: Path) -> N
     here, other = tmp_path / "here", tmp_path / "other"
     here.mkdir()
     other.mkdir()
-    found = whereabouts(here)
+    found = identify_directory(here)
     assert is_here(found)
     assert not is_here(found._replace(path=str(other))), "another directory at its path"
     assert not is_here(found._replace(kernel="another")), "another machine"
@@ -144,6 +144,6 @@ def test_a_directory_is_known_again_and_told_from_any_other(tmp_path: Path) -> N
     ],
 )
 def test_a_refusal_says_what_to_do_about_it(number: int, message: str) -> None:
-    with pytest.raises(StorageError) as refused, refusals("cannot", do="look"):
+    with pytest.raises(StorageError) as refused, storage_errors("cannot", do="look"):
         raise OSError(number, os.strerror(number))
     assert str(refused.value) == message

@@ -29,7 +29,7 @@ _REMEDIES = {
 
 
 @contextmanager
-def refusals(what: str, *, do: str) -> Iterator[None]:
+def storage_errors(what: str, *, do: str) -> Iterator[None]:
     """A StorageError if the disk refuses what the block does; `do` unless the refusal says more."""
     try:
         yield
@@ -113,7 +113,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-class Whereabouts(NamedTuple):
+class DirectoryIdentity(NamedTuple):
     """A directory of this machine, as another process of it can tell it from any other."""
 
     path: str
@@ -122,23 +122,23 @@ class Whereabouts(NamedTuple):
     inode: int
 
 
-def whereabouts(path: Path) -> Whereabouts:
+def identify_directory(path: Path) -> DirectoryIdentity:
     status = path.stat()
-    return Whereabouts(str(path.absolute()), running_kernel(), status.st_dev, status.st_ino)
+    return DirectoryIdentity(str(path.absolute()), running_kernel(), status.st_dev, status.st_ino)
 
 
-def is_here(there: Whereabouts) -> bool:
+def is_here(there: DirectoryIdentity) -> bool:
     """Whether it is certain that this process sees the same directory at the same path."""
     return bool(there.kernel) and is_seen(there)
 
 
-def is_seen(there: Whereabouts) -> bool:
+def is_seen(there: DirectoryIdentity) -> bool:
     """Whether this process sees, and may read, the same directory at the same path.
 
     Kernels that do not tell which they are count as the same.
     """
     try:
-        found = whereabouts(Path(there.path))
+        found = identify_directory(Path(there.path))
     except OSError:
         return False
     return found == there and os.access(there.path, os.R_OK | os.X_OK)

@@ -9,7 +9,7 @@ import pytest
 from headrace.clock import Clock
 from headrace.errors import ProtocolError
 from headrace.ids import Offset, Producer
-from headrace.journal.sequencer import Flags, Outcome, Sequence, Step, sequence
+from headrace.journal.sequencer import Flags, FrameOutcome, Sequence, Step, sequence
 from headrace.testing.journal_oracle import JournalOracle
 from tests.journal.frame_script import random_frames
 
@@ -36,36 +36,36 @@ def step(before: Sequence, flags: Flags, clock: int, count: int = 1) -> Step:
 
 # flags, clock, state before -> outcome, state after: in the order of the module's table.
 TABLE = [
-    (OUTSIDE, 4, closed(5), Outcome.DUPLICATE, closed(5)),
-    (OUTSIDE, 5, closed(5), Outcome.DUPLICATE, closed(5)),
-    (OUTSIDE, 6, closed(5), Outcome.COMMIT, closed(6)),
-    (OUTSIDE, 6, closed(5, 9), Outcome.COMMIT, closed(6, 9)),
-    (CONTINUE, 5, closed(5), Outcome.DUPLICATE, closed(5)),
-    (CONTINUE, 9, closed(5, 9), Outcome.DUPLICATE, closed(5, 9)),
-    (CONTINUE, 5, opened(5, 9), Outcome.DUPLICATE, opened(5, 9)),
-    (CONTINUE, 9, opened(5, 9), Outcome.DUPLICATE, opened(5, 9)),
-    (CONTINUE, 10, closed(5, 9), Outcome.BEGIN, opened(5, 10, HERE, first=10)),
-    (CONTINUE, 10, opened(5, 9), Outcome.EXTEND, opened(5, 10)),
-    (ACK, 6, closed(5), Outcome.EMPTY, closed(6)),
-    (ACK, 6, closed(5, 9), Outcome.EMPTY, closed(6, 9)),
-    (ACK, 9, opened(5, 9), Outcome.COMMIT, closed(9, 9)),
-    (ACK, 10, opened(5, 9), Outcome.COMMIT, closed(10, 9)),
-    (ACK, 5, closed(5), Outcome.DUPLICATE, closed(5)),
-    (ACK, 4, closed(5, 9), Outcome.DUPLICATE, closed(5, 9)),
-    (ACK, 5, opened(5, 9), Outcome.ROLLBACK, closed(5, 9)),
-    (ACK, 4, opened(5, 9), Outcome.ROLLBACK, closed(5, 9)),
-    (ACK, 0, opened(0, 9), Outcome.ROLLBACK, closed(0, 9)),
-    (CONTINUE, 10, unknown(closed(0)), Outcome.BEGIN, unknown(opened(0, 10, HERE, first=10))),
-    (ACK, 6, unknown(opened(0, 9)), Outcome.ROLLBACK, unknown(closed(0, 9))),
-    (ACK, 9, unknown(opened(0, 9)), Outcome.COMMIT, closed(9, 9)),
-    (ACK, 6, unknown(closed(0)), Outcome.EMPTY, unknown(closed(6))),
-    (OUTSIDE, 6, unknown(closed(0)), Outcome.COMMIT, closed(6)),
+    (OUTSIDE, 4, closed(5), FrameOutcome.DUPLICATE, closed(5)),
+    (OUTSIDE, 5, closed(5), FrameOutcome.DUPLICATE, closed(5)),
+    (OUTSIDE, 6, closed(5), FrameOutcome.COMMIT, closed(6)),
+    (OUTSIDE, 6, closed(5, 9), FrameOutcome.COMMIT, closed(6, 9)),
+    (CONTINUE, 5, closed(5), FrameOutcome.DUPLICATE, closed(5)),
+    (CONTINUE, 9, closed(5, 9), FrameOutcome.DUPLICATE, closed(5, 9)),
+    (CONTINUE, 5, opened(5, 9), FrameOutcome.DUPLICATE, opened(5, 9)),
+    (CONTINUE, 9, opened(5, 9), FrameOutcome.DUPLICATE, opened(5, 9)),
+    (CONTINUE, 10, closed(5, 9), FrameOutcome.BEGIN, opened(5, 10, HERE, first=10)),
+    (CONTINUE, 10, opened(5, 9), FrameOutcome.EXTEND, opened(5, 10)),
+    (ACK, 6, closed(5), FrameOutcome.EMPTY, closed(6)),
+    (ACK, 6, closed(5, 9), FrameOutcome.EMPTY, closed(6, 9)),
+    (ACK, 9, opened(5, 9), FrameOutcome.COMMIT, closed(9, 9)),
+    (ACK, 10, opened(5, 9), FrameOutcome.COMMIT, closed(10, 9)),
+    (ACK, 5, closed(5), FrameOutcome.DUPLICATE, closed(5)),
+    (ACK, 4, closed(5, 9), FrameOutcome.DUPLICATE, closed(5, 9)),
+    (ACK, 5, opened(5, 9), FrameOutcome.ROLLBACK, closed(5, 9)),
+    (ACK, 4, opened(5, 9), FrameOutcome.ROLLBACK, closed(5, 9)),
+    (ACK, 0, opened(0, 9), FrameOutcome.ROLLBACK, closed(0, 9)),
+    (CONTINUE, 10, unknown(closed(0)), FrameOutcome.BEGIN, unknown(opened(0, 10, HERE, first=10))),
+    (ACK, 6, unknown(opened(0, 9)), FrameOutcome.ROLLBACK, unknown(closed(0, 9))),
+    (ACK, 9, unknown(opened(0, 9)), FrameOutcome.COMMIT, closed(9, 9)),
+    (ACK, 6, unknown(closed(0)), FrameOutcome.EMPTY, unknown(closed(6))),
+    (OUTSIDE, 6, unknown(closed(0)), FrameOutcome.COMMIT, closed(6)),
 ]
 
 
 @pytest.mark.parametrize(("flags", "clock", "before", "outcome", "after"), TABLE)
 def test_each_row_of_the_table(
-    flags: Flags, clock: int, before: Sequence, outcome: Outcome, after: Sequence
+    flags: Flags, clock: int, before: Sequence, outcome: FrameOutcome, after: Sequence
 ) -> None:
     assert step(before, flags, clock) == Step(outcome, after)
 
@@ -134,11 +134,11 @@ def test_random_journals_mean_what_the_oracle_says(clock_max: int) -> None:
                 begins[who] = frame.offset
             assert made.after.begin == (begins[who] if oracle.is_open(who) else None)
             became_visible = len(oracle.visible) - visible_before
-            if made.outcome is Outcome.COMMIT and frame.flags is OUTSIDE:
+            if made.outcome is FrameOutcome.COMMIT and frame.flags is OUTSIDE:
                 assert became_visible == frame.documents - made.skip
             else:
-                assert (became_visible > 0) is (made.outcome is Outcome.COMMIT)
-            if made.outcome is Outcome.ROLLBACK:
+                assert (became_visible > 0) is (made.outcome is FrameOutcome.COMMIT)
+            if made.outcome is FrameOutcome.ROLLBACK:
                 rolled_back += 1
                 assert was_open
                 assert not became_visible
@@ -151,4 +151,4 @@ def test_documents_of_a_dead_span_do_not_count_as_pending() -> None:
     """The first that is pending is the first that is new."""
     begun = step(unknown(closed(0, 9)), CONTINUE, 8, count=5)
     assert (begun.skip, begun.after.first) == (2, 10)
-    assert step(begun.after, ACK, 9).outcome is Outcome.ROLLBACK
+    assert step(begun.after, ACK, 9).outcome is FrameOutcome.ROLLBACK

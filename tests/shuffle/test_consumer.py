@@ -51,7 +51,7 @@ def half_shown(task: Task) -> tuple[Shown, list[Document]]:
     first = task.take(100)
     slow = task.workspace.publisher("slow").begin()
     slow.append("a", [{"n": n} for n in range(1000, 1050)])
-    slow._outgoing.send(slow._outgoing.seal()).result()
+    slow._buffer.send(slow._buffer.seal()).result()
     with task.workspace.publisher("swift") as transaction:
         transaction.append("a", [{"n": n} for n in range(2000, 2050)])
     while (shown := task.look()) and not shown.documents:

@@ -53,7 +53,7 @@ class History:
         transaction, keys = self.open[publisher]
         rows, more = self.rows(collection, count)
         transaction.append(collection, rows)
-        transaction._outgoing.send(transaction._outgoing.seal()).result()
+        transaction._buffer.send(transaction._buffer.seal()).result()
         keys += more
 
     def end(self, publisher: int, commits: bool) -> None:

@@ -307,7 +307,7 @@ def test_a_rollback_behind_a_full_queue_is_reached(
         # More than the soft limits, less than the hard ones; it is sent before it ends.
         for first in range(0, 5_000, 100):
             doomed.append("a", batch(1_000_000 + first, 100))
-        doomed._outgoing.send(doomed._outgoing.seal()).result()
+        doomed._buffer.send(doomed._buffer.seal()).result()
         if polling:
             # Nothing is visible: reads go on beyond the soft limit.
             reached = 2 * SMALL.queue_soft_bytes
@@ -400,7 +400,7 @@ def test_an_open_transaction_of_half_the_hard_limit_keeps_no_room_but_its_own(
         open_long = workspace.publisher().begin()
         for first in range(0, count, 100):
             open_long.append("a", batch(1_000_000 + first, 100))
-        open_long._outgoing.send(open_long._outgoing.seal()).result()
+        open_long._buffer.send(open_long._buffer.seal()).result()
         for _ in range(12):
             publish(workspace, 2_000)
             assert sorted(consume(shuffle, 2_000, lag)) == list(range(2_000))

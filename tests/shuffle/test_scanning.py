@@ -100,7 +100,7 @@ def fill(recorded: Recorded) -> None:
         for number, transaction in enumerate(open):
             for collection in ("a", "b", "a"):
                 transaction.append(collection, recorded.rows(2 + number))
-                transaction._outgoing.send(transaction._outgoing.seal()).result()
+                transaction._buffer.send(transaction._buffer.seal()).result()
         workspace.append("a", recorded.rows(3))
         recorded.take(6)
         open[turn].rollback()
@@ -139,7 +139,7 @@ def test_what_is_committed_now_is_what_a_task_would_show(recorded: Recorded) -> 
     workspace = recorded.task.workspace
     pending = workspace.publisher("slow").begin()
     pending.append("a", recorded.rows(5))
-    pending._outgoing.send(pending._outgoing.seal()).result()
+    pending._buffer.send(pending._buffer.seal()).result()
     plan = plan_now(recorded.task, recorded.bindings)
     pending.commit()
     workspace.append("a", recorded.rows(1))

@@ -98,7 +98,7 @@ def test_an_open_transaction_delays_nobody_and_is_shown_once_after_a_restart(beg
 
 def send(transaction: hr.Transaction) -> None:
     """What the transaction has buffered, as it does when that is large."""
-    transaction._outgoing.send(transaction._outgoing.seal()).result()
+    transaction._buffer.send(transaction._buffer.seal()).result()
 
 
 # proves G7, G10

@@ -39,7 +39,7 @@ def test_status_names_members_reads_and_what_is_open(task: Task) -> None:
     task.take(10)
     open_transaction = task.workspace.publisher("slow").begin()
     open_transaction.append("a", [{"n": n} for n in range(10)])
-    open_transaction._outgoing.send(open_transaction._outgoing.seal()).result()
+    open_transaction._buffer.send(open_transaction._buffer.seal()).result()
     task.append(100, 10)
     task.take(10)
     status = eventually(
@@ -156,7 +156,7 @@ def test_a_transaction_beyond_the_hard_limit_fails_and_is_named(task: Task) -> N
         transaction.append(
             "big", [{"n": n, "text": "x" * 10_000} for n in range(first, first + 10)]
         )
-        transaction._outgoing.send(transaction._outgoing.seal()).result()
+        transaction._buffer.send(transaction._buffer.seal()).result()
     with soon(), pytest.raises(StorageError) as failed:
         task.look()
     assert "queue over its limit of 0.3 MiB" in failed.value.what

@@ -20,7 +20,7 @@ from headrace.errors import (
 )
 from headrace.settings import MIB
 from headrace.transport import Client, Server
-from headrace.transport.message import ENVELOPE, Opening, Parcels, encode_frame
+from headrace.transport.message import ENVELOPE, MessageBatch, Opening, encode_packet
 from tests.transport.echo_service import REPLIES, SWIFT, Break, Echo, Hold, Leave, Say, say
 
 
@@ -171,7 +171,11 @@ def test_a_stream_that_ends_without_close_is_a_lost_peer(server: Server, echo: E
 
 @pytest.mark.parametrize(
     "metadata",
-    [b"junk", encode_frame(Parcels([b"junk"], [0])), encode_frame(Parcels([b"\x80"], [3]))],
+    [
+        b"junk",
+        encode_packet(MessageBatch([b"junk"], [0])),
+        encode_packet(MessageBatch([b"\x80"], [3])),
+    ],
     ids=["no frame", "no control", "no bodies"],
 )
 def test_malformed_bytes_end_their_conversation_and_no_other(

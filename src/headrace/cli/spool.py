@@ -9,7 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from headrace.files import refusals
+from headrace.files import storage_errors
 from headrace.settings import MIB
 
 MEMORY_BYTES = 16 * MIB
@@ -47,4 +47,6 @@ class Spool:
 
 def _writing() -> AbstractContextManager[None]:
     where = tempfile.gettempdir()
-    return refusals(f"cannot keep documents in {where} (see TMPDIR)", do="name another directory")
+    return storage_errors(
+        f"cannot keep documents in {where} (see TMPDIR)", do="name another directory"
+    )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from headrace.journal.documents.validation import loosened
+from headrace.journal.documents.validation import as_unchecked
 
 _ERA_YEARS = 400
 _ERA = timedelta(days=146_097)
@@ -27,7 +27,7 @@ _ERA = timedelta(days=146_097)
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     names = batch.schema.names
-    columns = [_column(loosened(column)) for column in batch.columns]
+    columns = [_column(as_unchecked(column)) for column in batch.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 

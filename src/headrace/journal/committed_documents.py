@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.ids import FIRST, JournalId, Offset, Producer
 from headrace.journal.contract import Frame
-from headrace.journal.sequencer import Flags, Outcome, Sequence, sequence
+from headrace.journal.sequencer import Flags, FrameOutcome, Sequence, sequence
 
 
 def committed(
@@ -27,13 +27,13 @@ def committed(
         step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
         states[frame.producer] = step.after
         match step.outcome:
-            case Outcome.BEGIN | Outcome.EXTEND:
+            case FrameOutcome.BEGIN | FrameOutcome.EXTEND:
                 pending.setdefault(frame.producer, []).append(frame._replace(skip=step.skip))
-            case Outcome.COMMIT if frame.flags is Flags.OUTSIDE:
+            case FrameOutcome.COMMIT if frame.flags is Flags.OUTSIDE:
                 yield frame._replace(skip=step.skip)
-            case Outcome.COMMIT:
+            case FrameOutcome.COMMIT:
                 yield from pending.pop(frame.producer)
-            case Outcome.ROLLBACK:
+            case FrameOutcome.ROLLBACK:
                 del pending[frame.producer]
-            case Outcome.DUPLICATE | Outcome.EMPTY:
+            case FrameOutcome.DUPLICATE | FrameOutcome.EMPTY:
                 pass

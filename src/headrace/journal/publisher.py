@@ -22,10 +22,10 @@ from headrace.journal.contract import PAYLOAD_BYTES_MAX, Commit, Prepared
 from headrace.journal.names import check_publisher_name
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId, workspace_digits
-from headrace.journal.write.outcome_inquiry import Inquiry
+from headrace.journal.write.outcome_inquiry import OutcomeInquiry
 from headrace.journal.write.pending_commit import PendingCommit, interrupted, rolled_back
-from headrace.journal.write.producer_pool import Desk
-from headrace.journal.write.write_buffer import Documents, Writer
+from headrace.journal.write.producer_pool import ProducerPool
+from headrace.journal.write.write_buffer import Documents, ProducerWriter
 
 
 @contextmanager
@@ -43,11 +43,11 @@ def _ending_with_its_owner() -> Iterator[None]:
 class Transaction:
     """One commit over any number of journals. Made by a publisher; used by one thread."""
 
-    def __init__(self, desk: Desk, writer: Writer, *, pooled: bool) -> None:
-        self._desk = desk
+    def __init__(self, pool: ProducerPool, writer: ProducerWriter, *, pooled: bool) -> None:
+        self._pool = pool
         self._writer = writer
         self._pooled = pooled
-        self._outgoing = desk.outgoing(writer, Flags.CONTINUE)
+        self._buffer = pool.write_buffer(writer, Flags.CONTINUE)
         self._participants: list[Prepared] = []
         self._number = 0
         self._open = True
@@ -61,10 +61,10 @@ class Transaction:
         """
         self._check_open()
         # With this error the transaction is still open: what was sent must be rolled back.
-        self._outgoing.check_whole()
+        self._buffer.check_whole()
         try:
             with _ending_with_its_owner():
-                return self._outgoing.append(self._desk.resolve(collection), documents)
+                return self._buffer.append(self._pool.resolve(collection), documents)
         except PublishError:
             self._open = False
             raise
@@ -108,17 +108,17 @@ class Transaction:
         self._check_payload(payload)
         try:
             with _ending_with_its_owner():
-                last = self._outgoing.seal()
+                last = self._buffer.seal()
                 commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
                 self._pending = PendingCommit(self._inquiry(commit), interrupted())
-                sent = self._outgoing.send(last, commit)
+                sent = self._buffer.send(last, commit)
                 self._pending = PendingCommit(self._inquiry(commit), sent)
         except BaseException as error:
             self._abandon_commit(error)
             raise
         self._open = False
         if self._pooled:
-            self._desk.give_back_when_done(self._writer, sent)
+            self._pool.give_back_when_done(self._writer, sent)
         return self._pending
 
     def _abandon_commit(self, error: BaseException) -> None:
@@ -135,11 +135,11 @@ class Transaction:
             writer.broken = was_broken or not is_rolled_back
         self._release()
 
-    def _inquiry(self, commit: Commit) -> Inquiry:
+    def _inquiry(self, commit: Commit) -> OutcomeInquiry:
         lease = self._writer.lease
         workspace = workspace_digits(lease.workspace)
         id = CommitId(workspace, lease.producer, lease.holder, commit.clock)
-        return self._desk.inquiry(id)
+        return self._pool.inquiry(id)
 
     def _check_payload(self, payload: bytes) -> None:
         if not isinstance(payload, bytes):
@@ -182,7 +182,7 @@ class Transaction:
     def _give_up(self) -> bool:
         """Have the owner roll back what it has; False if the owner or the lease is lost."""
         writer, lease = self._writer, self._writer.lease
-        if not self._outgoing.messages_sent and not self._number:
+        if not self._buffer.messages_sent and not self._number:
             return True
         was_broken = writer.broken
         # Until it is known to be rolled back, nobody may go on with what it may have open.
@@ -199,7 +199,7 @@ class Transaction:
     def _release(self) -> None:
         self._open = False
         if self._pooled:
-            self._desk.give_back(self._writer)
+            self._pool.give_back(self._writer)
 
     @property
     def is_open(self) -> bool:
@@ -218,12 +218,12 @@ class Publisher:
     committed under the name before it was opened, whoever committed it.
     """
 
-    def __init__(self, desk: Desk, name: str = "") -> None:
+    def __init__(self, pool: ProducerPool, name: str = "") -> None:
         self.name = check_publisher_name(name)
-        self._desk = desk
-        self._writer = desk.take_writer(name) if name else None
+        self._pool = pool
+        self._writer = pool.take_writer(name) if name else None
         self._transaction: Transaction | None = None
-        self._transaction_writer: Writer | None = None
+        self._transaction_writer: ProducerWriter | None = None
         self._entered: Transaction | None = None
         self._closed = False
 
@@ -258,15 +258,15 @@ class Publisher:
             raise UsageError(
                 f"a transaction of publisher {self.name!r} is open", do="commit or roll it back"
             )
-        self._transaction = Transaction(self._desk, self._writer, pooled=False)
+        self._transaction = Transaction(self._pool, self._writer, pooled=False)
         return self._transaction
 
     def _begin_pooled(self) -> Transaction:
         """With the producer of the transaction before, as long as that one's commit is under way:
         what follows a refused commit must fail too."""
-        writer = self._desk.take_writer("", following=self._transaction_writer)
+        writer = self._pool.take_writer("", following=self._transaction_writer)
         self._transaction_writer = writer
-        return Transaction(self._desk, writer, pooled=True)
+        return Transaction(self._pool, writer, pooled=True)
 
     def close(self) -> None:
         """Give the name up. What was not committed is rolled back."""
@@ -306,16 +306,16 @@ class Publisher:
 class Participant:
     """A part of somebody else's transaction, in this process."""
 
-    def __init__(self, desk: Desk, writer: Writer) -> None:
-        self._desk = desk
+    def __init__(self, pool: ProducerPool, writer: ProducerWriter) -> None:
+        self._pool = pool
         self._writer = writer
-        self._outgoing = desk.outgoing(writer, Flags.CONTINUE)
+        self._buffer = pool.write_buffer(writer, Flags.CONTINUE)
         self._open = True
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
         self._check_open()
         with _ending_with_its_owner():
-            return self._outgoing.append(self._desk.resolve(collection), documents)
+            return self._buffer.append(self._pool.resolve(collection), documents)
 
     def prepare(self) -> str:
         """Hand everything to the coordinator, which passes the result to `include`."""
@@ -323,7 +323,7 @@ class Participant:
         self._open = False
         lease = self._writer.lease
         with _ending_with_its_owner():
-            self._outgoing.send(self._outgoing.seal()).result()
+            self._buffer.send(self._buffer.seal()).result()
             prepared = Prepared(lease.producer, lease.holder, self._writer.clock.take())
             self._writer.journals.prepare(prepared)
         return msgspec.json.encode(prepared).decode()

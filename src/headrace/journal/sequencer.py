@@ -42,7 +42,7 @@ class Flags(IntEnum):
     ACK = 2
 
 
-class Outcome(IntEnum):
+class FrameOutcome(IntEnum):
     DUPLICATE = 0
     BEGIN = 1
     EXTEND = 2
@@ -64,7 +64,7 @@ class Sequence(NamedTuple):
 
 
 class Step(NamedTuple):
-    outcome: Outcome
+    outcome: FrameOutcome
     after: Sequence
     skip: int = 0
     """How many of the frame's first documents were seen before."""
@@ -84,32 +84,32 @@ def sequence(before: Sequence, flags: Flags, clock: Clock, count: int, offset: O
             )
         seen = before.last_commit
         after = Sequence(last, before.last_continue)
-        outcome = Outcome.COMMIT
+        outcome = FrameOutcome.COMMIT
     else:
         seen = max(before.last_commit, before.last_continue)
         begin = offset if before.begin is None else before.begin
         first = Clock(max(clock, seen + 1)) if before.begin is None else before.first
         after = Sequence(before.last_commit, last, begin, first, before.is_known)
-        outcome = Outcome.BEGIN if before.begin is None else Outcome.EXTEND
+        outcome = FrameOutcome.BEGIN if before.begin is None else FrameOutcome.EXTEND
     if last <= seen:
-        return Step(Outcome.DUPLICATE, before)
+        return Step(FrameOutcome.DUPLICATE, before)
     return Step(outcome, after, skip=max(0, seen + 1 - clock))
 
 
 def _ack(before: Sequence, clock: Clock) -> Step:
     if before.begin is None:
         if clock <= before.last_commit:
-            return Step(Outcome.DUPLICATE, before)
+            return Step(FrameOutcome.DUPLICATE, before)
         # It may repeat a commit that is older than one that was not seen.
         empty = Sequence(clock, before.last_continue, is_known=before.is_known)
-        return Step(Outcome.EMPTY, empty)
+        return Step(FrameOutcome.EMPTY, empty)
     if clock <= before.last_commit or (clock < before.first and not before.is_known):
         closed = Sequence(before.last_commit, before.last_continue, is_known=before.is_known)
-        return Step(Outcome.ROLLBACK, closed)
+        return Step(FrameOutcome.ROLLBACK, closed)
     if clock < before.last_continue:
         raise ProtocolError(
             f"an ACK of clock {clock} stands below the pending document of clock"
             f" {before.last_continue}",
             do="its publisher must acknowledge everything it wrote",
         )
-    return Step(Outcome.COMMIT, Sequence(clock, before.last_continue))
+    return Step(FrameOutcome.COMMIT, Sequence(clock, before.last_continue))

@@ -24,8 +24,8 @@ from headrace.journal.publisher import Participant, Publisher
 from headrace.journal.wire.failover import FailoverWatch
 from headrace.journal.write.commit_id import parse_commit_id
 from headrace.journal.write.outside_append import append_outside
-from headrace.journal.write.producer_pool import Desk
-from headrace.journal.write.write_buffer import Documents, Writer
+from headrace.journal.write.producer_pool import ProducerPool
+from headrace.journal.write.write_buffer import Documents, ProducerWriter
 from headrace.settings import Settings
 from headrace.storage import Objects, open_objects
 
@@ -47,7 +47,7 @@ class Workspace:
         self.place = str(place)
         settings = settings or Settings()
         self._connection = Connection(place, settings, create=create, identity=identity, site=site)
-        self._desk = Desk(self.place, self._connection, settings.journal)
+        self._pool = ProducerPool(self.place, self._connection, settings.journal)
 
     # -- collections and journals ----------------------------------------------------------
 
@@ -69,7 +69,7 @@ class Workspace:
         Retention is of each journal: whole frames go, oldest first.
         """
         if schema is None:
-            return self._desk.existing(name)
+            return self._pool.existing(name)
         wanted = define(
             name,
             schema,
@@ -83,12 +83,12 @@ class Workspace:
 
     def collections(self) -> list[Collection]:
         """All of them, by name."""
-        return self._desk.collections()
+        return self._pool.collections()
 
     def delete_collection(self, name: str) -> None:
         """Its journals and documents go with it; a new one of that name shares nothing with it."""
         self._connection.journals().delete_collection(name)
-        self._desk.forget_journals()
+        self._pool.forget_journals()
 
     def journals(self, selector: Selector | None = None) -> list[JournalInfo]:
         """Matching journals by name, as of one moment: no transaction is half in it."""
@@ -96,7 +96,7 @@ class Workspace:
 
     def delete_journals(self, names: Sequence[str]) -> None:
         self._connection.journals().delete_journals(names)
-        self._desk.forget_journals()
+        self._pool.forget_journals()
 
     def watch(self, *selectors: Selector) -> Watch:
         """Sees journals come and go, and their heads move, whoever owns the workspace.
@@ -109,7 +109,7 @@ class Workspace:
 
     def publisher(self, name: str = "") -> Publisher:
         """Writes transactions; with a name it takes over from the previous one of that name."""
-        return Publisher(self._desk, name)
+        return Publisher(self._pool, name)
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
         """Append documents outside of any transaction; returns when they are durable.
@@ -123,7 +123,7 @@ class Workspace:
         if is_streamed(documents):
             with self.publisher() as tx:
                 return tx.append(collection, documents)
-        return append_outside(self._desk, self._desk.resolve(collection), documents)
+        return append_outside(self._pool, self._pool.resolve(collection), documents)
 
     def outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome:
         """What became of the commit that an InDoubtError or `PendingCommit.id` names.
@@ -131,7 +131,7 @@ class Workspace:
         Any process may ask. If it was not committed it never will be: whoever sent it is fenced.
         Raises InDoubtError if that is still not known after `timeout_s`.
         """
-        return self._desk.inquiry(parse_commit_id(id)).outcome(timeout_s)
+        return self._pool.inquiry(parse_commit_id(id)).outcome(timeout_s)
 
     def join(self, invitation: str) -> Participant:
         """Take part in a transaction whose coordinator, in any process, called `invite`."""
@@ -141,7 +141,7 @@ class Workspace:
             )
         number = int(invitation, 16)
         journals = self._connection.journals()
-        return Participant(self._desk, Writer(journals.join(number), journals))
+        return Participant(self._pool, ProducerWriter(journals.join(number), journals))
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Workspace:
         name = collection if isinstance(collection, str) else collection.name
         journals = self.journals(_narrowed(selector or Selector(), name))
         # After the cut: it knows every schema that a frame of the cut was written under.
-        source = self._desk.existing(name)
+        source = self._pool.existing(name)
         offsets = dict(start or {})
         if unknown := offsets.keys() - {journal.name for journal in journals}:
             raise UsageError(
@@ -185,7 +185,7 @@ class Workspace:
         if batches:
             return pa.Table.from_batches(batches)
         meta = META_FIELDS if options.get("meta") else ()
-        return pa.schema([*self._desk.newest(collection).schema, *meta]).empty_table()
+        return pa.schema([*self._pool.newest(collection).schema, *meta]).empty_table()
 
     def frames(
         self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True

@@ -82,7 +82,7 @@ class LiveSegments:
 
     def map(self, base: int, room: int = 0) -> memoryview:
         """The present contents of a segment; refuses a file that is not what its name says."""
-        with segments.storage_errors(self._disk):
+        with segments.log_errors(self._disk):
             try:
                 data = self._disk.map(segments.segment_name(base), room)
             except FileNotFoundError as error:
@@ -95,14 +95,14 @@ class LiveSegments:
         return data
 
     def drop(self, segment: Segment) -> None:
-        with self._giving_up, segments.storage_errors(self._disk):
+        with self._giving_up, segments.log_errors(self._disk):
             if segment not in self._segments[:-1]:
                 raise NotFoundError(f"no closed segment at {segment.base}", do="see segments()")
             segments.mark_dropped(self._disk, segment)
             self._forget([segment])
 
     def release(self, offset: int, synced_end: int) -> None:
-        with self._giving_up, segments.storage_errors(self._disk):
+        with self._giving_up, segments.log_errors(self._disk):
             if offset <= self._released:
                 return
             base = self._base_of(offset)

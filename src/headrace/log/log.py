@@ -26,7 +26,7 @@ from headrace.log import segments
 from headrace.log.disk import AppendFile, Disk
 from headrace.log.live_segments import LiveSegments
 from headrace.log.segments import Extent, Segment
-from headrace.log.sync_group import Done, Group, Told, tell
+from headrace.log.sync_group import Callback, OnSynced, SyncGroup, call_all
 from headrace.settings import LogSettings
 
 
@@ -42,7 +42,7 @@ class Log:
         self._file: AppendFile | None = None
         self._base: int | None = None
         self._end = 0
-        with segments.storage_errors(disk):
+        with segments.log_errors(disk):
             self._live = LiveSegments(disk)
             if newest := self._live.newest:
                 self._base, self._end = newest
@@ -50,7 +50,7 @@ class Log:
         self._durable_end = self._end
         self._synced_end = self._end
         self._sealed = False
-        self._groups: deque[Group] = deque()
+        self._groups: deque[SyncGroup] = deque()
         self._pending_bytes = 0
         self._syncs = 0
         self._failure: HeadraceError | None = None
@@ -77,7 +77,7 @@ class Log:
         """Something was appended that is not synced and reported yet, or never will be."""
         return self._pending_bytes > 0
 
-    def append(self, payloads: Sequence[layout.Parts], done: Done | None = None) -> list[int]:
+    def append(self, payloads: Sequence[layout.Parts], done: OnSynced | None = None) -> list[int]:
         """Queue payloads to be written together, and return their offsets.
 
         Order is kept between calls, and payloads of one call are never split between two
@@ -103,7 +103,7 @@ class Log:
         return offsets
 
     def _add(
-        self, views: list[list[memoryview]], lengths: list[int], done: Done | None
+        self, views: list[list[memoryview]], lengths: list[int], done: OnSynced | None
     ) -> list[int]:
         group = self._group()
         held = group.bytes
@@ -216,7 +216,7 @@ class Log:
         if self._closing:
             raise UsageError("the log is closed", do="open it again")
 
-    def _group(self) -> Group:
+    def _group(self) -> SyncGroup:
         """The group that the next append belongs to."""
         if self._groups and self._groups[-1].bytes < self._settings.group_bytes_max:
             return self._groups[-1]
@@ -224,24 +224,24 @@ class Log:
         if new_segment:
             self._base = self._end
         header = layout.SEGMENT_HEADER.size if new_segment else 0
-        group = Group(self._end + header, new_segment)
+        group = SyncGroup(self._end + header, new_segment)
         self._groups.append(group)
         return group
 
     def _run(self) -> None:
-        untold: list[Told] = []
+        unreported: list[Callback] = []
         try:
             while (group := self._next_group()) is not None:
-                untold = group.done
+                unreported = group.done
                 self._write(group)
-                untold = []
+                unreported = []
                 self._report(group)
         except BaseException as error:
-            self._fail(untold, error)
+            self._fail(unreported, error)
             if not isinstance(error, OSError):
                 raise
 
-    def _next_group(self) -> Group | None:
+    def _next_group(self) -> SyncGroup | None:
         """The next group to write: a pending one, a seal after a quiet moment, or None to stop."""
         with self._lock:
             wants_seal = not self._sealed and self._file is not None
@@ -253,12 +253,12 @@ class Log:
             if self._groups:
                 return self._groups.popleft()
             if wants_seal:
-                seal = Group(self._end, new_segment=False)
+                seal = SyncGroup(self._end, new_segment=False)
                 self._end = seal.end
                 return seal
             return None
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: SyncGroup) -> None:
         if group.new_segment:
             self._begin_segment(group.offset - layout.SEGMENT_HEADER.size)
         assert self._file is not None
@@ -285,10 +285,10 @@ class Log:
         self._file = file
         self._live.begin(base)
 
-    def _report(self, group: Group) -> None:
+    def _report(self, group: SyncGroup) -> None:
         self._durable_end = group.end
         try:
-            tell(group.done, None)
+            call_all(group.done, None)
         finally:
             with self._lock:
                 self._synced_end = group.end
@@ -297,7 +297,7 @@ class Log:
                 self._pending_bytes -= group.bytes
                 self._progress.notify_all()
 
-    def _fail(self, untold: list[Told], error: BaseException) -> None:
+    def _fail(self, unreported: list[Callback], error: BaseException) -> None:
         """Nothing pending was acknowledged, so cut it: a failed sync may have lost any of it."""
         reason = error.strerror or error if isinstance(error, OSError) else repr(error)
         uncut = self._cut_unsynced()
@@ -309,11 +309,11 @@ class Log:
         failure.__cause__ = error
         with self._lock:
             self._failure = failure
-            untold = untold + [done for group in self._groups for done in group.done]
+            unreported = unreported + [done for group in self._groups for done in group.done]
             self._groups.clear()
             self._progress.notify_all()
         # What could not be cut may be there when the log is opened again.
-        tell(untold, InDoubtError(failure.what, do=failure.do) if uncut else failure)
+        call_all(unreported, InDoubtError(failure.what, do=failure.do) if uncut else failure)
 
     def _cut_unsynced(self) -> OSError | None:
         newest = self._live.newest

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.errors import DataError, VersionError
-from headrace.files import refusals
+from headrace.files import storage_errors
 from headrace.log import format as layout
 from headrace.log.disk import Disk
 
@@ -40,7 +40,7 @@ class Extent(NamedTuple):
     bytes: int
 
 
-class Found(NamedTuple):
+class LogDirectory(NamedTuple):
     """What is in the directory; the ends of live segments are those of the files."""
 
     live: list[Segment]
@@ -60,7 +60,7 @@ def released_name(offset: int) -> str:
     return f"{offset:020d}.released"
 
 
-def find(disk: Disk) -> Found:
+def find(disk: Disk) -> LogDirectory:
     live, dropped, released = [], [], 0
     for name in disk.names():
         if match := _SEGMENT_NAME.fullmatch(name):
@@ -70,7 +70,7 @@ def find(disk: Disk) -> Found:
             dropped.append(Segment(int(match[1]), int(match[2])))
         elif match := _RELEASED_NAME.fullmatch(name):
             released = max(released, int(match[1]))
-    return Found(sorted(live), sorted(dropped), released)
+    return LogDirectory(sorted(live), sorted(dropped), released)
 
 
 def recover(disk: Disk) -> tuple[list[Segment], int]:
@@ -140,8 +140,8 @@ def punch(disk: Disk, base: int, offset: int) -> None:
         file.close()
 
 
-def storage_errors(disk: Disk) -> AbstractContextManager[None]:
-    return refusals(disk.path(""), do="mend the disk, then try again")
+def log_errors(disk: Disk) -> AbstractContextManager[None]:
+    return storage_errors(disk.path(""), do="mend the disk, then try again")
 
 
 def _mark(disk: Disk, name: str) -> None:
@@ -150,7 +150,7 @@ def _mark(disk: Disk, name: str) -> None:
     disk.sync()
 
 
-def _is_unfinished(disk: Disk, found: Found) -> bool:
+def _is_unfinished(disk: Disk, found: LogDirectory) -> bool:
     """Whether a crash left the newest segment without its header, and so without frames."""
     base = found.live[-1].base
     data = disk.map(segment_name(base))
@@ -165,11 +165,11 @@ def _is_unfinished(disk: Disk, found: Found) -> bool:
     return True
 
 
-def _is_given_up(segment: Segment, found: Found) -> bool:
+def _is_given_up(segment: Segment, found: LogDirectory) -> bool:
     return segment.end <= found.released or segment in found.dropped
 
 
-def _check_continuity(disk: Disk, kept: list[Segment], found: Found) -> None:
+def _check_continuity(disk: Disk, kept: list[Segment], found: LogDirectory) -> None:
     """Markers below the oldest segment say nothing: some of them may be removed already."""
     oldest = kept[0].base if kept else 0
     known = sorted(kept + [gone for gone in found.dropped if gone.base >= oldest])

@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError
 from headrace.log import format as layout
 
-Done = Callable[[list[int], HeadraceError | None], None]
-"""Told once, from the writer thread: the offsets, and None when synced, else why it never will be.
+OnSynced = Callable[[list[int], HeadraceError | None], None]
+"""Called once, from the writer thread, with the offsets, and None once synced or the error.
 
 It must not raise, and must not wait for the log: it runs where the log makes progress.
 """
 
-Told = Callable[[HeadraceError | None], None]
-"""A `Done` that has its offsets."""
+Callback = Callable[[HeadraceError | None], None]
+"""A `OnSynced` that has its offsets."""
 
 _JOIN_BELOW_BYTES = 4096
 
 
 @dataclass(slots=True)
-class Group:
+class SyncGroup:
     offset: int
     new_segment: bool
     buffers: list[bytes | memoryview] = field(default_factory=list)
     bytes: int = 0
-    done: list[Told] = field(default_factory=list)
+    done: list[Callback] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -46,7 +46,7 @@ class Group:
         return offset
 
 
-def tell(waiting: Sequence[Told], outcome: HeadraceError | None) -> None:
+def call_all(waiting: Sequence[Callback], outcome: HeadraceError | None) -> None:
     """Call all of them in order, even if one raises; what it raised is raised at the end."""
     with ExitStack() as calls:
         for done in reversed(waiting):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.files import Whereabouts
+from headrace.files import DirectoryIdentity
 from headrace.frontier import BindingTag
 from headrace.ids import Offset
 from headrace.journal.location.workspace_ref import Reach
@@ -200,7 +200,7 @@ class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
     ordered: bool = False
     """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
     kernel: str = ""
-    """Of a reader that would read the Queue's files itself: see `files.Whereabouts`."""
+    """Of a reader that would read the Queue's files itself: see `files.DirectoryIdentity`."""
     pairs: bool = False
     """With the tables that `_pair` counts in, unless ordered: blocks are mixed then."""
 
@@ -234,7 +234,7 @@ class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
 class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
     """Blocks that are shown whole, for a reader to take from the Queue's files."""
 
-    directory: Whereabouts
+    directory: DirectoryIdentity
     bindings: list[BindingTag]
     extents: list[Extent]
 

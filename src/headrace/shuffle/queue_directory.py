@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.files import lock, make_directory, refusals
+from headrace.files import lock, make_directory, storage_errors
 
 _PREFIX = "headrace-member-"
 """Beyond doubt ours: what has it and no owner is removed, even from a directory of others."""
@@ -23,7 +23,7 @@ _PREFIX = "headrace-member-"
 def own_folder(root: Path) -> Iterator[Path]:
     """A new folder below `root`; those that dead members left there are removed."""
     do = "name a directory that can be written to"
-    with refusals(f"no place for queue files in {root}", do=do):
+    with storage_errors(f"no place for queue files in {root}", do=do):
         make_directory(root)
         for left in root.glob(f"{_PREFIX}*/"):
             # Another user's is not ours to remove.

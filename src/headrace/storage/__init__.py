@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 from headrace.errors import UsageError
 from headrace.storage.contract import ObjectInfo, Objects
 from headrace.storage.local_objects import LocalObjects
-from headrace.storage.obstore_objects import StoreObjects
+from headrace.storage.obstore_objects import ObstoreObjects
 from headrace.storage.s3_objects import S3Objects, S3Options
 
 __all__ = ["ObjectInfo", "Objects", "S3Options", "open_objects"]
@@ -33,7 +33,7 @@ def open_objects(url: str, **options: Unpack[S3Options]) -> Objects:
     if scheme == "file" and rest.startswith("/"):
         return LocalObjects(Path(unquote(rest)))
     if url == "memory://":
-        return StoreObjects(url, MemoryStore())
+        return ObstoreObjects(url, MemoryStore())
     raise UsageError(
         f"{url!r} is no place for objects",
         do="use a path, file:///path, memory:// or s3://bucket/prefix",

@@ -26,7 +26,7 @@ from headrace.storage.contract import (
     check_range,
     is_key,
 )
-from headrace.storage.object_errors import Refusals
+from headrace.storage.object_errors import ObjectErrors
 
 _INCOMING = ".incoming"
 _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -43,8 +43,8 @@ class LocalObjects:
         self._incoming = self._root / _INCOMING
         # Directories whose own names are known to be durable, so that a put need not sync them.
         self._durable: set[Path] = set()
-        self._refusals = Refusals(self._root, (OSError,), _is_missing, _explain)
-        with self._refusals.to("open the directory"):
+        self._errors = ObjectErrors(self._root, (OSError,), _is_missing, _explain)
+        with self._errors.during("open the directory"):
             make_directory(self._root)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -52,14 +52,14 @@ class LocalObjects:
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         path = self._path(key)
-        with self._refusals.to(f"put {key}"), self._staged(data) as staged:
+        with self._errors.during(f"put {key}"), self._staged(data) as staged:
             self._make_directory(path.parent)
             staged.replace(path)
             sync_directory(path.parent)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         path = self._path(key)
-        with self._refusals.to(f"put {key}"), self._staged(data) as staged:
+        with self._errors.during(f"put {key}"), self._staged(data) as staged:
             self._make_directory(path.parent)
             try:
                 path.hardlink_to(staged)
@@ -73,7 +73,7 @@ class LocalObjects:
             return won
 
     def get(self, key: str) -> bytes:
-        with self._refusals.to_get(key):
+        with self._errors.during_get(key):
             return self._path(key).read_bytes()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -81,7 +81,7 @@ class LocalObjects:
         path = self._path(key)
         if length == 0:
             return b""
-        with self._refusals.to_get(key), path.open("rb") as file:
+        with self._errors.during_get(key), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if start + length > size:
                 raise beyond_end(key, start, length, size)
@@ -89,7 +89,7 @@ class LocalObjects:
             return file.read(length)
 
     def head(self, key: str) -> ObjectInfo | None:
-        with self._refusals.to(f"look at {key}"):
+        with self._errors.during(f"look at {key}"):
             try:
                 status = self._path(key).stat()
             except _NOTHING_THERE:
@@ -98,12 +98,12 @@ class LocalObjects:
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         prefix = check_prefix(prefix)
-        with self._refusals.to(f"list {prefix or 'all objects'}"):
+        with self._errors.during(f"list {prefix or 'all objects'}"):
             return sorted(self._below(prefix), key=lambda info: info.key)
 
     def move(self, key: str, to: str) -> None:
         source, target = self._path(key), self._path(to)
-        with self._refusals.to_get(key):
+        with self._errors.during_get(key):
             self._make_directory(target.parent)
             try:
                 source.replace(target)
@@ -114,7 +114,7 @@ class LocalObjects:
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with self._refusals.to(f"delete {key}"), suppress(*_NOTHING_THERE):
+        with self._errors.during(f"delete {key}"), suppress(*_NOTHING_THERE):
             path.unlink()
             sync_directory(path.parent)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from headrace.errors import NotFoundError, StorageError
 
 
-class Refusals:
+class ObjectErrors:
     """Of one place, which they name."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Refusals:
         self._explain = explain
 
     @contextmanager
-    def to(self, action: str) -> Iterator[None]:
+    def during(self, action: str) -> Iterator[None]:
         """A StorageError if the block, which does `action`, is refused."""
         try:
             yield
@@ -34,9 +34,9 @@ class Refusals:
             raise StorageError(f"cannot {action} in {self._place}: {reason}", do=remedy) from error
 
     @contextmanager
-    def to_get(self, key: str) -> Iterator[None]:
+    def during_get(self, key: str) -> Iterator[None]:
         """Also a NotFoundError if there is no such object."""
-        with self.to(f"get {key}"):
+        with self.during(f"get {key}"):
             try:
                 yield
             except self._raised as error:

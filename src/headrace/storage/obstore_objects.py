@@ -24,7 +24,7 @@ from headrace.storage.contract import (
     check_range,
     is_key,
 )
-from headrace.storage.object_errors import Refusals
+from headrace.storage.object_errors import ObjectErrors
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta  # exists in its type stubs only
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 _WRITER = "headrace-writer"
 
 
-class StoreObjects:
+class ObstoreObjects:
     """Objects of one store; `url` names it in errors."""
 
     def __init__(self, url: str, store: MemoryStore | S3Store) -> None:
         self._url = url
         self._store = store
-        self._refusals = Refusals(url, (BaseError, FileNotFoundError), _is_missing, _explain)
+        self._errors = ObjectErrors(url, (BaseError, FileNotFoundError), _is_missing, _explain)
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        with self._refusals.to(f"put {key}"):
+        with self._errors.during(f"put {key}"):
             obstore.put(self._store, check_key(key), _frozen(data))
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         # A request whose answer was lost is sent again, and then finds its own object. So each
         # object says who wrote it.
         writer = secrets.token_hex(16)
-        with self._refusals.to(f"put {key}"):
+        with self._errors.during(f"put {key}"):
             try:
                 obstore.put(
                     self._store,
@@ -62,7 +62,7 @@ class StoreObjects:
         return True
 
     def get(self, key: str) -> bytes:
-        with self._refusals.to_get(key):
+        with self._errors.during_get(key):
             return bytes(obstore.get(self._store, check_key(key)).bytes())
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -70,7 +70,7 @@ class StoreObjects:
         check_key(key)
         if length == 0:
             return b""
-        with self._refusals.to_get(key):
+        with self._errors.during_get(key):
             try:
                 data = bytes(obstore.get_range(self._store, key, start=start, length=length))
             except BaseError as error:
@@ -83,7 +83,7 @@ class StoreObjects:
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
-        with self._refusals.to(f"look at {key}"):
+        with self._errors.during(f"look at {key}"):
             try:
                 return _info(obstore.head(self._store, check_key(key)))
             except FileNotFoundError:
@@ -91,13 +91,13 @@ class StoreObjects:
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         prefix = check_prefix(prefix)
-        with self._refusals.to(f"list {prefix or 'all objects'}"):
+        with self._errors.during(f"list {prefix or 'all objects'}"):
             found = obstore.list(self._store, prefix or None).collect()
         infos = (_info(meta) for meta in found if is_key(meta["path"]))
         return sorted(infos, key=lambda info: info.key)
 
     def move(self, key: str, to: str) -> None:
-        with self._refusals.to_get(key):
+        with self._errors.during_get(key):
             try:
                 obstore.copy(self._store, check_key(key), check_key(to))
             except FileNotFoundError:
@@ -106,7 +106,7 @@ class StoreObjects:
             obstore.delete(self._store, key)
 
     def delete(self, key: str) -> None:
-        with self._refusals.to(f"delete {key}"):
+        with self._errors.during(f"delete {key}"):
             obstore.delete(self._store, check_key(key))
 
     def _writer(self, key: str) -> object:

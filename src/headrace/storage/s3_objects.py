@@ -11,7 +11,7 @@ from obstore.store import S3Store
 
 from headrace.errors import UsageError
 from headrace.storage.contract import check_prefix
-from headrace.storage.obstore_objects import StoreObjects
+from headrace.storage.obstore_objects import ObstoreObjects
 
 # An endpoint that refuses or drops connections is reported within about twelve seconds, one that
 # accepts them and stays silent after half a minute.
@@ -36,7 +36,7 @@ class S3Options(TypedDict, total=False):
     """Also speak to an `http://` endpoint, where anybody on the way can read along."""
 
 
-class S3Objects(StoreObjects):
+class S3Objects(ObstoreObjects):
     """The objects below `s3://bucket/prefix`. Opening them asks nothing of the server.
 
     In another process the environment variables are looked up again, those of that process.

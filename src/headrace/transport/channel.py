@@ -44,16 +44,16 @@ from headrace.transport.message import (
     Body,
     C,
     Close,
+    EncodedMessage,
     Failure,
-    Frame,
     Heartbeat,
     Message,
-    Parcel,
-    Parcels,
-    decode_frame,
-    encode_frame,
+    MessageBatch,
+    Packet,
+    decode_packet,
+    encode_message,
+    encode_packet,
     pack,
-    parcel,
     unpack,
 )
 
@@ -88,7 +88,7 @@ class Channel(Generic[C]):
         self._calling = calling
         self._cut_off = cut_off
         self._settings = settings
-        self._outbox: Mailbox[Parcel] = Mailbox(OUTBOX_BYTES_MAX)
+        self._outbox: Mailbox[EncodedMessage] = Mailbox(OUTBOX_BYTES_MAX)
         self._inbox: Mailbox[Message[C]] = Mailbox(INBOX_BYTES_MAX)
         self._lock = threading.Lock()
         self._error: HeadraceError | None = None
@@ -108,7 +108,7 @@ class Channel(Generic[C]):
         Bodies are not copied and must not change afterwards. Returning does not mean that the
         peer has it: only an answer says so.
         """
-        sent = parcel(control, bodies)
+        sent = encode_message(control, bodies)
         if not self._outbox.put(sent, sent.size):
             raise self._refusal()
 
@@ -228,7 +228,7 @@ class Channel(Generic[C]):
         self._accepted = True
         self._decided.set()
         try:
-            frame = decode_frame(chunk.app_metadata)
+            frame = decode_packet(chunk.app_metadata)
             self._take_in(frame, chunk.data)
         except (msgspec.MsgspecError, pa.ArrowInvalid) as error:
             self.fail(
@@ -240,8 +240,8 @@ class Channel(Generic[C]):
             return False
         return self._calling or not isinstance(frame, Close | Failure)
 
-    def _take_in(self, frame: Frame, batch: Any) -> None:
-        if isinstance(frame, Parcels):
+    def _take_in(self, frame: Packet, batch: Any) -> None:
+        if isinstance(frame, MessageBatch):
             messages = unpack(frame, batch, self._decoder)
             # While the inbox is full nobody listens, so the peer's silence does not count.
             self.heard_at_s = math.inf
@@ -261,11 +261,11 @@ class Channel(Generic[C]):
     def _write(self) -> None:
         try:
             self._writer.begin(ENVELOPE)
-            self._write_frame(Heartbeat())
+            self._write_packet(Heartbeat())
             while self._write_next():
                 pass
             if self._last_word is not None:
-                self._write_frame(self._last_word)
+                self._write_packet(self._last_word)
         except FLIGHT_ERRORS as error:
             # The call is over, and the reader finds out why: a Failure may still be unread.
             self._inbox.lift_limit()
@@ -274,20 +274,20 @@ class Channel(Generic[C]):
 
     def _write_next(self) -> bool:
         try:
-            parcels = self._outbox.take(self._settings.heartbeat_s, GROUP_BYTES_MAX)
+            messages = self._outbox.take(self._settings.heartbeat_s, GROUP_BYTES_MAX)
         except TimeoutError:
-            self._write_frame(Heartbeat())
+            self._write_packet(Heartbeat())
             return True
-        if parcels:
-            batch, metadata = pack(parcels)
+        if messages:
+            batch, metadata = pack(messages)
             if batch is None:
                 self._writer.write_metadata(metadata)
             else:
                 self._writer.write_with_metadata(batch, metadata)
-        return bool(parcels)
+        return bool(messages)
 
-    def _write_frame(self, frame: Frame) -> None:
-        self._writer.write_metadata(encode_frame(frame))
+    def _write_packet(self, frame: Packet) -> None:
+        self._writer.write_metadata(encode_packet(frame))
 
     # How it ends
 

@@ -38,7 +38,7 @@ class Message(msgspec.Struct, Generic[C], frozen=True):
     bodies: tuple[Body, ...] = ()
 
 
-class Parcel(msgspec.Struct, frozen=True):
+class EncodedMessage(msgspec.Struct, frozen=True):
     """A message on its way, its control already encoded."""
 
     control: bytes
@@ -46,7 +46,7 @@ class Parcel(msgspec.Struct, frozen=True):
     size: int
 
 
-class Parcels(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class MessageBatch(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The controls of one batch; `bodies` says how many of its rows belong to each."""
 
     controls: list[bytes]
@@ -69,7 +69,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag=3):
     do: str
 
 
-Frame = Parcels | Heartbeat | Close | Failure
+Packet = MessageBatch | Heartbeat | Close | Failure
 
 
 class Opening(msgspec.Struct, frozen=True, array_like=True):
@@ -80,10 +80,10 @@ class Opening(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_frame_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+_packet_decoder: msgspec.msgpack.Decoder[Packet] = msgspec.msgpack.Decoder(Packet)
 
 
-def parcel(control: object, bodies: Iterable[Body]) -> Parcel:
+def encode_message(control: object, bodies: Iterable[Body]) -> EncodedMessage:
     """Encodes a message. Bodies are not copied: they must not change afterwards."""
     encoded = _encode(control)
     buffers = tuple(b if isinstance(b, pa.Buffer) else pa.py_buffer(b) for b in bodies)
@@ -93,18 +93,18 @@ def parcel(control: object, bodies: Iterable[Body]) -> Parcel:
             f"a {type(control).__name__} message of {size} bytes exceeds {MESSAGE_BYTES_MAX}",
             do="send it in parts",
         )
-    return Parcel(encoded, buffers, size + MESSAGE_OVERHEAD_BYTES)
+    return EncodedMessage(encoded, buffers, size + MESSAGE_OVERHEAD_BYTES)
 
 
-def pack(parcels: Sequence[Parcel]) -> tuple[Any, bytes]:
-    """The record batch (None without bodies) and the metadata that carry `parcels`."""
-    frame = Parcels([p.control for p in parcels], [len(p.bodies) for p in parcels])
-    bodies = [body for p in parcels for body in p.bodies]
+def pack(messages: Sequence[EncodedMessage]) -> tuple[Any, bytes]:
+    """The record batch (None without bodies) and the metadata that carry `messages`."""
+    frame = MessageBatch([p.control for p in messages], [len(p.bodies) for p in messages])
+    bodies = [body for p in messages for body in p.bodies]
     return (_envelop(bodies) if bodies else None), _encode(frame)
 
 
 def unpack(
-    frame: Parcels, batch: Any, decoder: msgspec.msgpack.Decoder[C]
+    frame: MessageBatch, batch: Any, decoder: msgspec.msgpack.Decoder[C]
 ) -> list[tuple[Message[C], int]]:
     """The messages of one batch, each with the size that it counts for."""
     bodies = [] if batch is None else _bodies(batch)
@@ -122,12 +122,12 @@ def unpack(
     return messages
 
 
-def encode_frame(frame: Frame) -> bytes:
+def encode_packet(frame: Packet) -> bytes:
     return _encode(frame)
 
 
-def decode_frame(metadata: Any) -> Frame:
-    return _frame_decoder.decode(memoryview(metadata) if metadata is not None else b"")
+def decode_packet(metadata: Any) -> Packet:
+    return _packet_decoder.decode(memoryview(metadata) if metadata is not None else b"")
 
 
 def _envelop(bodies: Sequence[Any]) -> Any:

@@ -84,7 +84,7 @@ class Part:
     def write(self, tx: int) -> None:
         for collection, some in documents(self._label, tx, PARTS):
             self._part.append(collection, some)
-        self._part._outgoing.send(self._part._outgoing.seal()).result()
+        self._part._buffer.send(self._part._buffer.seal()).result()
 
     def prepare(self) -> str:
         return str(self._part.prepare())

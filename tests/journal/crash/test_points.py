@@ -199,7 +199,7 @@ def test_no_part_of_a_commit_shows_anything_and_the_whole_of_it_shows_everything
         for collection, some in documents(LABEL, 1, 60):
             transaction.append(collection, some)
         log = scripted.ownership_of(workspace).owner.log
-        transaction._outgoing.send(transaction._outgoing.seal()).result()
+        transaction._buffer.send(transaction._buffer.seal()).result()
         before, groups = _segment(root).stat().st_size, log.syncs
         transaction.commit(b"payload")
         assert log.syncs == groups + 1, "the intent and all its ACKs are one group"

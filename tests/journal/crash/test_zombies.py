@@ -32,7 +32,7 @@ def write(part, tx, parts=200):
     for collection, some in documents(label, tx, parts):
         part.append(collection, some)
 def send(part):
-    part._outgoing.send(part._outgoing.seal()).result()
+    part._buffer.send(part._buffer.seal()).result()
 """
 
 

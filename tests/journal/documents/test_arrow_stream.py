@@ -17,7 +17,7 @@ from headrace.errors import DocumentError, PublishError
 from headrace.journal.contract import Commit
 from headrace.journal.documents import arrow_stream
 from headrace.journal.write import write_buffer
-from headrace.journal.write.write_buffer import Outgoing, Sealed
+from headrace.journal.write.write_buffer import SealedFrames, WriteBuffer
 from tests.journal.conftest import SETTINGS, column
 
 BUFFER_BYTES = SETTINGS.journal.transaction_buffer_bytes
@@ -193,9 +193,9 @@ def test_a_stream_waits_while_many_messages_are_under_way(
             awaited.append(self)
             return super().result(timeout)
 
-    send = Outgoing.send
+    send = WriteBuffer.send
 
-    def send_and_tell(self: Outgoing, sealed: Sealed, commit: Commit | None = None) -> Any:
+    def send_and_tell(self: WriteBuffer, sealed: SealedFrames, commit: Commit | None = None) -> Any:
         done = Awaited()
         send(self, sealed, commit).add_done_callback(lambda _: done.set_result(None))
         sent.append(done)
@@ -206,7 +206,7 @@ def test_a_stream_waits_while_many_messages_are_under_way(
             yield batch(n, text="x" * BUFFER_BYTES)
             assert len(sent) - len(awaited) <= write_buffer._SENDS_AHEAD
 
-    monkeypatch.setattr(Outgoing, "send", send_and_tell)
+    monkeypatch.setattr(WriteBuffer, "send", send_and_tell)
     assert owner.append("c", Streamed(pa.RecordBatchReader.from_batches(NUMBERED, batches()))) == 12
     assert len(sent) >= 12
 
@@ -224,11 +224,11 @@ def test_a_small_stream_that_fails_leaves_the_transaction_as_it_was(
     bad = pa.record_batch([[None], ["x"]], schema=NUMBERED)
     with workspace.publisher() as tx:
         tx.append("c", batch(1))
-        before = tx._outgoing._mark()
+        before = tx._buffer._savepoint()
         stream = pa.RecordBatchReader.from_batches(NUMBERED, [batch(2, 3, 4), bad])
         with pytest.raises(DocumentError, match="document 3 has no value in 'n'"):
             tx.append("c", Streamed(stream))
-        assert tx._outgoing._mark() == before
+        assert tx._buffer._savepoint() == before
         tx.append("c", batch(5))
     assert numbers(workspace) == [1, 5]
 

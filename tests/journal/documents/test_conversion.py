@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from headrace.errors import DocumentError
 from headrace.journal.documents.conversion import from_arrow, from_dicts, from_ndjson
 from headrace.journal.documents.schema import parse_schema
-from headrace.journal.documents.validation import Shape
+from headrace.journal.documents.validation import DocumentSpec
 
 
-def shape(ddl: str, *key: str, document_bytes_max: int = 1 << 20) -> Shape:
-    return Shape(parse_schema(ddl), key, document_bytes_max)
+def shape(ddl: str, *key: str, document_bytes_max: int = 1 << 20) -> DocumentSpec:
+    return DocumentSpec(parse_schema(ddl), key, document_bytes_max)
 
 
 ALL = shape(

@@ -20,13 +20,13 @@ from headrace.errors import DocumentError
 from headrace.journal.documents.conversion import from_arrow, from_dicts, from_ndjson
 from headrace.journal.documents.ndjson import line_bytes_max
 from headrace.journal.documents.schema import parse_schema
-from headrace.journal.documents.text_values import Misfit, parse_text
-from headrace.journal.documents.validation import Shape
+from headrace.journal.documents.text_values import UnfitValueError, parse_text
+from headrace.journal.documents.validation import DocumentSpec
 from tests.journal.documents.random_documents import Arbitrary, exact
 
 
-def shape(ddl: str, document_bytes_max: int = 1 << 20) -> Shape:
-    return Shape(parse_schema(ddl), (), document_bytes_max)
+def shape(ddl: str, document_bytes_max: int = 1 << 20) -> DocumentSpec:
+    return DocumentSpec(parse_schema(ddl), (), document_bytes_max)
 
 
 def lines(*documents: dict[str, Any]) -> bytes:
@@ -39,7 +39,7 @@ def test_what_is_printed_is_read_as_the_same_documents(seed: int) -> None:
     random = Random(seed)
     arbitrary = Arbitrary(random)
     schema = arbitrary.schema(random.randint(1, 4))
-    collection = Shape(schema, (), 1 << 20)
+    collection = DocumentSpec(schema, (), 1 << 20)
     batch = from_arrow(arbitrary.batch(schema, random.randint(0, 6)), collection)
     printed = rows(batch)
     for found in (from_ndjson(_printed(printed), collection), from_dicts(printed, collection)):
@@ -223,7 +223,7 @@ def test_a_line_of_the_greatest_length_is_read_and_a_longer_one_is_not() -> None
 
 @pytest.mark.parametrize("texts", [["QQ=A"], ["QUI", "QUJDR"], ["QQ==QQ=="], ["Q==="]])
 def test_every_text_must_be_base64_by_itself(texts: list[str]) -> None:
-    with pytest.raises(Misfit, match="write binary as base64"):
+    with pytest.raises(UnfitValueError, match="write binary as base64"):
         parse_text(pa.array(texts), pa.binary())
 
 

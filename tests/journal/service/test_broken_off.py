@@ -21,14 +21,14 @@ from headrace.errors import (
 )
 from headrace.journal.contract import Commit
 from headrace.journal.write.commit_id import AppendedFrame, CommitId, workspace_digits
-from headrace.journal.write.outcome_inquiry import Inquiry
-from headrace.journal.write.write_buffer import Outgoing
+from headrace.journal.write.outcome_inquiry import OutcomeInquiry
+from headrace.journal.write.write_buffer import WriteBuffer
 from tests.journal.conftest import SETTINGS, column
 
 COMMITTED, ROLLED_BACK = hr.CommitOutcome.COMMITTED, hr.CommitOutcome.ROLLED_BACK
 WAIT_S = 60.0
 LONG = "x" * SETTINGS.journal.transaction_buffer_bytes
-SEND = Outgoing.send
+SEND = WriteBuffer.send
 
 
 def begun(workspace: hr.Workspace, n: int, name: str = "") -> hr.Transaction:
@@ -70,7 +70,7 @@ def test_an_append_that_is_asked_for_before_it_arrives_never_shows(workspace: hr
     workspace.collection("c", "n long")
     workspace.append("c", [{"n": 1}])
     [journal] = workspace.journals()
-    [writer] = workspace._desk._pool
+    [writer] = workspace._pool._idle
     clock, lease = writer.clock.take(), writer.lease
     first = AppendedFrame(journal.id, clock)
     digits = workspace_digits(lease.workspace)
@@ -87,14 +87,14 @@ def test_an_outcome_is_asked_for_until_somebody_can_tell(
     owner.collection("c", "n long")
     pending = begun(owner, 1).commit_nowait()
     pending.result()
-    ask, refusals = Inquiry.ask, [WorkspaceError("nobody can be reached")] * 2
+    ask, refusals = OutcomeInquiry.ask, [WorkspaceError("nobody can be reached")] * 2
 
-    def ask_in_vain(inquiry: Inquiry, *, fence: bool = True) -> hr.CommitOutcome:
+    def ask_in_vain(inquiry: OutcomeInquiry, *, fence: bool = True) -> hr.CommitOutcome:
         if refusals:
             raise refusals.pop()
         return ask(inquiry, fence=fence)
 
-    monkeypatch.setattr(Inquiry, "ask", ask_in_vain)
+    monkeypatch.setattr(OutcomeInquiry, "ask", ask_in_vain)
     assert owner.outcome(pending.id, WAIT_S) is COMMITTED
     assert not refusals
 
@@ -108,10 +108,10 @@ def test_a_writer_that_was_fenced_before_its_commit_was_sent_is_not_used_again(
     collection = workspace.collection("c", "n long, text string")
     tx = begun(workspace, 1)
     tx.append(collection, [{"n": 2, "text": 2 * LONG}])
-    assert tx._outgoing.sent
+    assert tx._buffer.sent
     tx._inquiry(Commit(tx._writer.clock.take())).ask()
     with monkeypatch.context() as patch:
-        patch.setattr(Outgoing, "seal", interrupt)
+        patch.setattr(WriteBuffer, "seal", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
     begun(workspace, 3).commit()
@@ -124,7 +124,7 @@ def test_an_append_of_which_a_later_part_is_refused_is_partial(
 ) -> None:
     sent: list[Future[None]] = []
 
-    def send_and_lose_the_lease(outgoing: Outgoing, *given: Any) -> Future[None]:
+    def send_and_lose_the_lease(outgoing: WriteBuffer, *given: Any) -> Future[None]:
         sent.append(SEND(outgoing, *given))
         if len(sent) == 1:
             sent[0].result()
@@ -134,7 +134,7 @@ def test_an_append_of_which_a_later_part_is_refused_is_partial(
 
     workspace.collection("c", "n long, text string")
     with monkeypatch.context() as patch:
-        patch.setattr(Outgoing, "send", send_and_lose_the_lease)
+        patch.setattr(WriteBuffer, "send", send_and_lose_the_lease)
         error = in_doubt(lambda: workspace.append("c", [{"n": n, "text": LONG} for n in range(5)]))
     assert "only some of its documents are there" in str(error)
     assert numbers(workspace) == [0]
@@ -156,7 +156,7 @@ def test_an_append_that_breaks_off_after_what_it_sent_is_partial(
 
     owner.collection("c", "n long, text string")
     with monkeypatch.context() as patch:
-        patch.setattr(Outgoing, "send", send_and_break_off)
+        patch.setattr(WriteBuffer, "send", send_and_break_off)
         error = in_doubt(lambda: owner.append("c", [{"n": n, "text": LONG} for n in range(5)]))
     assert error.outcome() is hr.CommitOutcome.PARTIAL
     assert numbers(owner) == [0, 1]
@@ -178,7 +178,7 @@ def test_after_ctrl_c_when_the_commit_was_sent_it_is_not_denied_and_the_publishe
     tx = publisher.begin()
     tx.append("c", [{"n": 1}])
     with monkeypatch.context() as patch:
-        patch.setattr(Outgoing, "send", send_and_interrupt)
+        patch.setattr(WriteBuffer, "send", send_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
     with pytest.raises(UsageError, match="has committed and cannot be rolled back"):
@@ -196,7 +196,7 @@ def test_a_transaction_whose_owner_is_lost_over_an_append_has_ended(
 
     collection = owner.collection("c", "n long, text string")
     tx = owner.publisher().begin()
-    monkeypatch.setattr(Outgoing, "send", lose)
+    monkeypatch.setattr(WriteBuffer, "send", lose)
     with pytest.raises(PublishError, match="the transaction was rolled back: the owner is gone"):
         tx.append(collection, [{"n": 1, "text": 2 * LONG}])
     with pytest.raises(UsageError, match="the transaction has ended"):

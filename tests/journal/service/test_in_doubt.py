@@ -28,7 +28,7 @@ from headrace.ids import JournalId, Producer
 from headrace.journal.local.state import COMMITS_REMEMBERED
 from headrace.journal.write.commit_id import AppendedFrame, CommitId, parse_commit_id
 from headrace.journal.write.pending_commit import PendingCommit
-from headrace.journal.write.write_buffer import Outgoing
+from headrace.journal.write.write_buffer import WriteBuffer
 from headrace.testing.crash import Child
 from tests.journal.conftest import SETTINGS, column
 
@@ -315,7 +315,7 @@ def appended(workspace: hr.Workspace, n: int) -> CommitId:
     workspace.append(collection, [{"n": n}])
     [journal] = workspace.journals()
     *_, frame = workspace.frames(journal)
-    [writer] = workspace._desk._pool
+    [writer] = workspace._pool._idle
     workspace_digits = begun(workspace, 0).commit_nowait().id[:8]
     return CommitId(
         workspace_digits,
@@ -369,7 +369,7 @@ def test_a_large_append_that_is_broken_off_is_never_called_committed(
     collection = through.collection("c")
     long = "x" * SETTINGS.journal.transaction_buffer_bytes
     through.append(collection, [])
-    send = Outgoing.send
+    send = WriteBuffer.send
     sent: list[Future[None]] = []
 
     def break_off(*given: object, **named: object) -> object:
@@ -381,7 +381,7 @@ def test_a_large_append_that_is_broken_off_is_never_called_committed(
         return sent[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Outgoing, "send", break_off)
+        patch.setattr(WriteBuffer, "send", break_off)
         error = in_doubt(
             lambda: through.append(collection, [{"n": n, "text": long} for n in range(5)])
         )
@@ -394,7 +394,7 @@ def test_a_large_append_that_is_broken_off_is_never_called_committed(
 def test_an_append_that_no_owner_took_is_not_called_appended(
     owning: Child, through: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = Outgoing.send
+    send = WriteBuffer.send
 
     def send_too_late(*given: Any) -> Future[None]:
         owning.kill()
@@ -402,7 +402,7 @@ def test_an_append_that_no_owner_took_is_not_called_appended(
 
     through.append(through.collection("c"), [])
     with monkeypatch.context() as patch:
-        patch.setattr(Outgoing, "send", send_too_late)
+        patch.setattr(WriteBuffer, "send", send_too_late)
         with pytest.raises(PublishError, match=r"nothing was appended: .*; append it again"):
             through.append("c", [{"n": 1}])
     assert numbers(through) == []

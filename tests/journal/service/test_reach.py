@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import NotFoundError, PeerLostError
-from headrace.files import Whereabouts, whereabouts
+from headrace.files import DirectoryIdentity, identify_directory
 from headrace.journal.location.workspace_ref import Reach, callable_by_others
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings
@@ -60,7 +60,7 @@ def test_after_its_owner_is_gone_it_is_reached_at_the_next_one(directory: Path) 
     with worker:
         after = worker.reach()
         assert after.address == worker.address
-        assert after.directory == before.directory == whereabouts(directory)
+        assert after.directory == before.directory == identify_directory(directory)
 
 
 def test_another_workspace_at_the_same_address_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_cannot_be_reached_is_said_with_the_remedy(directory: Path) -> None
         reach = owner.reach()
     with pytest.raises(PeerLostError, match=r"not open to this process, .* reached: .*--host"):
         on_another_machine(reach).open(Workspace, SERVICE)
-    nowhere = Reach(Whereabouts(str(directory), "", 0, 0), "", "")
+    nowhere = Reach(DirectoryIdentity(str(directory), "", 0, 0), "", "")
     with pytest.raises(PeerLostError, match="cannot be reached: its owner is gone"):
         nowhere.open(Workspace, SERVICE)
 

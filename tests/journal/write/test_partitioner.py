@@ -20,7 +20,7 @@ from headrace.journal.documents.keyhash import key_hash
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.owner import Owner
 from headrace.journal.names import Selector, parse_journal_name, unescape_value
-from headrace.journal.write.partitioner import Spreader
+from headrace.journal.write.partitioner import Partitioner
 from headrace.settings import Settings
 
 
@@ -40,13 +40,13 @@ def batch(collection: Collection, rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def spread(
-    spreader: Spreader, collection: Collection, rows: list[dict[str, Any]]
+    partitioner: Partitioner, collection: Collection, rows: list[dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
     """The documents that each journal gets, by its name, in their order."""
     found: dict[JournalId, list[dict[str, Any]]] = defaultdict(list)
-    for journal, part in spreader.spread(collection, batch(collection, rows)):
+    for journal, part in partitioner.partition(collection, batch(collection, rows)):
         found[journal] += part.to_pylist()
-    names = {info.id: info.name for info in spreader.journals.journals(Selector())}
+    names = {info.id: info.name for info in partitioner.journals.journals(Selector())}
     return {names[id]: some for id, some in found.items()}
 
 
@@ -73,7 +73,7 @@ def test_a_partition_value_stands_escaped_in_the_name_of_its_journal(
     journals: LocalJournals, kind: str, value: object, name: str
 ) -> None:
     collection = make(journals, f"p {kind}", partition_by="p")
-    assert spread(Spreader(journals), collection, [{"p": value}]) == {name: [{"p": value}]}
+    assert spread(Partitioner(journals), collection, [{"p": value}]) == {name: [{"p": value}]}
 
 
 def test_null_and_the_texts_that_look_like_it_are_partitions_of_their_own(
@@ -81,7 +81,7 @@ def test_null_and_the_texts_that_look_like_it_are_partitions_of_their_own(
 ) -> None:
     collection = make(journals, "p string", partition_by="p")
     values = [None, "", "null", "None", "%null", "%empty"]
-    found = spread(Spreader(journals), collection, [{"p": value} for value in values])
+    found = spread(Partitioner(journals), collection, [{"p": value} for value in values])
     assert len(found) == len(values)
     for name, rows in found.items():
         [(_, escaped)] = parse_journal_name(name).partition
@@ -110,7 +110,7 @@ def test_every_document_is_kept_in_order_in_the_one_journal_of_its_partition_and
 ) -> None:
     collection = make(journals, SCHEMA, key="account", partition_by="region, day", journals=3)
     rows = random_rows(Random(seed), count)
-    found = spread(Spreader(journals), collection, rows)
+    found = spread(Partitioner(journals), collection, rows)
     home: dict[tuple[object, ...], str] = {}
     for name, some in found.items():
         numbers = [row["n"] for row in some]
@@ -132,7 +132,7 @@ def test_a_key_has_the_same_journal_in_every_batch_and_for_every_publisher(
     home: dict[int, str] = {}
     for seed in range(5):
         for name, rows in spread(
-            Spreader(journals), collection, random_rows(Random(seed), 50)
+            Partitioner(journals), collection, random_rows(Random(seed), 50)
         ).items():
             assert all(home.setdefault(row["account"], name) == name for row in rows)
     assert len(set(home.values())) == 5
@@ -142,7 +142,7 @@ def test_journal_i_of_n_holds_the_ith_of_n_equal_ranges_of_key_hashes(
     journals: LocalJournals,
 ) -> None:
     collection = make(journals, "account long", key="account", journals=3)
-    found = spread(Spreader(journals), collection, [{"account": n} for n in range(1000)])
+    found = spread(Partitioner(journals), collection, [{"account": n} for n in range(1000)])
     for number in range(3):
         hashes = key_hash(batch(collection, found[f"c/{number:04d}"]), ["account"])
         assert 250 < len(hashes) < 420
@@ -153,10 +153,10 @@ def test_journal_i_of_n_holds_the_ith_of_n_equal_ranges_of_key_hashes(
 
 def test_without_a_key_appends_take_turns(journals: LocalJournals) -> None:
     collection = make(journals, "n long", journals=3)
-    spreader = Spreader(journals)
+    partitioner = Partitioner(journals)
     for n in range(7):
         rows = [{"n": n}, {"n": n + 1}]
-        assert spread(spreader, collection, rows) == {f"c/{n % 3:04d}": rows}
+        assert spread(partitioner, collection, rows) == {f"c/{n % 3:04d}": rows}
 
 
 def test_any_number_of_partition_fields_is_told_apart(journals: LocalJournals) -> None:
@@ -164,12 +164,12 @@ def test_any_number_of_partition_fields_is_told_apart(journals: LocalJournals) -
     fields = [f"f{at}" for at in range(40)]
     collection = make(journals, ", ".join(f"{f} int" for f in fields), partition_by=fields)
     rows = [dict.fromkeys(fields, n % 4) | {"f0": n // 4} for n in range(8)]
-    assert sorted(map(len, spread(Spreader(journals), collection, rows).values())) == [1] * 8
+    assert sorted(map(len, spread(Partitioner(journals), collection, rows).values())) == [1] * 8
 
 
 def test_no_documents_need_no_journal(journals: LocalJournals) -> None:
     collection = make(journals, "p string", partition_by="p")
-    assert spread(Spreader(journals), collection, []) == {}
+    assert spread(Partitioner(journals), collection, []) == {}
     assert journals.journals(Selector()) == []
 
 
@@ -177,13 +177,13 @@ def test_journals_that_were_deleted_are_made_again_once_they_are_forgotten(
     journals: LocalJournals,
 ) -> None:
     collection = make(journals, "p string", partition_by="p")
-    spreader = Spreader(journals)
-    [(first, _)] = spreader.spread(collection, batch(collection, [{"p": "x"}]))
+    partitioner = Partitioner(journals)
+    [(first, _)] = partitioner.partition(collection, batch(collection, [{"p": "x"}]))
     journals.delete_journals(["c/p=x/0000"])
-    [(known, _)] = spreader.spread(collection, batch(collection, [{"p": "x"}]))
+    [(known, _)] = partitioner.partition(collection, batch(collection, [{"p": "x"}]))
     assert known == first
-    spreader.forget()
-    [(again, _)] = spreader.spread(collection, batch(collection, [{"p": "x"}]))
+    partitioner.forget()
+    [(again, _)] = partitioner.partition(collection, batch(collection, [{"p": "x"}]))
     assert again != first
 
 
@@ -191,11 +191,11 @@ def test_a_collection_that_was_made_again_shares_no_journal_with_the_one_before(
     journals: LocalJournals,
 ) -> None:
     before = make(journals, "p string", partition_by="p")
-    spreader = Spreader(journals)
-    [(old, _)] = spreader.spread(before, batch(before, [{"p": "x"}]))
+    partitioner = Partitioner(journals)
+    [(old, _)] = partitioner.partition(before, batch(before, [{"p": "x"}]))
     journals.delete_collection("c")
     after = make(journals, "p string", partition_by="p")
-    [(new, _)] = spreader.spread(after, batch(after, [{"p": "x"}]))
+    [(new, _)] = partitioner.partition(after, batch(after, [{"p": "x"}]))
     assert new != old
     with pytest.raises(NotFoundError, match="made again"):
-        list(spreader.spread(before, batch(before, [{"p": "y"}])))
+        list(partitioner.partition(before, batch(before, [{"p": "y"}])))

@@ -20,7 +20,7 @@ from headrace.errors import (
 from headrace.journal.contract import PAYLOAD_BYTES_MAX
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.wire.remote_journals import RemoteJournals
-from headrace.journal.write.partitioner import Spreader
+from headrace.journal.write.partitioner import Partitioner
 from headrace.transport import message
 from tests.journal.conftest import SETTINGS, column
 from tests.journal.interruption import Interruption
@@ -259,14 +259,14 @@ def test_an_append_while_journals_are_forgotten_takes_all_documents_or_none(
     collection = workspace.collection("p", "n long, p string", partition_by="p")
     given = [{"n": n, "p": f"{n}"} for n in range(8)]
     workspace.append(collection, given)
-    spread = Spreader.spread
+    spread = Partitioner.partition
 
-    def disturbed(spreader: Spreader, *rest: Any) -> Iterator[Any]:
-        for part in spread(spreader, *rest):
+    def disturbed(partitioner: Partitioner, *rest: Any) -> Iterator[Any]:
+        for part in spread(partitioner, *rest):
             yield part
-            spreader.forget()
+            partitioner.forget()
 
-    monkeypatch.setattr(Spreader, "spread", disturbed)
+    monkeypatch.setattr(Partitioner, "spread", disturbed)
     with workspace.publisher() as tx:
         tx.append(collection, given)
     assert sorted(column(workspace, "p", "n")) == sorted([*range(8), *range(8)])
@@ -277,7 +277,7 @@ def test_an_append_that_cannot_be_spread_takes_no_document(
     workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection = workspace.collection("p", "n long, p string", partition_by="p")
-    spread = Spreader.spread
+    spread = Partitioner.partition
 
     def cut_short(*given: Any) -> Iterator[Any]:
         yield next(spread(*given))
@@ -285,7 +285,7 @@ def test_an_append_that_cannot_be_spread_takes_no_document(
 
     tx = workspace.publisher().begin()
     with monkeypatch.context() as patch:
-        patch.setattr(Spreader, "spread", cut_short)
+        patch.setattr(Partitioner, "spread", cut_short)
         with pytest.raises(MemoryError):
             tx.append(collection, [{"n": n, "p": f"{n}"} for n in range(8)])
     tx.append("d", [{"n": 1}])

@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import HeadraceError, PeerLostError, ProtocolError, StorageError
 from headrace.frontier import place
 from headrace.log import Directory, Log
-from headrace.log.sync_group import tell
+from headrace.log.sync_group import call_all
 from headrace.settings import KIB, LogSettings, ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.queue import store
@@ -89,7 +89,7 @@ def test_what_was_flushed_is_found_though_the_log_has_yet_to_say_that_it_is_sync
     wait = Log.wait
 
     def told(*args: object) -> None:
-        tell(*args)  # type: ignore[arg-type]
+        call_all(*args)  # type: ignore[arg-type]
         assert read.wait(WAIT_S)
 
     def waited(log: Log, offset: int) -> None:
@@ -100,7 +100,7 @@ def test_what_was_flushed_is_found_though_the_log_has_yet_to_say_that_it_is_sync
     with ScriptedQueue(tmp_path) as queue:
         queue.append((P, 1, 1, 10))
         with monkeypatch.context() as patch:
-            patch.setattr("headrace.log.log.tell", told)
+            patch.setattr("headrace.log.log.call_all", told)
             queue.flush()
             try:
                 assert queue.read(1, commit(10)) == list(range(1, 11))

@@ -175,7 +175,7 @@ def test_a_transaction_that_is_open_in_the_cut_is_not_waited_for(task: Task) -> 
     task.append(0, 10)
     with task.workspace.publisher("slow") as transaction:
         transaction.append("a", [{"n": 100 + n} for n in range(10)])
-        transaction._outgoing.send(transaction._outgoing.seal()).result()
+        transaction._buffer.send(transaction._buffer.seal()).result()
         cut = task.workspace.journals()
         with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
             assert drained(shuffle) == list(range(10))

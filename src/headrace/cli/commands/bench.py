@@ -19,7 +19,7 @@ from headrace.bench.steps import heard_by
 from headrace.bench.targets import noise, unit_of, verdict
 from headrace.cli.output import JsonOption, as_example, print_json, print_note, print_table
 from headrace.cli.step_display import StepDisplay
-from headrace.files import refusals
+from headrace.files import storage_errors
 
 app = typer.Typer(
     no_args_is_help=True, help="Measure this machine, each figure beside its yardstick."
@@ -120,7 +120,7 @@ def _run(
     do = "name a directory that can be written to, with room enough"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     with (
-        refusals(f"cannot measure in {directory}", do=do),
+        storage_errors(f"cannot measure in {directory}", do=do),
         tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as scratch,
         StepDisplay(name, is_silent=as_json) as display,
         heard_by(display.step),

@@ -36,19 +36,19 @@ import pyarrow.types as pt
 from headrace.journal.documents.text_values import (
     FAILURES,
     WORDS,
-    Misfit,
+    UnfitValueError,
     has_text,
     parse_text,
     text_of,
     zone_advice,
 )
-from headrace.journal.documents.validation import contains_map, loose, wide_float
+from headrace.journal.documents.validation import contains_map, unchecked_type, widen_float
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class JsonNumber:
     """A number of JSON: what it is depends on the type of its field."""
 
     text: str
@@ -57,7 +57,7 @@ class Number:
         if self.text in WORDS:
             if pt.is_floating(kind):
                 return WORDS[self.text]
-            raise Misfit
+            raise UnfitValueError
         if pt.is_integer(kind) and _INTEGER.fullmatch(self.text):
             return int(self.text)
         if pt.is_decimal(kind):
@@ -66,14 +66,14 @@ class Number:
             found = float(self.text)
             if np.isfinite(found):
                 return found
-        raise Misfit
+        raise UnfitValueError
 
 
 def to_column(values: list[Any], kind: pa.DataType) -> pa.Array:
     """The values in the loose layout of `kind`, floats as doubles. Raises one of `FAILURES`."""
     if not contains_map(kind) and _stand_for(values, kind):
         try:
-            return pa.array(values, loose(kind, wide_float))
+            return pa.array(values, unchecked_type(kind, widen_float))
         except FAILURES:
             # A number in a numpy array, for one, is judged by itself below.
             pass
@@ -94,7 +94,7 @@ def _build(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _build_leaf(values: list[Any], kind: pa.DataType) -> pa.Array:
-    values = [each.value(kind) if isinstance(each, Number) else each for each in values]
+    values = [each.value(kind) if isinstance(each, JsonNumber) else each for each in values]
     if not has_text(kind):
         return _natural(values, kind)
     texts = [each if isinstance(each, str) else None for each in values]
@@ -109,12 +109,12 @@ def _natural(values: list[Any], kind: pa.DataType) -> pa.Array:
             # The NaT of pandas is a datetime, and does not equal itself.
             times = [each for each in values if isinstance(each, datetime) and each == each]
             if any(map(_has_nanoseconds, times)):
-                raise Misfit("round it to microseconds")
+                raise UnfitValueError("round it to microseconds")
             wrong = [each for each in times if (each.tzinfo is None) != (kind.tz is None)]
             if wrong:
-                raise Misfit(zone_advice(text_of(wrong[0]), kind))
-        raise Misfit
-    return pa.array(values, wide_float(kind))
+                raise UnfitValueError(zone_advice(text_of(wrong[0]), kind))
+        raise UnfitValueError
+    return pa.array(values, widen_float(kind))
 
 
 def _build_struct(values: list[Any], kind: pa.StructType) -> pa.Array:
@@ -123,13 +123,15 @@ def _build_struct(values: list[Any], kind: pa.StructType) -> pa.Array:
     for each in values:
         if each and (unknown := each.keys() - names):
             shown = ", ".join(sorted(map(repr, unknown)))
-            raise Misfit(f"leave {shown} out, which the struct does not have")
+            raise UnfitValueError(f"leave {shown} out, which the struct does not have")
     children = [
         _build([None if each is None else each.get(field.name) for each in values], field.type)
         for field in kind
     ]
     missing = pa.array([each is None for each in values], pa.bool_())
-    return pa.StructArray.from_arrays(children, fields=list(loose(kind, wide_float)), mask=missing)
+    return pa.StructArray.from_arrays(
+        children, fields=list(unchecked_type(kind, widen_float)), mask=missing
+    )
 
 
 def _build_list(values: list[Any], element: pa.DataType) -> pa.Array:
@@ -145,7 +147,7 @@ def _entries(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
     if not isinstance(value, list | tuple):
-        raise Misfit('give a list of {"key": …, "value": …}')
+        raise UnfitValueError('give a list of {"key": …, "value": …}')
     entries = []
     for each in value:
         if isinstance(each, tuple) and len(each) == 2:
@@ -153,13 +155,13 @@ def _entries(value: Any) -> list[dict[str, Any]]:
         elif each is None or (isinstance(each, dict) and each.keys() <= {"key", "value"}):
             entries.append(each or {})
         else:
-            raise Misfit('give a list of {"key": …, "value": …}')
+            raise UnfitValueError('give a list of {"key": …, "value": …}')
     return entries
 
 
 def _check_types(values: Iterable[Any], allowed: tuple[type, ...]) -> None:
     if not all(issubclass(one, allowed) for one in set(map(type, values)) - {type(None)}):
-        raise Misfit
+        raise UnfitValueError
 
 
 def _stand_for(values: Iterable[Any], kind: pa.DataType) -> bool:

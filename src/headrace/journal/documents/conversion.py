@@ -15,24 +15,24 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from headrace.errors import DocumentError
-from headrace.journal.documents.ndjson import Lines
+from headrace.journal.documents.ndjson import NdjsonLines
 from headrace.journal.documents.python_objects import to_columns
 from headrace.journal.documents.schema import to_ddl
 from headrace.journal.documents.validation import (
+    DocumentSpec,
     RowName,
-    Shape,
+    as_unchecked,
     cast,
     check_size,
     fits_as_it_is,
-    loose,
-    loosened,
     to_batch,
+    unchecked_type,
     unknown_field,
 )
 
 
 def from_arrow(
-    data: pa.RecordBatch | pa.Table, shape: Shape, *, documents_before: int = 0
+    data: pa.RecordBatch | pa.Table, spec: DocumentSpec, *, documents_before: int = 0
 ) -> pa.RecordBatch:
     """From Arrow columns, in any order. Other widths, units and layouts are cast where no value
     changes; double is never narrowed to float."""
@@ -40,45 +40,45 @@ def from_arrow(
     def row(index: int) -> str:
         return _document(documents_before + index)
 
-    if fits_as_it_is(data, shape):
-        check_size(data, shape, row)
+    if fits_as_it_is(data, spec):
+        check_size(data, spec, row)
         return data
     names = data.schema.names
     for name in names:
-        if name not in shape.schema.names:
-            raise unknown_field(name, "the data", shape)
+        if name not in spec.schema.names:
+            raise unknown_field(name, "the data", spec)
         if names.count(name) > 1:
             raise DocumentError(f"the data has field {name!r} twice", do="drop one of them")
     return to_batch(
         [
             _cast_lossless(_whole(data[field.name]), field, row)
             if field.name in names
-            else pa.nulls(data.num_rows, loose(field.type))
-            for field in shape.schema
+            else pa.nulls(data.num_rows, unchecked_type(field.type))
+            for field in spec.schema
         ],
-        shape,
+        spec,
         row,
     )
 
 
-def from_dicts(documents: Sequence[dict[str, Any]], shape: Shape) -> pa.RecordBatch:
+def from_dicts(documents: Sequence[dict[str, Any]], spec: DocumentSpec) -> pa.RecordBatch:
     """From dicts of the Python values that each type stands for, or of their forms in JSON: see
     the table in `columns`."""
     for kind in set(map(type, documents)):
         if not issubclass(kind, dict):
             index = next(i for i, d in enumerate(documents) if type(d) is kind)
             raise DocumentError(f"document {index} is of type {kind.__name__}", do="give dicts")
-    return to_batch(to_columns(documents, shape, _document, _shown), shape, _document)
+    return to_batch(to_columns(documents, spec, _document, _shown), spec, _document)
 
 
-def from_ndjson(data: bytes | memoryview, shape: Shape) -> pa.RecordBatch:
+def from_ndjson(data: bytes | memoryview, spec: DocumentSpec) -> pa.RecordBatch:
     """From newline-delimited JSON in UTF-8: one object a line, blank lines ignored.
 
     Values have the forms of `from_dicts` that JSON has; a name that occurs twice in an object is
     refused.
     """
-    lines = Lines(data, shape)
-    return to_batch(lines.columns(), shape, lines.name)
+    lines = NdjsonLines(data, spec)
+    return to_batch(lines.columns(), spec, lines.name)
 
 
 def _shown(value: Any) -> str:
@@ -119,7 +119,7 @@ def _cast_lossless(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
     if pt.is_integer(array.type) and pt.is_decimal(field.type):
         # Arrow's direct cast asks for room for every integer, not for those that are there.
         array = array.cast(pa.decimal128(20, 0))
-    return cast(loosened(array), field, name)
+    return cast(as_unchecked(array), field, name)
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

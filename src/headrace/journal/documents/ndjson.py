@@ -19,10 +19,16 @@ import pyarrow.json as pj
 import pyarrow.types as pt
 
 from headrace.errors import DocumentError
-from headrace.journal.documents.columns import Number
+from headrace.journal.documents.columns import JsonNumber
 from headrace.journal.documents.python_objects import to_columns
 from headrace.journal.documents.text_values import FAILURES, WORDS, parse_text
-from headrace.journal.documents.validation import Shape, first_failing, loose, too_large, wide_float
+from headrace.journal.documents.validation import (
+    DocumentSpec,
+    first_failing,
+    too_large,
+    unchecked_type,
+    widen_float,
+)
 
 LINE_BYTES_PER_DOCUMENT_BYTE = 8
 """A line may be so much longer than the largest document: base64, escapes and names take room."""
@@ -40,7 +46,7 @@ def line_bytes_max(document_bytes_max: int) -> int:
 
 def _leaf(kind: pa.DataType) -> pa.DataType:
     """What Arrow parses a leaf as."""
-    return pa.string() if pt.is_temporal(kind) or pt.is_binary(kind) else wide_float(kind)
+    return pa.string() if pt.is_temporal(kind) or pt.is_binary(kind) else widen_float(kind)
 
 
 def _has_floats(kind: pa.DataType) -> bool:
@@ -48,13 +54,13 @@ def _has_floats(kind: pa.DataType) -> bool:
     return bool(pt.is_floating(kind)) or any(map(_has_floats, children))
 
 
-class Lines:
+class NdjsonLines:
     """The lines of NDJSON that are not blank."""
 
-    def __init__(self, data: bytes | memoryview, shape: Shape) -> None:
+    def __init__(self, data: bytes | memoryview, spec: DocumentSpec) -> None:
         self._data = pa.py_buffer(data)
-        self._shape = shape
-        self._schema = pa.schema([(f.name, loose(f.type, _leaf)) for f in shape.schema])
+        self._spec = spec
+        self._schema = pa.schema([(f.name, unchecked_type(f.type, _leaf)) for f in spec.schema])
         text = np.frombuffer(self._data, np.uint8)
         ends = np.flatnonzero(text == ord("\n")) + 1
         starts = np.r_[0, ends]
@@ -78,7 +84,9 @@ class Lines:
     def columns(self) -> list[pa.Array]:
         """Their documents, in the loose layout."""
         if not len(self):
-            return [pa.nulls(0, loose(field.type, wide_float)) for field in self._shape.schema]
+            return [
+                pa.nulls(0, unchecked_type(field.type, widen_float)) for field in self._spec.schema
+            ]
         aside = self._with_words()
         try:
             return self._combine(self._parse(aside), aside)
@@ -87,7 +95,7 @@ class Lines:
 
     def _with_words(self) -> list[int]:
         """The lines that may have a number as a word: Arrow's parser takes no text for numbers."""
-        if not any(_has_floats(field.type) for field in self._shape.schema):
+        if not any(_has_floats(field.type) for field in self._spec.schema):
             return []
         found = [match.start() for match in _WORDS.finditer(self._data)]
         lines: list[int] = np.unique(np.searchsorted(self._starts, found, "right") - 1).tolist()
@@ -111,7 +119,7 @@ class Lines:
             raise pa.ArrowInvalid("not one object a line")
         return [
             _from_leaves(_whole(column), field.type)
-            for column, field in zip(table.columns, self._shape.schema, strict=True)
+            for column, field in zip(table.columns, self._spec.schema, strict=True)
         ]
 
     def _combine(self, parsed: list[pa.Array], aside: list[int]) -> list[pa.Array]:
@@ -129,7 +137,7 @@ class Lines:
         """These lines by Python's parser."""
         at = list(lines)
         documents = [self._object(line) for line in at]
-        return to_columns(documents, self._shape, lambda row: self.name(at[row]), _as_json)
+        return to_columns(documents, self._spec, lambda row: self.name(at[row]), _as_json)
 
     def _object(self, index: int) -> dict[str, Any]:
         where = self.name(index)
@@ -137,9 +145,9 @@ class Lines:
         try:
             found = json.loads(
                 text,
-                parse_int=Number,
-                parse_float=Number,
-                parse_constant=Number,
+                parse_int=JsonNumber,
+                parse_float=JsonNumber,
+                parse_constant=JsonNumber,
                 object_pairs_hook=_unique,
             )
         except _TwiceError as error:
@@ -173,9 +181,9 @@ class Lines:
     def _check_lengths(self) -> None:
         lengths = self._ends - self._starts
         self._longest = int(lengths.max(initial=0))
-        if self._longest > line_bytes_max(self._shape.document_bytes_max):
+        if self._longest > line_bytes_max(self._spec.document_bytes_max):
             longest = int(np.argmax(lengths))
-            raise too_large(self.name(longest), self._longest, self._shape)
+            raise too_large(self.name(longest), self._longest, self._spec)
 
     def _check_utf8(self) -> None:
         """Arrow's parser does not look at the encoding; its check of a string array does."""
@@ -221,7 +229,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _as_json(value: Any) -> str:
     match value:
-        case Number():
+        case JsonNumber():
             return value.text
         case dict():
             members = (f"{json.dumps(name)}: {_as_json(each)}" for name, each in value.items())
@@ -247,4 +255,4 @@ def _from_leaves(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_map(kind):
         entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
         return _from_leaves(array, pa.list_(entry))
-    return parse_text(array, kind) if _leaf(kind) != wide_float(kind) else array
+    return parse_text(array, kind) if _leaf(kind) != widen_float(kind) else array

@@ -10,23 +10,23 @@ import pyarrow as pa
 from headrace.errors import DocumentError
 from headrace.journal.documents.columns import to_column
 from headrace.journal.documents.text_values import FAILURES
-from headrace.journal.documents.validation import RowName, Shape, misfit, unknown_field
+from headrace.journal.documents.validation import DocumentSpec, RowName, unfit_value, unknown_field
 
 Shown = Callable[[Any], str]
 """A value as an error shows it."""
 
 
 def to_columns(
-    documents: Sequence[dict[str, Any]], shape: Shape, name: RowName, shown: Shown
+    documents: Sequence[dict[str, Any]], spec: DocumentSpec, name: RowName, shown: Shown
 ) -> list[pa.Array]:
     """The columns of the schema in the loose layout, floats as doubles."""
-    unknown = set().union(*documents) - set(shape.schema.names)
+    unknown = set().union(*documents) - set(spec.schema.names)
     if unknown:
         index, field = next((i, n) for i, d in enumerate(documents) for n in d if n in unknown)
-        raise unknown_field(field, name(index), shape)
+        raise unknown_field(field, name(index), spec)
     return [
         _column([document.get(field.name) for document in documents], field, name, shown)
-        for field in shape.schema
+        for field in spec.schema
     ]
 
 
@@ -39,7 +39,7 @@ def _column(values: list[Any], field: pa.Field, name: RowName, shown: Shown) -> 
         try:
             to_column([value], field.type)
         except FAILURES as why:
-            raise misfit(name(index), field.name, shown(value), field.type, why) from None
+            raise unfit_value(name(index), field.name, shown(value), field.type, why) from None
     raise DocumentError(
         f"field {field.name!r}: the values do not fit in one batch",
         do="append them in smaller pieces",

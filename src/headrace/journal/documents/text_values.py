@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 FAILURES = (pa.ArrowException, ValueError, OverflowError, TypeError)
-"""What a conversion of a column may raise; `Misfit` is a ValueError."""
+"""What a conversion of a column may raise; `UnfitValueError` is a ValueError."""
 
 WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -44,7 +44,7 @@ _SIX_BITS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+
 _SIX_BITS[_PAD] = 0
 
 
-class Misfit(ValueError):
+class UnfitValueError(ValueError):
     """A value that its type cannot hold; `do` says what to do about it."""
 
     def __init__(self, do: str = "change the value, or the type of the field") -> None:
@@ -62,7 +62,7 @@ def has_text(kind: pa.DataType) -> bool:
 def parse_text(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
     """The values that the strings stand for; null stays null. Floats become doubles."""
     if not has_text(kind):
-        raise Misfit
+        raise UnfitValueError
     try:
         if pt.is_temporal(kind):
             return _parse_times(strings, kind)
@@ -73,7 +73,7 @@ def parse_text(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
             return pa.array([None if each is None else WORDS[each] for each in texts], pa.float64())
         return pa.array([None if each is None else _decimal(each) for each in texts], kind)
     except (*FAILURES, KeyError):
-        raise Misfit(_advice(strings, kind)) from None
+        raise UnfitValueError(_advice(strings, kind)) from None
 
 
 def _decimal(text: str) -> Decimal:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import DocumentError
 from headrace.journal.documents.schema import to_ddl
-from headrace.journal.documents.text_values import Misfit
+from headrace.journal.documents.text_values import UnfitValueError
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -29,7 +29,7 @@ RowName = Callable[[int], str]
 
 
 @dataclass(frozen=True)
-class Shape:
+class DocumentSpec:
     """The columns, the key and the size of a collection's documents."""
 
     schema: pa.Schema
@@ -50,12 +50,12 @@ class Shape:
         ]
 
 
-def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordBatch:
+def to_batch(columns: list[pa.Array], spec: DocumentSpec, name: RowName) -> pa.RecordBatch:
     """The checked batch of columns in the loose layout, whose types may still be wider than those
     of the schema."""
     fitted = []
-    for column, field in zip(columns, shape.schema, strict=True):
-        required = field.with_nullable(field.nullable and field.name not in shape.key)
+    for column, field in zip(columns, spec.schema, strict=True):
+        required = field.with_nullable(field.nullable and field.name not in spec.key)
         if found := _find(column, required, _is_missing):
             raise DocumentError(
                 f"{name(found[0])} has no value in {found[1]!r}, which is a key or NOT NULL field",
@@ -68,18 +68,18 @@ def to_batch(columns: list[pa.Array], shape: Shape, name: RowName) -> pa.RecordB
             )
         whole = cast(column, field, name)
         fitted.append(pa.array(_Retyped(whole, field.type)))
-    batch = pa.RecordBatch.from_arrays(fitted, schema=shape.schema)
-    check_size(batch, shape, name)
+    batch = pa.RecordBatch.from_arrays(fitted, schema=spec.schema)
+    check_size(batch, spec, name)
     return batch
 
 
-def fits_as_it_is(data: pa.RecordBatch | pa.Table, shape: Shape) -> bool:
+def fits_as_it_is(data: pa.RecordBatch | pa.Table, spec: DocumentSpec) -> bool:
     """The usual batch on a hot path: flat, of the very schema, with nulls only where allowed."""
     return (
         isinstance(data, pa.RecordBatch)
-        and shape.is_flat
-        and data.schema.equals(shape.schema)
-        and not any(data.column(at).null_count for at in shape.required)
+        and spec.is_flat
+        and data.schema.equals(spec.schema)
+        and not any(data.column(at).null_count for at in spec.required)
     )
 
 
@@ -97,13 +97,13 @@ class _Retyped:
         return self.kind.__arrow_c_schema__(), self.array.__arrow_c_array__()[1]
 
 
-def check_size(batch: pa.RecordBatch, shape: Shape, name: RowName) -> None:
-    if batch.get_total_buffer_size() <= shape.document_bytes_max:
+def check_size(batch: pa.RecordBatch, spec: DocumentSpec, name: RowName) -> None:
+    if batch.get_total_buffer_size() <= spec.document_bytes_max:
         return
     sizes = sum((_row_bytes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
     largest = int(np.argmax(sizes))
-    if sizes[largest] > shape.document_bytes_max:
-        raise too_large(name(largest), int(sizes[largest]), shape)
+    if sizes[largest] > spec.document_bytes_max:
+        raise too_large(name(largest), int(sizes[largest]), spec)
 
 
 def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
@@ -168,7 +168,7 @@ def _find(array: pa.Array, field: pa.Field, test: Test, path: str = "") -> tuple
 
 def cast(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
     """`array` in the loose layout of the field, or the error of the first row that does not fit."""
-    kind = loose(field.type)
+    kind = unchecked_type(field.type)
     if array.type.equals(kind):
         return array
     if pt.is_nested(kind):
@@ -179,7 +179,7 @@ def cast(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
         bad = first_failing(len(array), lambda low, high: _fails_cast(array, low, high, kind))
         listed = " ".join(array[bad : bad + 1].to_string(indent=0).split())
         shown = listed.removeprefix("[ ").removesuffix(" ]")
-        raise misfit(name(bad), field.name, f"{shown} ({array.type})", field.type) from None
+        raise unfit_value(name(bad), field.name, f"{shown} ({array.type})", field.type) from None
 
 
 def _fails_cast(array: pa.Array, low: int, high: int, kind: pa.DataType) -> bool:
@@ -208,27 +208,29 @@ def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
     return low
 
 
-def loose(
+def unchecked_type(
     kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf
 ) -> pa.DataType:
     """`kind` in the loose layout, with each leaf replaced."""
     if pt.is_struct(kind):
-        return pa.struct([pa.field(f.name, loose(f.type, leaf)) for f in kind])
+        return pa.struct([pa.field(f.name, unchecked_type(f.type, leaf)) for f in kind])
     if pt.is_map(kind):
-        key, item = loose(kind.key_type, leaf), loose(kind.item_type, leaf)
+        key, item = unchecked_type(kind.key_type, leaf), unchecked_type(kind.item_type, leaf)
         return pa.list_(pa.struct([pa.field("key", key), pa.field("value", item)]))
     if pt.is_list(kind):
-        return pa.list_(loose(kind.value_type, leaf))
+        return pa.list_(unchecked_type(kind.value_type, leaf))
     if pt.is_large_list(kind):
-        return pa.large_list(loose(kind.value_type, leaf))
+        return pa.large_list(unchecked_type(kind.value_type, leaf))
     if pt.is_fixed_size_list(kind):
-        return pa.list_(loose(kind.value_type, leaf), kind.list_size)
+        return pa.list_(unchecked_type(kind.value_type, leaf), kind.list_size)
     return leaf(kind)
 
 
-def loosened(array: pa.Array) -> pa.Array:
+def as_unchecked(array: pa.Array) -> pa.Array:
     """The array in the loose layout; not copied."""
-    return pa.array(_Retyped(array, loose(array.type))) if contains_map(array.type) else array
+    return (
+        pa.array(_Retyped(array, unchecked_type(array.type))) if contains_map(array.type) else array
+    )
 
 
 def contains_map(kind: pa.DataType) -> bool:
@@ -236,7 +238,7 @@ def contains_map(kind: pa.DataType) -> bool:
     return bool(pt.is_map(kind)) or any(map(contains_map, children))
 
 
-def wide_float(kind: pa.DataType) -> pa.DataType:
+def widen_float(kind: pa.DataType) -> pa.DataType:
     return pa.float64() if pt.is_float32(kind) else kind
 
 
@@ -245,14 +247,14 @@ def _numpy(array: pa.Array) -> NDArray[Any]:
     return values
 
 
-def unknown_field(name: str, where: str, shape: Shape) -> DocumentError:
+def unknown_field(name: str, where: str, spec: DocumentSpec) -> DocumentError:
     return DocumentError(
         f"{where} has field {name!r}, which is not in the schema",
-        do=f"the fields are {', '.join(shape.schema.names)}",
+        do=f"the fields are {', '.join(spec.schema.names)}",
     )
 
 
-def misfit(
+def unfit_value(
     where: str, field: str, value: str, kind: pa.DataType, why: Exception | None = None
 ) -> DocumentError:
     """`why` may say what to do."""
@@ -260,12 +262,12 @@ def misfit(
     ddl = to_ddl(pa.schema([pa.field("x", kind)])).removeprefix("x ")
     return DocumentError(
         f"{where}, field {field!r}: {shown} does not fit {ddl}",
-        do=why.do if isinstance(why, Misfit) else Misfit().do,
+        do=why.do if isinstance(why, UnfitValueError) else UnfitValueError().do,
     )
 
 
-def too_large(where: str, size: int, shape: Shape) -> DocumentError:
+def too_large(where: str, size: int, spec: DocumentSpec) -> DocumentError:
     return DocumentError(
-        f"{where} has about {size} bytes, over document_bytes_max = {shape.document_bytes_max}",
+        f"{where} has about {size} bytes, over document_bytes_max = {spec.document_bytes_max}",
         do="split it, store its payload elsewhere, or raise the limit",
     )

@@ -25,7 +25,7 @@ from headrace.errors import (
     from_wire,
     to_wire,
 )
-from headrace.files import whereabouts
+from headrace.files import identify_directory
 from headrace.ids import JournalId, Offset
 from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
@@ -68,7 +68,7 @@ class Owner:
         """`identity` is that of the workspace."""
         self.identity = identity
         self.log = Log(Directory(root / "log"), settings.log)
-        self.directory = whereabouts(root / "log")
+        self.directory = identify_directory(root / "log")
         self._planning = threading.Lock()
         self._view = threading.Lock()
         self._tables: Recent[Table] = Recent()

@@ -26,7 +26,7 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
-from headrace.files import refusals, whereabouts
+from headrace.files import identify_directory, storage_errors
 from headrace.journal.contract import Journals
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.maintenance import Keeper
@@ -135,7 +135,7 @@ class Connection:
         self.call(lambda journals: journals.journal_names([]))
         owner = self._site.owner() or OwnerAddress("", "", 0)
         address = callable_by_others(owner.address)
-        return Reach(whereabouts(self._site.root), address, owner.token, self._site.id)
+        return Reach(identify_directory(self._site.root), address, owner.token, self._site.id)
 
     def journals(self) -> Journals:
         if os.getpid() != self._process:
@@ -217,7 +217,7 @@ class Connection:
 
     def _become_owner(self, site: Site) -> Journals:
         try:
-            with refusals(f"{site.root}", do="mend the directory or choose another"):
+            with storage_errors(f"{site.root}", do="mend the directory or choose another"):
                 self._ownership = Ownership(site, self._settings)
         except BaseException:
             site.unlock()

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import StorageError, UsageError, VersionError, WorkspaceError
-from headrace.files import UNFINISHED, create_durably, make_directory, refusals, write_durably
+from headrace.files import UNFINISHED, create_durably, make_directory, storage_errors, write_durably
 
 FORMAT = 1
 
@@ -45,7 +45,7 @@ class Site:
         """Make the directory if there is none, and refuse what this version cannot read."""
         identity = self.root / "workspace.json"
         try:
-            with refusals(f"{self.root}", do="choose a directory that can be written to"):
+            with storage_errors(f"{self.root}", do="choose a directory that can be written to"):
                 if not identity.exists():
                     self._make(identity, create=create)
                 found = msgspec.json.decode(identity.read_bytes(), type=_Identity)
@@ -86,7 +86,7 @@ class Site:
             self._take_lock(fcntl.LOCK_EX)
 
     def _take_lock(self, how: int) -> bool:
-        with refusals(f"{self.root}", do="open a workspace that you may read"):
+        with storage_errors(f"{self.root}", do="open a workspace that you may read"):
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, how)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from headrace.errors import PeerLostError, WorkspaceError
-from headrace.files import Whereabouts, is_seen
+from headrace.files import DirectoryIdentity, is_seen
 from headrace.settings import ServiceSettings, Settings
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ _REMEDY = "serve it with `headrace serve --host`, at an address that other machi
 
 
 class Reach(msgspec.Struct, frozen=True, array_like=True):
-    directory: Whereabouts | None
+    directory: DirectoryIdentity | None
     """None if the workspace is known by its address only."""
     address: str
     """Of the owner."""
@@ -51,7 +51,7 @@ class Reach(msgspec.Struct, frozen=True, array_like=True):
             ) from error
 
 
-def _may_open(there: Whereabouts) -> bool:
+def _may_open(there: DirectoryIdentity) -> bool:
     """Who sees the directory of another user goes through that user's process."""
     return is_seen(there) and os.access(there.path, os.R_OK | os.W_OK | os.X_OK)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.clock import Clock
 from headrace.errors import CommitOutcome
-from headrace.files import Whereabouts
+from headrace.files import DirectoryIdentity
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.contract import JournalInfo, Lease, Prepared, Write
 from headrace.journal.local.log_frames import Stored
@@ -135,7 +135,7 @@ class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
     through: Offset
     bytes_max: int
     kernel: str = ""
-    """Of a reader that would read the log's files itself: see `files.Whereabouts`."""
+    """Of a reader that would read the log's files itself: see `files.DirectoryIdentity`."""
     anew: bool = False
     """With every table of hints, also those that were sent before."""
 
@@ -213,7 +213,7 @@ class PointedOut(msgspec.Struct, frozen=True, array_like=True, tag="pointed-out"
     """The answer to a Fetch by one who sees the log's files."""
 
     number: int
-    directory: Whereabouts
+    directory: DirectoryIdentity
     frames: list[Stored]
 
 

@@ -13,7 +13,7 @@ from headrace.journal.write.commit_id import CommitId
 _ASK_AGAIN_S = 0.1
 
 
-class Inquiry:
+class OutcomeInquiry:
     """Asks about one commit or one append outside of transactions. Any thread may use it."""
 
     def __init__(self, connection: Connection, id: CommitId) -> None:

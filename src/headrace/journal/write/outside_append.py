@@ -15,40 +15,40 @@ from headrace.errors import (
 )
 from headrace.journal.collection import Collection
 from headrace.journal.sequencer import Flags
-from headrace.journal.write.producer_pool import Desk
-from headrace.journal.write.write_buffer import Documents, Outgoing
+from headrace.journal.write.producer_pool import ProducerPool
+from headrace.journal.write.write_buffer import Documents, WriteBuffer
 
 
-def append_outside(desk: Desk, collection: Collection, documents: Documents) -> int:
+def append_outside(pool: ProducerPool, collection: Collection, documents: Documents) -> int:
     """As `Workspace.append`."""
-    writer = desk.take_writer("")
-    outgoing = desk.outgoing(writer, Flags.OUTSIDE)
+    writer = pool.take_writer("")
+    buffer = pool.write_buffer(writer, Flags.OUTSIDE)
     is_whole = False
     try:
-        outgoing.append(collection, documents)
-        sealed = outgoing.seal()
+        buffer.append(collection, documents)
+        sealed = buffer.seal()
         is_whole = True
-        outgoing.send(sealed).result()
+        buffer.send(sealed).result()
     except HeadraceError as error:
-        _check_appended(desk, outgoing, error, is_whole=is_whole)
+        _check_appended(pool, buffer, error, is_whole=is_whole)
     finally:
-        desk.give_back(writer)
-    return outgoing.documents
+        pool.give_back(writer)
+    return buffer.documents
 
 
 def _check_appended(
-    desk: Desk, outgoing: Outgoing, error: HeadraceError, *, is_whole: bool
+    pool: ProducerPool, buffer: WriteBuffer, error: HeadraceError, *, is_whole: bool
 ) -> None:
     """Returns if everything is there after all; raises `error` if nothing is."""
     is_lost = isinstance(error, TransportError | InDoubtError)
-    if not is_lost and is_whole and outgoing.messages_sent == 1:
+    if not is_lost and is_whole and buffer.messages_sent == 1:
         # One message is taken whole or not at all.
         raise error
-    if (id := outgoing.append_id(is_whole=is_whole)) is None:
+    if (id := buffer.append_id(is_whole=is_whole)) is None:
         raise _not_appended(error) if is_lost else error
     # What it wrote is asked for, which ends its lease.
-    outgoing.writer.broken = True
-    inquiry = desk.inquiry(id)
+    buffer.writer.broken = True
+    inquiry = pool.inquiry(id)
     try:
         outcome = inquiry.ask()
     except HeadraceError as cause:

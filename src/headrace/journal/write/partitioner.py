@@ -22,7 +22,7 @@ _HALF = np.uint64(32)
 _PARTITION_BYTES_MAX = 2048
 
 
-class Spreader:
+class Partitioner:
     """Remembers the journals of each partition; makes those that are missing."""
 
     def __init__(self, journals: Journals) -> None:
@@ -34,7 +34,7 @@ class Spreader:
         """Look journals up again: some may have been deleted."""
         self._known.clear()
 
-    def spread(
+    def partition(
         self, collection: Collection, batch: pa.RecordBatch
     ) -> Iterator[tuple[JournalId, pa.RecordBatch]]:
         """The batch in parts, each for one journal, in the order of its documents."""

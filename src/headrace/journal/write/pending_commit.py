@@ -11,13 +11,13 @@ from headrace.errors import (
     PublishError,
     TransportError,
 )
-from headrace.journal.write.outcome_inquiry import Inquiry
+from headrace.journal.write.outcome_inquiry import OutcomeInquiry
 
 
 class PendingCommit:
     """A commit that was sent and not yet answered."""
 
-    def __init__(self, inquiry: Inquiry, sent: Future[None]) -> None:
+    def __init__(self, inquiry: OutcomeInquiry, sent: Future[None]) -> None:
         self._inquiry = inquiry
         self._sent = sent
         self._outcome: CommitOutcome | None = None

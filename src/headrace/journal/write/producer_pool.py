@@ -11,15 +11,15 @@ from headrace.journal.collection import Collection
 from headrace.journal.location.workspace_connection import Connection
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId
-from headrace.journal.write.outcome_inquiry import Inquiry
-from headrace.journal.write.partitioner import Spreader
-from headrace.journal.write.write_buffer import Outgoing, Writer
+from headrace.journal.write.outcome_inquiry import OutcomeInquiry
+from headrace.journal.write.partitioner import Partitioner
+from headrace.journal.write.write_buffer import ProducerWriter, WriteBuffer
 from headrace.settings import JournalSettings
 
 _POOLED_MAX = 64
 
 
-class Desk:
+class ProducerPool:
     """Any thread may use it."""
 
     def __init__(self, place: str, connection: Connection, settings: JournalSettings) -> None:
@@ -27,8 +27,8 @@ class Desk:
         self._connection = connection
         self._settings = settings
         self._lock = threading.Lock()
-        self._pool: list[Writer] = []
-        self._spreader = Spreader(connection.journals())
+        self._idle: list[ProducerWriter] = []
+        self._partitioner = Partitioner(connection.journals())
 
     def collections(self) -> list[Collection]:
         return [Collection(each) for each in self._connection.call(lambda j: j.collections())]
@@ -58,7 +58,7 @@ class Desk:
             collection if isinstance(collection, str) else self.resolve(collection).name
         )
 
-    def take_writer(self, name: str, following: Writer | None = None) -> Writer:
+    def take_writer(self, name: str, following: ProducerWriter | None = None) -> ProducerWriter:
         """A new holder of that name; without one, a producer from the pool.
 
         It is the one of `following`, if that has only commits under way.
@@ -69,27 +69,27 @@ class Desk:
                 if following and following.commits_under_way and not following.taken:
                     following.taken = True
                     return following
-                while self._pool:
-                    writer = self._pool.pop()
+                while self._idle:
+                    writer = self._idle.pop()
                     if writer.journals is journals and not writer.broken:
                         writer.taken = True
                         return writer
-        return self._connection.call(lambda j: Writer(j.open_publisher(name), j))
+        return self._connection.call(lambda j: ProducerWriter(j.open_publisher(name), j))
 
-    def give_back(self, writer: Writer) -> None:
+    def give_back(self, writer: ProducerWriter) -> None:
         """To the pool, for the next anonymous publisher; nothing of it may be open."""
         with self._lock:
             writer.taken = False
             if writer.commits_under_way:
                 return
-            if len(self._pool) < _POOLED_MAX:
-                self._pool.append(writer)
+            if len(self._idle) < _POOLED_MAX:
+                self._idle.append(writer)
                 return
         # A writer that was lost or refused has nothing to give back.
         with suppress(PeerLostError, FencedError):
             writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
 
-    def give_back_when_done(self, writer: Writer, commit: Future[None]) -> None:
+    def give_back_when_done(self, writer: ProducerWriter, commit: Future[None]) -> None:
         """Until then only the same publisher may go on with it: if the commit is refused, so is
         all that follows it."""
         with self._lock:
@@ -97,20 +97,20 @@ class Desk:
             writer.commits_under_way += 1
         commit.add_done_callback(lambda _: self._commit_is_done(writer))
 
-    def _commit_is_done(self, writer: Writer) -> None:
+    def _commit_is_done(self, writer: ProducerWriter) -> None:
         with self._lock:
             writer.commits_under_way -= 1
             if not writer.taken and not writer.commits_under_way and not writer.broken:
-                self._pool.append(writer)
+                self._idle.append(writer)
 
-    def outgoing(self, writer: Writer, flags: Flags) -> Outgoing:
+    def write_buffer(self, writer: ProducerWriter, flags: Flags) -> WriteBuffer:
         with self._lock:
-            if self._spreader.journals is not writer.journals:
-                self._spreader = Spreader(writer.journals)
-            return Outgoing(writer, self._spreader, self._settings, flags)
+            if self._partitioner.journals is not writer.journals:
+                self._partitioner = Partitioner(writer.journals)
+            return WriteBuffer(writer, self._partitioner, self._settings, flags)
 
     def forget_journals(self) -> None:
-        self._spreader.forget()
+        self._partitioner.forget()
 
-    def inquiry(self, id: CommitId) -> Inquiry:
-        return Inquiry(self._connection, id)
+    def inquiry(self, id: CommitId) -> OutcomeInquiry:
+        return OutcomeInquiry(self._connection, id)

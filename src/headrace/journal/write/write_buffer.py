@@ -26,10 +26,10 @@ from headrace.journal.documents.arrow_stream import (
     is_streamed,
     read_pieces,
 )
-from headrace.journal.documents.validation import Shape
+from headrace.journal.documents.validation import DocumentSpec
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import AppendedFrame, CommitId, workspace_digits
-from headrace.journal.write.partitioner import Spreader
+from headrace.journal.write.partitioner import Partitioner
 from headrace.settings import JournalSettings
 
 _FRAME_DOCUMENTS_MAX = 65_536
@@ -44,7 +44,7 @@ Documents: TypeAlias = (
 """Arrow, or whatever has its PyCapsule interface; Python dicts; NDJSON as bytes or text."""
 
 
-class Writer:
+class ProducerWriter:
     """A lease with its clock: what writes as one producer."""
 
     def __init__(self, lease: Lease, journals: Journals) -> None:
@@ -60,16 +60,16 @@ class Writer:
 
 def to_batch(collection: Collection, given: Documents, document_bytes_max: int) -> pa.RecordBatch:
     """Checked documents of exactly the collection's schema."""
-    shape = _shape(collection, document_bytes_max)
+    spec = _spec(collection, document_bytes_max)
     match given:
         case pa.RecordBatch() | pa.Table():
-            return conversion.from_arrow(given, shape)
+            return conversion.from_arrow(given, spec)
         case bytes() | bytearray() | memoryview():
-            return conversion.from_ndjson(memoryview(given), shape)
+            return conversion.from_ndjson(memoryview(given), spec)
         case str():
-            return conversion.from_ndjson(given.encode(errors="surrogatepass"), shape)
+            return conversion.from_ndjson(given.encode(errors="surrogatepass"), spec)
         case list() | tuple():
-            return conversion.from_dicts(given, shape)
+            return conversion.from_dicts(given, spec)
     raise DocumentError(
         f"documents for {collection.name} as {type(given).__name__}",
         do="give a table (Arrow, pandas, Polars, DuckDB), a list of dicts, or NDJSON",
@@ -77,18 +77,18 @@ def to_batch(collection: Collection, given: Documents, document_bytes_max: int) 
 
 
 @lru_cache(maxsize=256)
-def _shape(collection: Collection, document_bytes_max: int) -> Shape:
-    return Shape(collection.schema, collection.key, document_bytes_max)
+def _spec(collection: Collection, document_bytes_max: int) -> DocumentSpec:
+    return DocumentSpec(collection.schema, collection.key, document_bytes_max)
 
 
-class Sealed(NamedTuple):
+class SealedFrames(NamedTuple):
     """Frames that have their clocks: they must be sent in the order they were sealed in."""
 
     heads: list[DocsHead]
     bodies: list[Any]
 
 
-class _Mark(NamedTuple):
+class _Savepoint(NamedTuple):
     """What was buffered at a moment."""
 
     lengths: dict[tuple[JournalId, int], int]
@@ -97,14 +97,18 @@ class _Mark(NamedTuple):
     messages_sent: int
 
 
-class Outgoing:
+class WriteBuffer:
     """What one transaction, participant or append outside of them has yet to send."""
 
     def __init__(
-        self, writer: Writer, spreader: Spreader, settings: JournalSettings, flags: Flags
+        self,
+        writer: ProducerWriter,
+        partitioner: Partitioner,
+        settings: JournalSettings,
+        flags: Flags,
     ) -> None:
         self.writer = writer
-        self._spreader = spreader
+        self._partitioner = partitioner
         self._settings = settings
         self._flags = flags
         self._buffered: dict[tuple[JournalId, int], list[pa.RecordBatch]] = {}
@@ -128,7 +132,7 @@ class Outgoing:
                 collection, to_batch(collection, given, self._settings.document_bytes_max)
             )
         self.check_whole()
-        before = self._mark()
+        before = self._savepoint()
         try:
             return self._append_stream(collection, cast("ArrowStream | ArrowArray", given))
         except BaseException:
@@ -136,21 +140,21 @@ class Outgoing:
             raise
 
     def _append_stream(self, collection: Collection, given: ArrowStream | ArrowArray) -> int:
-        shape = _shape(collection, self._settings.document_bytes_max)
+        spec = _spec(collection, self._settings.document_bytes_max)
         taken = 0
-        for piece in read_pieces(given, shape.schema.names):
+        for piece in read_pieces(given, spec.schema.names):
             taken += self._take(
-                collection, conversion.from_arrow(piece, shape, documents_before=taken)
+                collection, conversion.from_arrow(piece, spec, documents_before=taken)
             )
             while len(self._sends) > _SENDS_AHEAD:
                 self._sends.popleft().result()
         return taken
 
-    def _mark(self) -> _Mark:
+    def _savepoint(self) -> _Savepoint:
         lengths = {place: len(batches) for place, batches in self._buffered.items()}
-        return _Mark(lengths, self._buffered_bytes, self.documents, self.messages_sent)
+        return _Savepoint(lengths, self._buffered_bytes, self.documents, self.messages_sent)
 
-    def _return_to(self, mark: _Mark) -> None:
+    def _return_to(self, mark: _Savepoint) -> None:
         """Give up what was taken since, if none of it was sent."""
         if self._torn or self.messages_sent > mark.messages_sent:
             self._torn = True
@@ -161,7 +165,7 @@ class Outgoing:
         self._buffered_bytes, self.documents = mark.buffered_bytes, mark.documents
 
     def _take(self, collection: Collection, batch: pa.RecordBatch) -> int:
-        parts = list(self._spreader.spread(collection, batch))
+        parts = list(self._partitioner.partition(collection, batch))
         self.check_whole()
         self._torn = True
         for journal, part in parts:
@@ -178,20 +182,20 @@ class Outgoing:
         """Whether the owner may have something of it."""
         return self.messages_sent > 0
 
-    def seal(self) -> Sealed:
+    def seal(self) -> SealedFrames:
         """Clock and frame what is buffered; sends all but the last message's worth of it."""
         self.check_whole()
         return self._seal()
 
-    def _seal(self) -> Sealed:
-        last = Sealed([], [])
+    def _seal(self) -> SealedFrames:
+        last = SealedFrames([], [])
         for message in self._messages():
             if last.heads:
                 self.send(last)
             last = message
         return last
 
-    def send(self, sealed: Sealed, commit: Commit | None = None) -> Future[None]:
+    def send(self, sealed: SealedFrames, commit: Commit | None = None) -> Future[None]:
         """With `commit`, the end of the transaction travels along."""
         lease = self.writer.lease
         write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)
@@ -237,12 +241,12 @@ class Outgoing:
         if error:
             self.writer.broken = True
         if isinstance(error, NotFoundError):
-            self._spreader.forget()
+            self._partitioner.forget()
 
-    def _messages(self) -> Iterator[Sealed]:
+    def _messages(self) -> Iterator[SealedFrames]:
         buffered, self._buffered = self._buffered, {}
         self._buffered_bytes = 0
-        message, size = Sealed([], []), 0
+        message, size = SealedFrames([], []), 0
         for (journal, version), batches in buffered.items():
             joined = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
             for frame in _frames(joined, self._settings.frame_bytes_target):
@@ -255,7 +259,7 @@ class Outgoing:
                 full = len(message.heads) == _FRAMES_AT_ONCE
                 if full or size > self._settings.transaction_buffer_bytes:
                     yield message
-                    message, size = Sealed([], []), 0
+                    message, size = SealedFrames([], []), 0
         if message.heads:
             yield message
 

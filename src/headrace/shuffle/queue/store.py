@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError, InDoubtError, StorageError
-from headrace.files import whereabouts
+from headrace.files import identify_directory
 from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead
@@ -40,7 +40,7 @@ class QueueStore:
     def __init__(self, root: Path, settings: LogSettings) -> None:
         self._root = root
         self._log = Log(Directory(root), settings)
-        self.directory = whereabouts(root)
+        self.directory = identify_directory(root)
         self._written = -1
         self._synced = -1
         """Where the last payload begins that was written, and that is known to be durable."""

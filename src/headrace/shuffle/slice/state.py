@@ -27,7 +27,7 @@ from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock
 from headrace.errors import REPORT, OutdatedError, ProtocolError
 from headrace.ids import JournalId, Offset, format_producer
 from headrace.journal.contract import Frame
-from headrace.journal.sequencer import Flags, Outcome, sequence
+from headrace.journal.sequencer import Flags, FrameOutcome, sequence
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import BlockMaker, Piece, Routed
@@ -322,12 +322,12 @@ class SliceState:
                 f"{read.name}, producer {producer}: {error.what}", do=error.do
             ) from error
         producing.sequence = step.after
-        if step.outcome is Outcome.DUPLICATE:
+        if step.outcome is FrameOutcome.DUPLICATE:
             progress.passed_over(read.place)
             return
         if frame.flags is not Flags.ACK:
             clock = Clock(frame.clock + step.skip)
-            if step.outcome is not Outcome.EXTEND:
+            if step.outcome is not FrameOutcome.EXTEND:
                 producing.first = clock
             producing.pending += read.source.documents_shown(clock, frame.documents - step.skip)
             batch = self._decode(frame, read.source).slice(step.skip)
@@ -335,8 +335,8 @@ class SliceState:
                 Piece(read.place, frame.producer, clock, batch)
             )
         progress.stepped(read.place, frame.producer, step.after, frame.end)
-        if step.outcome in (Outcome.COMMIT, Outcome.EMPTY, Outcome.ROLLBACK):
-            committed = step.outcome is not Outcome.ROLLBACK
+        if step.outcome in (FrameOutcome.COMMIT, FrameOutcome.EMPTY, FrameOutcome.ROLLBACK):
+            committed = step.outcome is not FrameOutcome.ROLLBACK
             last = Clock(max(step.after.last_continue, step.after.last_commit if committed else 0))
             ended = Ended(
                 read.place,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from headrace.errors import DataError, HeadraceError, UsageError
-from headrace.files import lock, make_directory, refusals, running_kernel, write_durably
+from headrace.files import lock, make_directory, running_kernel, storage_errors, write_durably
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.checkpoints.checkpoint_objects import quoted
 
@@ -88,7 +88,7 @@ class RunRecorder:
             process=os.getpid(),
             kernel=running_kernel(),
         )
-        with refusals(str(folder), do=_WRITABLE):
+        with storage_errors(str(folder), do=_WRITABLE):
             make_directory(folder)
             self._lock_path.touch()
             self._lock = lock(self._lock_path, fcntl.LOCK_EX)
@@ -204,7 +204,7 @@ def stop_run(workspace: Workspace, task: str, timeout_s: float) -> RunRecord | N
     path = _newest(workspace, task)
     while record and record.state == "running" and path == _newest(workspace, task):
         if path:
-            with refusals(str(path), do=_WRITABLE):
+            with storage_errors(str(path), do=_WRITABLE):
                 path.with_suffix(".stop").touch()
         if time.monotonic() > deadline:
             raise UsageError(
