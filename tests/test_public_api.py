@@ -130,7 +130,7 @@ class Workspace
     fetch(self, journal: JournalInfo, offset: int, bytes_max: int) -> Future[list[Frame]]
     kept_frames(self, journal: JournalInfo) -> Iterator[Frame]
     directory: Path | None
-    reach(self) -> Reach
+    reach(self) -> WorkspaceRef
     address: str | None
     objects: Objects
     maintain(self) -> None

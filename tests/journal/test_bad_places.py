@@ -18,7 +18,7 @@ from headrace.errors import (
     WorkspaceError,
 )
 from headrace.journal.local import owner as owner_module
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.log import Directory
 from tests.journal.conftest import SETTINGS, column
 from tests.log.faulty_disk import Faults, FaultyDisk
@@ -110,7 +110,7 @@ def test_a_place_that_is_no_workspace_is_refused_and_not_made(tmp_path: Path) ->
 def test_an_owner_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     place = tmp_path / "data"
     fill(place)
-    held = Site(place)
+    held = WorkspaceDirectory(place)
     assert held.try_lock()
     with pytest.raises(WorkspaceError) as refused:
         hr.open(place, settings=IMPATIENT)

@@ -14,7 +14,7 @@ from headrace.errors import DataError
 from headrace.ids import PRODUCER_BITS, Holder, JournalId, Offset, Producer
 from headrace.journal.local import records
 from headrace.journal.local.records import (
-    Acks,
+    AckTable,
     CollectionDeleted,
     CollectionPut,
     Docs,
@@ -48,7 +48,7 @@ DOCS = st.builds(
     st.booleans(),
 )
 ACKS = st.builds(
-    Acks,
+    AckTable,
     st.lists(st.tuples(U64, U64, U64, U64), max_size=4).map(ack_rows),
     st.text(max_size=20),
     U63.map(Holder),
@@ -76,7 +76,7 @@ CATALOG = st.one_of(
 
 def plain(record: Record) -> Any:
     """Comparable: numpy compares element by element."""
-    return record._replace(rows=record.rows.tolist()) if isinstance(record, Acks) else record
+    return record._replace(rows=record.rows.tolist()) if isinstance(record, AckTable) else record
 
 
 @given(DOCS, st.binary(max_size=50))
@@ -90,7 +90,7 @@ def test_docs_are_read_back_with_their_body(docs: Docs, body: bytes) -> None:
 
 
 @given(ACKS | CATALOG)
-def test_other_records_are_read_back_and_have_no_body(record: Acks | Any) -> None:
+def test_other_records_are_read_back_and_have_no_body(record: AckTable | Any) -> None:
     read, rest = decode(memoryview(encode(record)))
     assert plain(read) == plain(record)
     assert not len(rest)
@@ -107,8 +107,8 @@ def test_a_record_cut_short_is_refused_or_shorter_by_what_may_vary(
     except DataError:
         return
     # The log's checksum covers lengths: only names and payloads, which end a record, may shrink.
-    assert isinstance(record, Acks)
-    assert isinstance(read, Acks)
+    assert isinstance(record, AckTable)
+    assert isinstance(read, AckTable)
     assert read.rows.tolist() == record.rows.tolist()
 
 
@@ -141,9 +141,9 @@ def test_a_moved_copy_of_docs_differs_in_nothing_else(docs: Docs, body: bytes) -
 
 
 @given(ACKS)
-def test_a_moved_copy_of_acks_has_the_rows_that_are_held_and_no_payload(acks: Acks) -> None:
+def test_a_moved_copy_of_acks_has_the_rows_that_are_held_and_no_payload(acks: AckTable) -> None:
     moved, head, rest = moved_copy(memoryview(encode(acks)), lambda _, offset: offset % 2 == 0)
-    assert isinstance(moved, Acks)
+    assert isinstance(moved, AckTable)
     assert moved.rows.tolist() == [row for row in acks.rows.tolist() if row[1] % 2 == 0]
     assert (moved.moved, moved.payload, len(rest)) == (True, b"", 0)
     assert plain(decode(memoryview(head))[0]) == plain(moved)

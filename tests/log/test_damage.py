@@ -44,7 +44,7 @@ class Written:
 
     content: bytes
     payloads: list[tuple[int, bytes]]
-    frames: list[layout.Frame]
+    frames: list[layout.LogFrame]
 
     def area(self, name: str) -> Area:
         groups = [frame.offset for frame in self.frames if frame.kind == layout.GROUP]

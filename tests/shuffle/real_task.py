@@ -15,7 +15,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.clock import Clock
 from headrace.ids import JournalId
-from headrace.journal.contract import Commit, DocsHead, Lease, Write
+from headrace.journal.contract import CommitRequest, DocsHead, Lease, Write
 from headrace.journal.local.records import Docs
 from headrace.journal.sequencer import Flags
 from headrace.settings import LogSettings, ServiceSettings, ShuffleSettings
@@ -185,7 +185,7 @@ class Writer:
         done.result()
 
     def commit(self, clock: int) -> None:
-        write = Write(self.lease.producer, self.lease.holder, commit=Commit(Clock(clock)))
+        write = Write(self.lease.producer, self.lease.holder, commit=CommitRequest(Clock(clock)))
         self._journals.write(write, []).result()
 
     def rollback(self) -> None:

@@ -11,7 +11,7 @@ from headrace.errors import (
     AccessError,
     PeerLostError,
 )
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member, messages
 from headrace.transport import Client
@@ -74,9 +74,13 @@ def test_a_member_that_does_not_see_the_directory_reads_through_the_owner(
     reach = task.workspace.reach()
     assert reach.directory
     there = reach.directory._replace(kernel="of another machine")
-    monkeypatch.setattr(task.workspace, "reach", lambda: Reach(there, reach.address, reach.token))
+    monkeypatch.setattr(
+        task.workspace, "reach", lambda: WorkspaceRef(there, reach.address, reach.token)
+    )
     task.open("a")
     assert sum(len(shown.documents) for shown in task.take(10)) == 10
-    monkeypatch.setattr(task.workspace, "reach", lambda: Reach(there, reach.address, "wrong"))
+    monkeypatch.setattr(
+        task.workspace, "reach", lambda: WorkspaceRef(there, reach.address, "wrong")
+    )
     with pytest.raises(AccessError, match=r"member \d: journals at .* refused access"):
         task.open("a")

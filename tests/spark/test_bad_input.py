@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.errors import HeadraceError, SchemaError, UsageError
 from headrace.files import identify_directory
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.shuffle import reset_task
 from headrace.spark.query_failure import explain
 from headrace.spark.spark_members import SparkMembers
@@ -153,7 +153,7 @@ def test_executors_of_another_machine_than_the_workspace_say_how_to_reach_it(
     """They call its owner, who listens where no other machine can call."""
     workspace.collection("numbers", "number long")
     there = identify_directory(Path(workspace.place))._replace(kernel="of another machine")
-    reach = Reach(there, "grpc://127.0.0.1:1", "")
+    reach = WorkspaceRef(there, "grpc://127.0.0.1:1", "")
     monkeypatch.setattr(workspace, "reach", lambda: reach)
     told = "not open to this process, .* reached: .*; serve it with `headrace serve --host`"
     transaction = workspace.publisher().begin()

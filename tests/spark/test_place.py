@@ -10,21 +10,21 @@ import pytest
 
 import headrace
 from headrace.errors import UsageError
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.spark.source import workspace_option
 from headrace.spark.source.workspace_option import Place, Places, shared
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    opened: dict[str, tuple[Reach, headrace.Workspace]] = {}
+    opened: dict[str, tuple[WorkspaceRef, headrace.Workspace]] = {}
     monkeypatch.setattr(workspace_option, "_opened", opened)
     yield
     for _, workspace in opened.values():
         workspace.close()
 
 
-def on_another_machine(workspace: headrace.Workspace) -> Reach:
+def on_another_machine(workspace: headrace.Workspace) -> WorkspaceRef:
     reach = workspace.reach()
     assert reach.directory
     there = reach.directory._replace(kernel="of another machine")

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import FencedError
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.spark.write import dataframe_transaction
 from headrace.spark.write.dataframe_transaction import publish, take_part
 
@@ -26,7 +26,7 @@ WAIT_S = 60
 class Slow:
     """An attempt that has appended a row and goes on when it is let."""
 
-    def __init__(self, reach: Reach, invitation: str) -> None:
+    def __init__(self, reach: WorkspaceRef, invitation: str) -> None:
         self._going = threading.Event()
         self._appended = threading.Event()
         self._outcome: str | Exception = ""
@@ -34,7 +34,7 @@ class Slow:
         self._thread.start()
         assert self._appended.wait(WAIT_S)
 
-    def _run(self, reach: Reach, invitation: str) -> None:
+    def _run(self, reach: WorkspaceRef, invitation: str) -> None:
         try:
             self._outcome = take_part(reach, invitation, "numbers", self._rows())
         except Exception as error:  # noqa: BLE001  what it is compared with

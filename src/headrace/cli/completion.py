@@ -15,7 +15,7 @@ import typer
 
 import headrace as hr
 from headrace.cli.workspace_argument import DEFAULT_PLACE
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_name import is_address
 from headrace.shuffle import list_tasks
 from headrace.storage import open_objects
@@ -46,7 +46,7 @@ def _beginning(names: Iterator[str], incomplete: str) -> list[str]:
 
 def _collections(place: str, token: str) -> Iterator[str]:
     if not is_address(place):
-        owner = Site(Path(place)).owner()
+        owner = WorkspaceDirectory(Path(place)).owner()
         if owner is None:
             return
         place, token = owner.address, owner.token

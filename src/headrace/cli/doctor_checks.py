@@ -21,7 +21,7 @@ import msgspec
 from headrace.cli.units import counted, format_size
 from headrace.cli.workspace_argument import check_is_workspace, open_workspace
 from headrace.errors import HeadraceError
-from headrace.journal.location.workspace_directory import FORMAT, Site
+from headrace.journal.location.workspace_directory import FORMAT, WorkspaceDirectory
 from headrace.journal.location.workspace_name import is_address
 from headrace.log import Directory
 from headrace.settings import MIB
@@ -144,10 +144,10 @@ def check_workspace(place: str, token: str, tls_root: str) -> Iterator[Check]:
     try:
         check_is_workspace(place)
         if not is_address(place):
-            site = Site(Path(place).absolute())
-            site.prepare(create=False)
-            yield Check("workspace", "ok", f"{site.root}, format {FORMAT}")
-            owner = site.owner()
+            workspace = WorkspaceDirectory(Path(place).absolute())
+            workspace.prepare(create=False)
+            yield Check("workspace", "ok", f"{workspace.root}, format {FORMAT}")
+            owner = workspace.owner()
         with open_workspace(place, token, tls_root) as ws:
             known = counted(len(ws.collections()), "collection")
             if is_address(place):

@@ -60,7 +60,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     """Of the ACK that will commit what it wrote."""
 
 
-class Commit(msgspec.Struct, frozen=True):
+class CommitRequest(msgspec.Struct, frozen=True):
     clock: Clock
     participants: tuple[Prepared, ...] = ()
     """The winners: every other participant is fenced and rolled back."""
@@ -86,7 +86,7 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
     producer: Producer
     holder: Holder
     docs: tuple[DocsHead, ...] = ()
-    commit: Commit | None = None
+    commit: CommitRequest | None = None
 
 
 class Changes(NamedTuple):

@@ -18,7 +18,7 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.collection import Collection
-from headrace.journal.contract import PAYLOAD_BYTES_MAX, Commit, Prepared
+from headrace.journal.contract import PAYLOAD_BYTES_MAX, CommitRequest, Prepared
 from headrace.journal.names import check_publisher_name
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId, workspace_digits
@@ -109,7 +109,9 @@ class Transaction:
         try:
             with _ending_with_its_owner():
                 last = self._buffer.seal()
-                commit = Commit(self._writer.clock.take(), tuple(self._participants), payload)
+                commit = CommitRequest(
+                    self._writer.clock.take(), tuple(self._participants), payload
+                )
                 self._pending = PendingCommit(self._inquiry(commit), interrupted())
                 sent = self._buffer.send(last, commit)
                 self._pending = PendingCommit(self._inquiry(commit), sent)
@@ -135,7 +137,7 @@ class Transaction:
             writer.broken = was_broken or not is_rolled_back
         self._release()
 
-    def _inquiry(self, commit: Commit) -> OutcomeInquiry:
+    def _inquiry(self, commit: CommitRequest) -> OutcomeInquiry:
         lease = self._writer.lease
         workspace = workspace_digits(lease.workspace)
         id = CommitId(workspace, lease.producer, lease.holder, commit.clock)

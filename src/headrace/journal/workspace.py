@@ -16,9 +16,9 @@ from headrace.journal.collection import Collection, define
 from headrace.journal.contract import Frame, JournalInfo, Watch
 from headrace.journal.documents.arrow_stream import is_streamed
 from headrace.journal.documents.frame_documents import META_FIELDS, documents
-from headrace.journal.location.workspace_connection import Connection
-from headrace.journal.location.workspace_directory import Site
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_connection import WorkspaceConnection
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.publisher import Participant, Publisher
 from headrace.journal.wire.failover import FailoverWatch
@@ -42,11 +42,13 @@ class Workspace:
         *,
         create: bool = True,
         identity: str = "",
-        site: Site | None = None,
+        directory: WorkspaceDirectory | None = None,
     ) -> None:
         self.place = str(place)
         settings = settings or Settings()
-        self._connection = Connection(place, settings, create=create, identity=identity, site=site)
+        self._connection = WorkspaceConnection(
+            place, settings, create=create, identity=identity, directory=directory
+        )
         self._pool = ProducerPool(self.place, self._connection, settings.journal)
 
     # -- collections and journals ----------------------------------------------------------
@@ -225,7 +227,7 @@ class Workspace:
         """Where it is, unless it is known by the address of its owner."""
         return self._connection.directory
 
-    def reach(self) -> Reach:
+    def reach(self) -> WorkspaceRef:
         """For other processes, on this machine or another, to open it."""
         return self._connection.reach()
 

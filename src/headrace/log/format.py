@@ -38,7 +38,7 @@ Parts = Sequence[Any]
 """A payload as buffers that follow each other: saves joining a small header and a large body."""
 
 
-class Frame(NamedTuple):
+class LogFrame(NamedTuple):
     offset: int
     kind: int
     payload: memoryview
@@ -98,7 +98,7 @@ def group_frame(offset: int, synced_through: int) -> bytes:
     return frame_header(offset, GROUP, (payload,), len(payload)) + payload
 
 
-def frame_at(data: memoryview, base: int, offset: int) -> Frame | None:
+def frame_at(data: memoryview, base: int, offset: int) -> LogFrame | None:
     """The whole, undamaged frame at `offset`, or None. `data` is the file of segment `base`."""
     start = offset - base
     body = start + FRAME_HEADER.size
@@ -116,23 +116,23 @@ def frame_at(data: memoryview, base: int, offset: int) -> Frame | None:
         or xxh3_64_intdigest(payload, _seed(offset, kind)) != checksum
     ):
         return None
-    return Frame(offset, kind, payload)
+    return LogFrame(offset, kind, payload)
 
 
-def frames(data: memoryview, base: int, offset: int) -> Iterator[Frame]:
+def frames(data: memoryview, base: int, offset: int) -> Iterator[LogFrame]:
     """Whole frames from `offset` on; ends at the first position that does not hold one."""
     while (frame := frame_at(data, base, offset)) is not None:
         yield frame
         offset += frame_bytes(len(frame.payload))
 
 
-def synced_through(frame: Frame) -> int:
+def synced_through(frame: LogFrame) -> int:
     """What a GROUP frame says was acknowledged before it."""
     _, through = GROUP_PAYLOAD.unpack(frame.payload)
     return int(through)
 
 
-def proof_of_sync(data: memoryview, base: int, damaged: int) -> Frame | None:
+def proof_of_sync(data: memoryview, base: int, damaged: int) -> LogFrame | None:
     """A later group that proves the damaged offset was once acknowledged.
 
     Its `synced_through` is the damaged offset itself where that is the segment's header: it is

@@ -50,7 +50,7 @@ class LiveSegments:
                 self._segments[-1] = Segment(self._segments[-1].base, base)
             self._segments.append(Segment(base, base))
 
-    def frame(self, offset: int, durable_end: int) -> layout.Frame:
+    def frame(self, offset: int, durable_end: int) -> layout.LogFrame:
         """The frame at a synced offset."""
         base, data = self._data_around(offset, durable_end)
         frame = layout.frame_at(data, base, offset)

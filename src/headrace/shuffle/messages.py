@@ -16,7 +16,7 @@ import msgspec
 from headrace.files import DirectoryIdentity
 from headrace.frontier import BindingTag
 from headrace.ids import Offset
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.log import Extent
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source
@@ -43,7 +43,7 @@ class OpenSlice(msgspec.Struct, frozen=True, array_like=True, tag="open-slice"):
     member: int
     members: tuple[MemberAt, ...]
     sources: tuple[Source, ...]
-    workspace: Reach
+    workspace: WorkspaceRef
     """What the member opens to read journals."""
     settings: ShuffleSettings
 

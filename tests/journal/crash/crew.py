@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 import headrace as hr
 from headrace.errors import PeerLostError
-from headrace.journal.location.workspace_directory import OwnerAddress, Site
+from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
 from headrace.testing.crash import Child, KillPoint, eventually
 from tests.journal.crash import oracle
 from tests.journal.crash.publishing import SETTINGS
@@ -24,7 +24,7 @@ Victims = Literal["point", "owner", "other", "all"]
 
 class Crew:
     def __init__(self, root: Path, seed: str) -> None:
-        self._site = Site(root / "workspace")
+        self._directory = WorkspaceDirectory(root / "workspace")
         self._root = root
         self._chance = random.Random(seed)
         self._lives = 0
@@ -60,7 +60,7 @@ class Crew:
     def reopen(self) -> int:
         """With nobody else there: everything has ended, and is as was told."""
         told = oracle.verdicts(self._files.values())
-        with hr.open(self._site.root, settings=SETTINGS) as workspace:
+        with hr.open(self._directory.root, settings=SETTINGS) as workspace:
             oracle.check_all_ended(workspace)
             return oracle.check(workspace, told)
 
@@ -91,7 +91,7 @@ class Crew:
             Child(
                 "from tests.journal.crash.publishing import Publishing\n"
                 "publishing = Publishing(root, verdicts, slot, life, seed, death)",
-                root=self._site.root,
+                root=self._directory.root,
                 verdicts=file,
                 slot=slot,
                 life=self._lives,
@@ -118,7 +118,7 @@ class Crew:
 
         def find() -> Child | None:
             self._replace()
-            named = self._site.owner()
+            named = self._directory.owner()
             by_pid = {child.pid: child for child in self._living()}
             return by_pid.get(named.process) if named else None
 
@@ -155,7 +155,7 @@ class Crew:
 
     def _address(self) -> OwnerAddress:
         self._owner()
-        return eventually(self._site.owner, WAIT_S, "an owner's address")
+        return eventually(self._directory.owner, WAIT_S, "an owner's address")
 
 
 def _lines(file: Path) -> int:

@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.errors import FencedError, PublishError, WorkspaceError
 from headrace.journal.contract import Prepared
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.testing.crash import Child, chosen_seed, eventually
 from tests.journal.crash import oracle
 from tests.journal.crash.publishing import SETTINGS, documents, open_workspace
@@ -246,7 +246,7 @@ def test_an_owner_that_is_stopped_keeps_the_workspace_and_others_are_told(root: 
                 workspace.journals()
             owner.resume()
             committed = eventually(lambda: _verdict(pending), WAIT_S, "a verdict") == "yes"
-            named = Site(root).owner()
+            named = WorkspaceDirectory(root).owner()
             assert named is not None
             assert named.process == owner.pid, "somebody took over from an owner that lived"
             outcome: dict[str, Any] = {"committed" if committed else "refused": {("client", 1)}}

@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DocumentError, PublishError
-from headrace.journal.contract import Commit
+from headrace.journal.contract import CommitRequest
 from headrace.journal.documents import arrow_stream
 from headrace.journal.write import write_buffer
 from headrace.journal.write.write_buffer import SealedFrames, WriteBuffer
@@ -195,7 +195,9 @@ def test_a_stream_waits_while_many_messages_are_under_way(
 
     send = WriteBuffer.send
 
-    def send_and_tell(self: WriteBuffer, sealed: SealedFrames, commit: Commit | None = None) -> Any:
+    def send_and_tell(
+        self: WriteBuffer, sealed: SealedFrames, commit: CommitRequest | None = None
+    ) -> Any:
         done = Awaited()
         send(self, sealed, commit).add_done_callback(lambda _: done.set_result(None))
         sent.append(done)

@@ -60,7 +60,7 @@ def history(seed: int, steps: int = 100) -> list[Placed]:
         if len(log) % 20 == 0:
             index = Replay().take(log).index
             for old in rng.sample(log, 5):
-                if isinstance(old.record, records.Docs | records.Acks):
+                if isinstance(old.record, records.Docs | records.AckTable):
                     data = memoryview(records.encode(old.record) + bytes(old.body_bytes))
                     moved, _, body = records.moved_copy(data, index.holds)
                     _place(log, moved, len(body) if isinstance(moved, Docs) else 0)

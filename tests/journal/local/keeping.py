@@ -9,7 +9,7 @@ from typing import Self
 import headrace as hr
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
-from headrace.journal.local.maintenance import Keeper
+from headrace.journal.local.maintenance import Maintenance
 from tests.journal.conftest import SETTINGS
 
 Seen = tuple[object, ...]
@@ -30,7 +30,7 @@ class Kept:
         ownership = self.workspace._connection.ownership
         assert ownership
         self.owner = ownership.owner
-        self.keeper = Keeper(
+        self.keeper = Maintenance(
             self.owner, SETTINGS.journal, now_ns=lambda: time.time_ns() + self.ahead_ns
         )
 

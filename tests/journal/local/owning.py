@@ -11,7 +11,7 @@ from typing import Self
 from headrace.clock import Clock
 from headrace.ids import JournalId
 from headrace.journal.collection import define
-from headrace.journal.contract import Commit, DocsHead, Lease, Write
+from headrace.journal.contract import CommitRequest, DocsHead, Lease, Write
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.owner import Owner
 from headrace.journal.names import Selector
@@ -37,7 +37,7 @@ class Owned:
             DocsHead(JournalId(1 + at % 2), Clock(next(self._clocks)), 1, 0, Flags.CONTINUE)
             for at in range(len(bodies))
         ]
-        end = Commit(Clock(next(self._clocks))) if commit else None
+        end = CommitRequest(Clock(next(self._clocks))) if commit else None
         return self.journals.write(Write(lease.producer, lease.holder, tuple(heads), end), bodies)
 
     def add(self, *words: str) -> None:

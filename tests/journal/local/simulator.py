@@ -23,10 +23,10 @@ from headrace.errors import FencedError, HeadraceError, UsageError
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.collection import define
 from headrace.journal.committed_documents import committed
-from headrace.journal.contract import Commit, DocsHead, Frame, Lease, Prepared, Write
+from headrace.journal.contract import CommitRequest, DocsHead, Frame, Lease, Prepared, Write
 from headrace.journal.local import records
 from headrace.journal.local.records import (
-    Acks,
+    AckTable,
     Docs,
     JournalsCreated,
     JournalsDeleted,
@@ -67,7 +67,7 @@ class Holding:
     coordinator: Holding | None = None
     joined: list[Holding] = field(default_factory=list)
     prepared: Prepared | None = None
-    committed: list[tuple[Clock, Acks]] = field(default_factory=list)
+    committed: list[tuple[Clock, AckTable]] = field(default_factory=list)
     """Clocks of its commits, with their records: a crash may have cost the log some of them."""
 
     def take(self, count: int = 1) -> Clock:
@@ -164,7 +164,7 @@ class Simulator:
             if winners and self.rng.random() < 0.2:
                 winners.append(winners[0])
             payload = self.rng.choice([b"", b"", b"payload %d" % self.rng.getrandbits(8)])
-            self.do_write(holding, docs, Commit(holding.take(), tuple(winners), payload))
+            self.do_write(holding, docs, CommitRequest(holding.take(), tuple(winners), payload))
 
     def prepare(self) -> None:
         if holding := self.pick(lambda h: h.coordinator and not h.prepared):
@@ -254,7 +254,7 @@ class Simulator:
         for act in (
             lambda: self.state.write(client, Write(producer, holder), []),
             lambda: self.state.write(
-                client, Write(producer, holder, (), Commit(Clock(CLOCK_MAX))), []
+                client, Write(producer, holder, (), CommitRequest(Clock(CLOCK_MAX))), []
             ),
             lambda: self.state.rollback(client, producer, holder),
             lambda: self.state.begin(client, producer, holder, 7),
@@ -318,14 +318,14 @@ class Simulator:
         myself = Prepared(producer, holder, Clock(holding.clock + 1))
         good = Clock(holding.clock + 1)
         if holding.prepared or holding.coordinator:
-            commits = [Commit(good)]
+            commits = [CommitRequest(good)]
         else:
             commits = [
-                Commit(holding.state_clock(self.state)),
-                Commit(Clock(CLOCK_MAX + 1)),
-                Commit(good, (stranger,)),
-                Commit(good, (myself,)),
-                *(Commit(good, (_other(h),)) for h in holding.joined),
+                CommitRequest(holding.state_clock(self.state)),
+                CommitRequest(Clock(CLOCK_MAX + 1)),
+                CommitRequest(good, (stranger,)),
+                CommitRequest(good, (myself,)),
+                *(CommitRequest(good, (_other(h),)) for h in holding.joined),
             ]
         self.refused_write(holding, (), self.rng.choice(commits))
         return True
@@ -400,10 +400,12 @@ class Simulator:
             heads.append(DocsHead(journal, holding.take(count), count, 0, flags))
         return heads
 
-    def do_write(self, holding: Holding, docs: list[DocsHead], commit: Commit | None) -> None:
+    def do_write(
+        self, holding: Holding, docs: list[DocsHead], commit: CommitRequest | None
+    ) -> None:
         client, producer, holder = holding.who
         if commit and docs:
-            commit = Commit(holding.take(), commit.participants, commit.payload)
+            commit = CommitRequest(holding.take(), commit.participants, commit.payload)
         names, by_name = self.journal_names(), set(self.state.catalog.by_name)
         made = self.state.write(
             client,
@@ -431,7 +433,7 @@ class Simulator:
         else:
             assert len(made) == len(docs)
 
-    def note_commit(self, holding: Holding, commit: Commit, made: list[Record]) -> None:
+    def note_commit(self, holding: Holding, commit: CommitRequest, made: list[Record]) -> None:
         """All of a transaction's ACKs are in one record; what follows it are rollbacks."""
         winners = [h for h in holding.joined if h.prepared in commit.participants]
         shown: Shown = defaultdict(list)
@@ -442,7 +444,7 @@ class Simulator:
             for journal, pending in each.pending.items():
                 shown[journal] += pending
             each.forget_pending()
-        commits = [r for r in made if isinstance(r, Acks) and (r.rows["clock"] > 0).any()]
+        commits = [r for r in made if isinstance(r, AckTable) and (r.rows["clock"] > 0).any()]
         assert len(commits) == (1 if shown or commit.payload else 0)
         if commits:
             acks = commits[0]
@@ -458,7 +460,7 @@ class Simulator:
         self.end_transaction(holding)
 
     def refused_write(
-        self, holding: Holding, docs: tuple[DocsHead, ...], commit: Commit | None
+        self, holding: Holding, docs: tuple[DocsHead, ...], commit: CommitRequest | None
     ) -> None:
         client, producer, holder = holding.who
         before = repr(self.state)
@@ -472,7 +474,7 @@ class Simulator:
         self.log += [Logged(record, 0, {}) for record in made]
 
     def payload_of(self, name: str) -> bytes:
-        payloads = [r.payload for r, _, _ in self.log if isinstance(r, Acks) and r.name == name]
+        payloads = [r.payload for r, _, _ in self.log if isinstance(r, AckTable) and r.name == name]
         return next((p for p in reversed(payloads) if p and name), b"")
 
     def replayed(self) -> OwnerState:
@@ -554,7 +556,7 @@ def journal_frames(log: list[Logged]) -> dict[JournalId, list[Frame]]:
                         body_bytes,
                     )
                 )
-            case Acks():
+            case AckTable():
                 for journal, offset, producer, clock in record.rows.tolist():
                     end = Offset(offset + records.ACK_BYTES)
                     frames[journal].append(

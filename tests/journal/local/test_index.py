@@ -14,7 +14,7 @@ from headrace.journal.local.index import Entry, Index, JournalIndex
 from headrace.journal.local.log_frames import DOCS_ROW
 from headrace.journal.local.records import (
     ACK_BYTES,
-    Acks,
+    AckTable,
     JournalsCreated,
     JournalsDeleted,
     ack_rows,
@@ -53,7 +53,7 @@ def test_every_entry_points_at_a_record_that_says_the_same(seed: int) -> None:
     for id, found in Replay().take(log).index.journals.items():
         for entry in every_entry(found):
             record = at[entry.position].record
-            if isinstance(record, Acks):
+            if isinstance(record, AckTable):
                 assert record.rows[entry.row][["journal", "offset"]].tolist() == (id, entry.offset)
             else:
                 assert entry.row == DOCS_ROW
@@ -155,6 +155,6 @@ def test_two_producers_of_one_transaction_in_one_journal_have_an_entry_each() ->
     index = Index()
     index.apply(JournalsCreated([(JournalId(1), "c/0000")]), 0, 0)
     rows = [(1, 0, 7, 5), (2, 0, 7, 5), (1, ACK_BYTES, 8, 6)]
-    moved = index.apply(Acks(ack_rows(rows)), 100, 0)
+    moved = index.apply(AckTable(ack_rows(rows)), 100, 0)
     assert [j.id for j in moved] == [1, 1]
     assert [e.row for e in every_entry(index.journal(JournalId(1)))] == [0, 2]

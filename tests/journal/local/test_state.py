@@ -10,8 +10,8 @@ from headrace.clock import Clock
 from headrace.errors import InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import JournalId, Offset, new_producer
 from headrace.journal.collection import define
-from headrace.journal.contract import Commit, DocsHead, Lease, Prepared, Write
-from headrace.journal.local.records import Acks, CollectionPut, JournalsCreated, Record
+from headrace.journal.contract import CommitRequest, DocsHead, Lease, Prepared, Write
+from headrace.journal.local.records import AckTable, CollectionPut, JournalsCreated, Record
 from headrace.journal.local.state import COMMITS_REMEMBERED, OwnerState
 from headrace.journal.sequencer import Flags
 from tests.journal.local.simulator import Simulator
@@ -45,7 +45,11 @@ def opened(state: OwnerState, client: int = 1, name: str = "") -> Lease:
 
 
 def write(
-    state: OwnerState, lease: Lease, clock: int, commit: Commit | None = None, client: int = 1
+    state: OwnerState,
+    lease: Lease,
+    clock: int,
+    commit: CommitRequest | None = None,
+    client: int = 1,
 ) -> list[Record]:
     head = DocsHead(JournalId(1), Clock(clock), 1, 0, Flags.CONTINUE)
     return state.write(client, Write(lease.producer, lease.holder, (head,), commit), [8])
@@ -55,7 +59,7 @@ def test_a_thousand_commits_in_flight_can_all_be_asked_for() -> None:
     state = owner_with("c/0000")
     lease = opened(state)
     for clock in range(2, 2002, 2):
-        write(state, lease, clock, Commit(Clock(clock + 1)))
+        write(state, lease, clock, CommitRequest(Clock(clock + 1)))
     write(state, lease, 3000)
     for clock in (3, 5, 1001, 2001):
         assert state.was_committed(lease.producer, lease.holder, Clock(clock))[1]
@@ -65,11 +69,11 @@ def test_a_thousand_commits_in_flight_can_all_be_asked_for() -> None:
 def test_a_commit_of_too_many_holders_ago_is_an_error_that_changes_nothing() -> None:
     state = owner_with("c/0000")
     first = opened(state, name="n")
-    write(state, first, 1, Commit(Clock(2)))
+    write(state, first, 1, CommitRequest(Clock(2)))
     lease = first
     for clock in range(4, 4 + 2 * COMMITS_REMEMBERED, 2):
         lease = opened(state, name="n")
-        write(state, lease, clock, Commit(Clock(clock + 1)))
+        write(state, lease, clock, CommitRequest(Clock(clock + 1)))
     write(state, lease, 1000)
     before = repr(state)
     with pytest.raises(InDoubtError, match="opened and used 64 times since"):
@@ -89,8 +93,8 @@ def test_half_a_transaction_is_refused_in_a_journal_made_anew_and_the_next_one_i
     anew = DocsHead(JournalId(2), Clock(2), 1, 0, Flags.CONTINUE)
     with pytest.raises(NotFoundError, match="c/0000 was deleted after this transaction wrote"):
         state.write(1, Write(lease.producer, lease.holder, (anew,)), [8])
-    state.write(1, Write(lease.producer, lease.holder, (), Commit(Clock(3))), [])
-    write(state, lease, 4, Commit(Clock(5)))
+    state.write(1, Write(lease.producer, lease.holder, (), CommitRequest(Clock(3))), [])
+    write(state, lease, 4, CommitRequest(Clock(5)))
     assert state.catalog.journals[JournalId(2)].head > 0
 
 
@@ -133,9 +137,9 @@ def test_a_prepared_participant_lives_by_its_coordinator() -> None:
     state = owner_with("c/0000")
     coordinator, prepared = joined(state)
     assert state.client_lost(2) == []
-    made = write(state, coordinator, 1, Commit(Clock(2), (prepared,)))
+    made = write(state, coordinator, 1, CommitRequest(Clock(2), (prepared,)))
     acks = made[-1]
-    assert isinstance(acks, Acks)
+    assert isinstance(acks, AckTable)
     assert sorted(acks.rows["producer"].tolist()) == sorted(
         [coordinator.producer, prepared.producer]
     )
@@ -146,14 +150,14 @@ def test_losing_the_coordinator_rolls_back_those_who_prepared() -> None:
     state = owner_with("c/0000")
     _, prepared = joined(state)
     [acks] = state.client_lost(1)
-    assert isinstance(acks, Acks)
+    assert isinstance(acks, AckTable)
     assert acks.rows[["producer", "clock"]].tolist() == [(prepared.producer, 0)]
 
 
 def test_a_transaction_without_documents_commits_its_payload() -> None:
     state = owner_with("c/0000")
     lease = opened(state, name="n")
-    commit = Commit(Clock(5), payload=b"checkpoint 1")
+    commit = CommitRequest(Clock(5), payload=b"checkpoint 1")
     state.write(1, Write(lease.producer, lease.holder, (), commit), [])
     assert opened(state, name="n").payload == b"checkpoint 1"
     assert state.was_committed(lease.producer, lease.holder, Clock(5))[1]
@@ -162,4 +166,6 @@ def test_a_transaction_without_documents_commits_its_payload() -> None:
 def test_a_transaction_of_nothing_leaves_nothing() -> None:
     state = owner_with("c/0000")
     lease = opened(state)
-    assert state.write(1, Write(lease.producer, lease.holder, (), Commit(Clock(5))), []) == []
+    assert (
+        state.write(1, Write(lease.producer, lease.holder, (), CommitRequest(Clock(5))), []) == []
+    )

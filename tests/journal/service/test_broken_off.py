@@ -19,7 +19,7 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
-from headrace.journal.contract import Commit
+from headrace.journal.contract import CommitRequest
 from headrace.journal.write.commit_id import AppendedFrame, CommitId, workspace_digits
 from headrace.journal.write.outcome_inquiry import OutcomeInquiry
 from headrace.journal.write.write_buffer import WriteBuffer
@@ -54,7 +54,7 @@ def test_a_commit_that_is_asked_for_before_it_arrives_never_commits(
 ) -> None:
     workspace.collection("c", "n long")
     tx = begun(workspace, 1, name)
-    id = str(tx._inquiry(Commit(tx._writer.clock.take())).id)
+    id = str(tx._inquiry(CommitRequest(tx._writer.clock.take())).id)
     assert workspace.outcome(id) is ROLLED_BACK
     with pytest.raises(FencedError, match="was taken over or lost its lease"):
         tx.commit()
@@ -109,7 +109,7 @@ def test_a_writer_that_was_fenced_before_its_commit_was_sent_is_not_used_again(
     tx = begun(workspace, 1)
     tx.append(collection, [{"n": 2, "text": 2 * LONG}])
     assert tx._buffer.sent
-    tx._inquiry(Commit(tx._writer.clock.take())).ask()
+    tx._inquiry(CommitRequest(tx._writer.clock.take())).ask()
     with monkeypatch.context() as patch:
         patch.setattr(WriteBuffer, "seal", interrupt)
         with pytest.raises(KeyboardInterrupt):

@@ -15,8 +15,8 @@ from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo, Journals
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.watch import LocalWatch
-from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX, Connection
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX, WorkspaceConnection
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.wire.failover import FailoverReads, FailoverWatch
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.testing.crash import Child, eventually
@@ -102,7 +102,7 @@ def test_a_head_that_moves_while_the_next_owner_is_being_watched_is_told(
 
 @pytest.fixture
 def reads(owning: Child, tmp_path: Path) -> Iterator[FailoverReads]:
-    connection = Connection(tmp_path / "data", SWIFT, create=False)
+    connection = WorkspaceConnection(tmp_path / "data", SWIFT, create=False)
     made = FailoverReads(connection)
     yield made
     made.close()
@@ -154,10 +154,10 @@ def test_a_workspace_that_is_known_by_its_address_has_no_next_owner(
 ) -> None:
     """Who answers there next may own another workspace."""
     read = journal(through, "a/0000")
-    owner = Site(Path(through.place)).owner()
+    owner = WorkspaceDirectory(Path(through.place)).owner()
     assert owner
     service = msgspec.structs.replace(SWIFT.service, token=owner.token)
-    connection = Connection(owner.address, hr.Settings(service=service), create=False)
+    connection = WorkspaceConnection(owner.address, hr.Settings(service=service), create=False)
     reads = FailoverReads(connection)
     owning.kill()
     with pytest.raises(PeerLostError):
@@ -197,8 +197,8 @@ class Lost:
 
 def test_nobody_is_asked_who_may_own_another_workspace() -> None:
     owners = Lost(are_of_one_workspace=False)
-    reads = FailoverReads(cast(Connection, owners))
-    watch = FailoverWatch(cast(Connection, owners))
+    reads = FailoverReads(cast(WorkspaceConnection, owners))
+    watch = FailoverWatch(cast(WorkspaceConnection, owners))
     with pytest.raises(PeerLostError, match="the owner is gone"):
         reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
     with pytest.raises(PeerLostError, match="the owner is gone"):
@@ -210,7 +210,7 @@ def test_nobody_is_asked_who_may_own_another_workspace() -> None:
 
 def test_a_reader_gives_up_after_some_owners_that_were_lost() -> None:
     owners = Lost()
-    reads = FailoverReads(cast(Connection, owners))
+    reads = FailoverReads(cast(WorkspaceConnection, owners))
     with pytest.raises(PeerLostError, match="the owner is gone"):
         reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
     assert owners.fetches == 1 + OWNERS_LOST_MAX
@@ -219,7 +219,7 @@ def test_a_reader_gives_up_after_some_owners_that_were_lost() -> None:
 
 def test_a_watch_gives_up_after_some_owners_that_were_lost() -> None:
     owners = Lost()
-    watch = FailoverWatch(cast(Connection, owners))
+    watch = FailoverWatch(cast(WorkspaceConnection, owners))
     with pytest.raises(PeerLostError, match="the owner is gone"):
         watch.next(0)
     assert owners.watches == 1 + OWNERS_LOST_MAX
@@ -228,7 +228,7 @@ def test_a_watch_gives_up_after_some_owners_that_were_lost() -> None:
 
 def test_who_asks_a_reader_that_is_closed_is_not_left_waiting() -> None:
     owners = Lost()
-    reads = FailoverReads(cast(Connection, owners))
+    reads = FailoverReads(cast(WorkspaceConnection, owners))
     reads.close()
     with pytest.raises(PeerLostError, match="the owner is gone"):
         reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
@@ -244,7 +244,7 @@ def test_a_call_gives_up_after_some_owners_that_were_lost(
         calls.append(journals)
         raise PeerLostError("the owner is gone")
 
-    connection = Connection(tmp_path / "data", SWIFT, create=True)
+    connection = WorkspaceConnection(tmp_path / "data", SWIFT, create=True)
     monkeypatch.setattr(connection, "reattach", lambda lost: lost)
     with pytest.raises(PeerLostError, match="the owner is gone"):
         connection.call(call_and_lose)
@@ -285,7 +285,7 @@ A, B = (JournalInfo(JournalId(n), f"c/000{n}", Offset(0), Offset(1), 1) for n in
 def test_what_an_earlier_owner_told_is_not_told_again() -> None:
     first = Told(Changes([A, B], [], {}), Changes([], [B.id], {A.id: Offset(5)}))
     second = Told(Changes([msgspec.structs.replace(A, head=Offset(5))], [], {}))
-    watch = FailoverWatch(cast(Connection, Watched(first, second)))
+    watch = FailoverWatch(cast(WorkspaceConnection, Watched(first, second)))
     for _ in range(2):
         watch.next(0)
     assert watch.next(0) == Changes([], [], {})
@@ -295,7 +295,7 @@ def test_what_an_earlier_owner_told_is_not_told_again() -> None:
 
 def test_a_watch_that_is_closed_meanwhile_leaves_none_at_the_next_owner() -> None:
     second = Told(Changes([A], [], {}))
-    watch = FailoverWatch(cast(Connection, Watched(Told(), second)))
+    watch = FailoverWatch(cast(WorkspaceConnection, Watched(Told(), second)))
     watch.close()
     with pytest.raises(UsageError, match="the watch is closed"):
         watch.next(0)

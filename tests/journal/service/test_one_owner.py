@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from headrace.errors import DataError, HeadraceError, PublishError, StorageError, WorkspaceError
 from headrace.journal.local.owner import Owner
-from headrace.journal.location.workspace_directory import OwnerAddress, Site
+from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
 from headrace.log import Directory, Log
 from headrace.testing.crash import Child
 from tests.journal.conftest import SETTINGS, column
@@ -75,7 +75,7 @@ def test_nobody_works_through_the_owner_of_another_workspace(place: Path, tmp_pa
     with hr.open(tmp_path / "other", token="shared", settings=SETTINGS) as stranger:
         stranger.collection("c", "n long")
         assert stranger.address
-        starting = Site(place)
+        starting = WorkspaceDirectory(place)
         assert starting.try_lock()
         starting.announce(OwnerAddress(stranger.address, "shared", 1))
         with pytest.raises(WorkspaceError, match="is locked by process 1, which cannot be reached"):

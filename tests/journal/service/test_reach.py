@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.errors import NotFoundError, PeerLostError
 from headrace.files import DirectoryIdentity, identify_directory
-from headrace.journal.location.workspace_ref import Reach, callable_by_others
+from headrace.journal.location.workspace_ref import WorkspaceRef, callable_by_others
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings
 
@@ -23,7 +23,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "workspace"
 
 
-def on_another_machine(reach: Reach) -> Reach:
+def on_another_machine(reach: WorkspaceRef) -> WorkspaceRef:
     assert reach.directory
     there = reach.directory._replace(kernel="of another machine")
     return msgspec.structs.replace(reach, directory=there)
@@ -49,7 +49,7 @@ def test_a_workspace_that_is_worked_through_is_reached_at_its_owner(directory: P
     with hr.open(directory, token="known") as owner, hr.open(directory) as worker:
         assert worker.reach() == owner.reach()
         with hr.open(str(owner.address), token="known") as caller:
-            assert caller.reach() == Reach(None, str(owner.address), "known")
+            assert caller.reach() == WorkspaceRef(None, str(owner.address), "known")
 
 
 def test_after_its_owner_is_gone_it_is_reached_at_the_next_one(directory: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_cannot_be_reached_is_said_with_the_remedy(directory: Path) -> None
         reach = owner.reach()
     with pytest.raises(PeerLostError, match=r"not open to this process, .* reached: .*--host"):
         on_another_machine(reach).open(Workspace, SERVICE)
-    nowhere = Reach(DirectoryIdentity(str(directory), "", 0, 0), "", "")
+    nowhere = WorkspaceRef(DirectoryIdentity(str(directory), "", 0, 0), "", "")
     with pytest.raises(PeerLostError, match="cannot be reached: its owner is gone"):
         nowhere.open(Workspace, SERVICE)
 

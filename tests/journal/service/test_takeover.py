@@ -19,7 +19,7 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
-from headrace.journal.location.workspace_directory import OwnerAddress, Site
+from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
 from headrace.journal.sequencer import Flags
 from headrace.testing.crash import Child, eventually
 from tests.journal.conftest import SETTINGS, column
@@ -58,7 +58,7 @@ def numbers(workspace: hr.Workspace) -> list[int]:
 
 
 def is_owner(workspace: hr.Workspace) -> bool:
-    announced = Site(Path(workspace.place)).owner()
+    announced = WorkspaceDirectory(Path(workspace.place)).owner()
     assert announced is not None
     return workspace.address == announced.address and announced.process == os.getpid()
 
@@ -233,9 +233,9 @@ def test_the_address_of_a_dead_owner_may_be_somebody_elses_by_now(
         stranger.collection("c", "n long")
         assert stranger.address
         place.mkdir()
-        site = Site(place)
-        site.prepare(create=True)
-        site.announce(OwnerAddress(stranger.address, "wrong", 1))
+        directory = WorkspaceDirectory(place)
+        directory.prepare(create=True)
+        directory.announce(OwnerAddress(stranger.address, "wrong", 1))
         with hr.open(place, settings=SETTINGS) as workspace:
             assert is_owner(workspace)
             assert workspace.collections() == []
@@ -243,7 +243,7 @@ def test_the_address_of_a_dead_owner_may_be_somebody_elses_by_now(
 
 # proves G27
 def test_an_address_reaches_its_owner_and_outlives_nobody(owning: Child, place: Path) -> None:
-    announced = Site(place).owner()
+    announced = WorkspaceDirectory(place).owner()
     assert announced
     with hr.open(announced.address, token=announced.token, settings=SETTINGS) as workspace:
         workspace.append("c", [{"n": 2}])

@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.testing.crash import Child, chosen_seed, eventually
 
@@ -28,8 +28,8 @@ OWN = "import headrace as hr; workspace = hr.open(root, settings=hr.Settings(ser
 NEVER_OWN = """
 from unittest import mock
 from headrace.journal.wire.remote_journals import RemoteJournals
-from headrace.journal.location.workspace_directory import Site
-mock.patch.object(Site, "try_lock", lambda site: False).start()
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
+mock.patch.object(WorkspaceDirectory, "try_lock", lambda directory: False).start()
 """
 START = "import headrace as hr; member = hr.Member(folder, service=service)"
 
@@ -127,7 +127,7 @@ def test_a_session_goes_on_with_one_owner_of_the_journals_after_the_other(
 ) -> None:
     chance = random.Random(chosen_seed(default=1))
     with (
-        mock.patch.object(Site, "try_lock", return_value=False),
+        mock.patch.object(WorkspaceDirectory, "try_lock", return_value=False),
         OwnerGroup(tmp_path, SERVICE, heirs=NEVER_OWN) as group,
     ):
         with group.publishing():

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace.errors import ProtocolError
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.messages import MemberAt
@@ -91,7 +91,9 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
 
     monkeypatch.setattr(handler, "Client", Leaving)
     with fake_member(queue=open_well) as fake, opened(task, fake.address) as session:
-        session.send(messages.OpenSlice("s", 0, (), (), Reach(None, "", ""), ShuffleSettings()))
+        session.send(
+            messages.OpenSlice("s", 0, (), (), WorkspaceRef(None, "", ""), ShuffleSettings())
+        )
         with pytest.raises(ProtocolError, match="a Slice was told OpenSlice after its opening"):
             session.receive(2 * SOON_S)
         has_heard.set()

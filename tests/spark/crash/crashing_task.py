@@ -16,7 +16,7 @@ import pytest
 
 import headrace
 from headrace.errors import PeerLostError
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.death import Death
@@ -146,7 +146,7 @@ class CrashingTask:
             eventually(partial(_waits_for_a_lock, heir.pid), WAIT_S, "an heir that stands by")
             self._owner.kill()
             self.goes_on(2)
-            owner = Site(root).owner()
+            owner = WorkspaceDirectory(root).owner()
             if owner is None or owner.process != heir.pid:
                 return killed + 1
             self._owner = heir

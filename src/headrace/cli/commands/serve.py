@@ -23,7 +23,7 @@ from headrace.cli.service_options import (
 )
 from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption
 from headrace.errors import UsageError
-from headrace.journal.location.workspace_directory import Site
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_name import is_address
 
 
@@ -54,37 +54,37 @@ def serve(
     if is_address(workspace):
         raise UsageError(f"{workspace} is served already", do="name a directory")
     service = service_settings(host, port, token, tls_cert, tls_key)
-    site = Site(Path(workspace).absolute())
+    directory = WorkspaceDirectory(Path(workspace).absolute())
     with until_stopped():
         if wait:
-            _stand_by(workspace, site)
-        with hr.Workspace(workspace, hr.Settings(service=service), site=site) as ws:
+            _stand_by(workspace, directory)
+        with hr.Workspace(workspace, hr.Settings(service=service), directory=directory) as ws:
             if ws.address is None:
-                raise _owned_already(workspace, site)
+                raise _owned_already(workspace, directory)
             wait_for_callers(
                 ws.address,
                 "" if token else service.token,
                 doing="serving it",
-                about={"workspace": site.root},
+                about={"workspace": directory.root},
                 as_json=json,
             )
 
 
-def _stand_by(place: str, site: Site) -> None:
+def _stand_by(place: str, directory: WorkspaceDirectory) -> None:
     """Until the lock is ours. Ctrl-C and SIGTERM end the process."""
-    site.prepare(create=True)
-    if not site.try_lock():
-        print_note(f"waiting for {_owner(site)} to end, which owns {place}")
-        aside(site.wait_for_lock, stop=lambda: None, grace_s=0)
+    directory.prepare(create=True)
+    if not directory.try_lock():
+        print_note(f"waiting for {_owner(directory)} to end, which owns {place}")
+        aside(directory.wait_for_lock, stop=lambda: None, grace_s=0)
 
 
-def _owned_already(place: str, site: Site) -> UsageError:
+def _owned_already(place: str, directory: WorkspaceDirectory) -> UsageError:
     return UsageError(
-        f"{place} is owned by {_owner(site)}, which serves it",
+        f"{place} is owned by {_owner(directory)}, which serves it",
         do="use it there, or end that process first, or stand by with --wait",
     )
 
 
-def _owner(site: Site) -> str:
-    owner = site.owner()
+def _owner(directory: WorkspaceDirectory) -> str:
+    owner = directory.owner()
     return f"process {owner.process} at {owner.address}" if owner else "another process"

@@ -2,7 +2,7 @@
 
 A journal costs one small object; its arrays are its own once it has frames. An entry is the frame's
 offset in the journal, the position of its record in the log, the greatest clock up to it, and
-which row of the record it is if the record is an `Acks` table.
+which row of the record it is if the record is an `AckTable`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.journal.local import records
 from headrace.journal.local.catalog import DELETED_REMEMBERED
 from headrace.journal.local.log_frames import DOCS_ROW
 from headrace.journal.local.records import (
-    Acks,
+    AckTable,
     CollectionDeleted,
     CollectionPut,
     Docs,
@@ -168,7 +168,7 @@ class Index:
         match record:
             case Docs():
                 return self._apply_docs(record, position, body_bytes)
-            case Acks():
+            case AckTable():
                 return list(self._apply_acks(record, position))
             case CollectionPut():
                 self.collections[record.name] = record
@@ -203,7 +203,7 @@ class Index:
         journal.add(docs.offset, end, position, newest, DOCS_ROW)
         return (journal,)
 
-    def _apply_acks(self, acks: Acks, position: int) -> Iterator[JournalIndex]:
+    def _apply_acks(self, acks: AckTable, position: int) -> Iterator[JournalIndex]:
         for row, (id, offset, _, clock) in enumerate(acks.rows.tolist()):
             if (journal := self.journals.get(id)) is None:
                 continue

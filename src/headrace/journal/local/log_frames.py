@@ -12,16 +12,16 @@ from headrace.errors import DataError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Frame
 from headrace.journal.local import records
-from headrace.journal.local.records import Acks, Docs
+from headrace.journal.local.records import AckTable, Docs
 from headrace.journal.sequencer import Flags
 from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
 from headrace.log import Extent
 
 DOCS_ROW = (1 << 32) - 1
-"""The row of a frame that is not a row of an `Acks` table."""
+"""The row of a frame that is not a row of an `AckTable`."""
 
 
-class Stored(NamedTuple):
+class FrameLocation(NamedTuple):
     """Where a frame is."""
 
     offset: Offset
@@ -48,7 +48,7 @@ def stored_frame(
             body,
             records.docs_bytes(len(body)),
         )
-    if not isinstance(record, Acks) or row >= len(record.rows):
+    if not isinstance(record, AckTable) or row >= len(record.rows):
         raise DataError(
             f"the index of journal {journal} points at something else",
             do="remove the newest index snapshot and open the workspace again",
@@ -70,7 +70,7 @@ def ack_frame(
 
 def stored_frames(
     journal: JournalId,
-    found: Sequence[Stored],
+    found: Sequence[FrameLocation],
     tables: Recent[Table],
     read: Callable[[Iterable[Extent]], Iterable[memoryview]],
 ) -> list[Frame]:

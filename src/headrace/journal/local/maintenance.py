@@ -20,7 +20,7 @@ _SNAPSHOT_ON_CLOSE_BYTES = 4 * MIB
 _MOVE_AT_ONCE = 256
 
 
-class Keeper:
+class Maintenance:
     """Runs in a thread of its own, or step by step through `keep`."""
 
     def __init__(

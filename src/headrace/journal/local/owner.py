@@ -31,7 +31,7 @@ from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
 from headrace.journal.local import records
 from headrace.journal.local.index import Entry, Index
-from headrace.journal.local.log_frames import DOCS_ROW, Stored, ack_frame, stored_frame
+from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation, ack_frame, stored_frame
 from headrace.journal.local.records import (
     CollectionPut,
     Docs,
@@ -58,7 +58,7 @@ class Placed(NamedTuple):
     """Of its record in the log."""
 
 
-Found = TypeVar("Found", Frame, Stored, Placed)
+Found = TypeVar("Found", Frame, FrameLocation, Placed)
 
 
 class Owner:
@@ -246,7 +246,9 @@ class Owner:
             lambda id, entry: Placed(self._frame(id, entry), entry.position),
         )
 
-    def stored(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Stored]:
+    def stored(
+        self, journal: JournalId, offset: Offset, through: Offset
+    ) -> Iterator[FrameLocation]:
         """Where the frames of [offset, through) are, in the files of `directory`."""
         return self._found(journal, offset, through, self._stored)
 
@@ -305,12 +307,12 @@ class Owner:
             self._tables.put(position, frame.hints, frame.hints.nbytes)
         return frame
 
-    def _stored(self, _: JournalId, entry: Entry) -> Stored:
+    def _stored(self, _: JournalId, entry: Entry) -> FrameLocation:
         try:
             extent = self.log.extent(entry.position)
         except NotFoundError as error:
             raise _SegmentGoneError from error
-        return Stored(entry.offset, entry.end, entry.row, extent)
+        return FrameLocation(entry.offset, entry.end, entry.row, extent)
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         with self._view:

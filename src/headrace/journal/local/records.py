@@ -3,10 +3,10 @@
 | record  | says                                                                          |
 |---------|-------------------------------------------------------------------------------|
 | Docs    | a frame of documents of one producer in one journal; its body is Arrow IPC     |
-| Acks    | one transaction's end in every journal it touched: commits, or rollbacks (clock 0) |
+| AckTable    | one transaction's end in every journal it touched: commits, or rollbacks (clock 0) |
 | Catalog | collections and journals that came, changed or went, and named publishers      |
 
-An `Acks` record is the durable intent and all its ACKs at once: the log keeps a record whole or
+An `AckTable` record is the durable intent and all its ACKs at once: the log keeps a record whole or
 not at all, so there is no moment at which some journals of a transaction have their ACK and others
 do not, and nothing to complete after a crash. Each journal indexes its own row of the table, and
 the other rows are its hints: k journals cost k rows, not k² hints.
@@ -54,7 +54,7 @@ class Docs(NamedTuple):
     """A copy made by rewriting: it takes the place of what the journal has at this offset."""
 
 
-class Acks(NamedTuple):
+class AckTable(NamedTuple):
     rows: npt.NDArray[np.void]
     name: str = ""
     """Of the publisher whose transaction it was; empty if it has none."""
@@ -112,7 +112,7 @@ CatalogRecord = (
     | Trimmed
     | PublisherOpened
 )
-Record = Docs | Acks | CatalogRecord
+Record = Docs | AckTable | CatalogRecord
 
 _encode_catalog = msgspec.msgpack.Encoder().encode
 _decode_catalog = msgspec.msgpack.Decoder(CatalogRecord).decode
@@ -140,7 +140,7 @@ def encode(record: Record) -> bytes:
                 record.producer,
                 record.clock,
             )
-        case Acks():
+        case AckTable():
             name = record.name.encode()
             head = _ACKS_HEAD.pack(
                 _ACKS | record.moved << 7, len(name), len(record.rows), record.holder
@@ -163,7 +163,7 @@ def decode(data: memoryview) -> tuple[Record, memoryview]:
             rows = np.frombuffer(data, ACK_ROW, count, _ACKS_HEAD.size)
             tail = bytes(data[_ACKS_HEAD.size + rows.nbytes :])
             name, payload = tail[:name_bytes].decode(), tail[name_bytes:]
-            return Acks(rows, name, holder, payload, moved), data[:0]
+            return AckTable(rows, name, holder, payload, moved), data[:0]
         if kind == _CATALOG:
             return _decode_catalog(data[1:]), data[:0]
     except (ValueError, struct.error, msgspec.DecodeError, IndexError) as error:
@@ -176,19 +176,19 @@ def decode(data: memoryview) -> tuple[Record, memoryview]:
 
 def moved_copy(
     data: memoryview, holds: Callable[[JournalId, int], bool]
-) -> tuple[Docs | Acks, bytes, memoryview]:
-    """A copy of a Docs or Acks record that is marked as moved: itself, its bytes, its body.
+) -> tuple[Docs | AckTable, bytes, memoryview]:
+    """A copy of a Docs or AckTable record that is marked as moved: itself, its bytes, its body.
 
-    Of an Acks record only the rows that journals still hold are copied, and no payload, which
+    Of an AckTable record only the rows that journals still hold are copied, and no payload, which
     snapshots have: else what nobody needs would be copied for ever.
     """
     record, body = decode(data)
-    assert isinstance(record, Docs | Acks)
+    assert isinstance(record, Docs | AckTable)
     if isinstance(record, Docs):
-        moved: Docs | Acks = record._replace(moved=True)
+        moved: Docs | AckTable = record._replace(moved=True)
     else:
         held = [holds(journal, offset) for journal, offset, _, _ in record.rows.tolist()]
-        moved = Acks(record.rows[np.array(held, np.bool_)], moved=True)
+        moved = AckTable(record.rows[np.array(held, np.bool_)], moved=True)
     return moved, encode(moved), body
 
 

@@ -20,11 +20,18 @@ from msgspec.structs import replace
 from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.errors import FencedError, InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
-from headrace.journal.contract import NO_HOLDER, PAYLOAD_BYTES_MAX, Commit, Lease, Prepared, Write
+from headrace.journal.contract import (
+    NO_HOLDER,
+    PAYLOAD_BYTES_MAX,
+    CommitRequest,
+    Lease,
+    Prepared,
+    Write,
+)
 from headrace.journal.local import records
 from headrace.journal.local.catalog import Catalog, CatalogChange
 from headrace.journal.local.records import (
-    Acks,
+    AckTable,
     Docs,
     JournalsDeleted,
     PublisherOpened,
@@ -69,7 +76,7 @@ class PublisherState:
 
 
 @dataclass(slots=True)
-class Transaction:
+class OpenTransaction:
     coordinator: Producer
     participants: set[Producer] = field(default_factory=set)
 
@@ -84,7 +91,7 @@ class OwnerState:
     last_holder: int = 0
     idle: deque[Producer] = field(default_factory=deque)
     """Anonymous producers that nobody holds; the one that rested longest is given out first."""
-    transactions: dict[int, Transaction] = field(default_factory=dict)
+    transactions: dict[int, OpenTransaction] = field(default_factory=dict)
 
     def change_catalog(self, changes: Iterable[CatalogChange]) -> list[Record]:
         return [self._apply(change) for change in changes]
@@ -179,7 +186,7 @@ class OwnerState:
         if state.transaction:
             raise ProtocolError("a transaction is open already", do="commit or roll it back")
         state.transaction = transaction
-        self.transactions[transaction] = Transaction(producer)
+        self.transactions[transaction] = OpenTransaction(producer)
 
     def join(self, client: Client, transaction: int, fresh: Producer) -> Lease:
         if (joined := self.transactions.get(transaction)) is None:
@@ -297,7 +304,9 @@ class OwnerState:
                 do="clocks of a producer must ascend",
             )
 
-    def _check_commit(self, producer: Producer, commit: Commit, state: ProducerState) -> None:
+    def _check_commit(
+        self, producer: Producer, commit: CommitRequest, state: ProducerState
+    ) -> None:
         transaction = self.transactions.get(state.transaction)
         joined = transaction.participants if transaction else set()
         if producer in joined:
@@ -313,7 +322,9 @@ class OwnerState:
                     do="it was lost or did not prepare; run its part again",
                 )
 
-    def _commit(self, producer: Producer, commit: Commit, state: ProducerState) -> list[Record]:
+    def _commit(
+        self, producer: Producer, commit: CommitRequest, state: ProducerState
+    ) -> list[Record]:
         ends = {producer: commit.clock}
         ends |= {winner.producer: winner.clock for winner in commit.participants}
         made: list[Record] = []
@@ -322,7 +333,7 @@ class OwnerState:
             # Else a coordinator that wrote nothing itself could not be told that it committed.
             rows.append((records.NO_JOURNAL, 0, producer, commit.clock))
         if rows:
-            acks = Acks(records.ack_rows(rows), state.name, state.holder, commit.payload)
+            acks = AckTable(records.ack_rows(rows), state.name, state.holder, commit.payload)
             made.append(self._apply(acks))
         for each in ends:
             self.producers[each].lost.clear()
@@ -373,7 +384,7 @@ class OwnerState:
         for producer in producers:
             self.producers[producer].lost.clear()
         rows = self._ack_rows((producer, ZERO) for producer in producers)
-        return [self._apply(Acks(records.ack_rows(rows)))] if rows else []
+        return [self._apply(AckTable(records.ack_rows(rows)))] if rows else []
 
     def _ack_rows(self, ends: Iterable[tuple[Producer, Clock]]) -> list[records.AckRow]:
         """An ACK for every open span, each at the end of its journal."""
@@ -391,7 +402,7 @@ class OwnerState:
         match record:
             case Docs():
                 self._apply_docs(record, body_bytes)
-            case Acks():
+            case AckTable():
                 self._apply_acks(record)
             case PublisherOpened():
                 known = self.publishers.get(record.name)
@@ -427,7 +438,7 @@ class OwnerState:
         if docs.flags is Flags.CONTINUE:
             state.spans.setdefault(docs.journal, docs.offset)
 
-    def _apply_acks(self, acks: Acks) -> None:
+    def _apply_acks(self, acks: AckTable) -> None:
         if acks.moved:
             return
         for journal_id, offset, producer, clock in acks.rows.tolist():

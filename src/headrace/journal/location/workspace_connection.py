@@ -29,11 +29,11 @@ from headrace.errors import (
 from headrace.files import identify_directory, storage_errors
 from headrace.journal.contract import Journals
 from headrace.journal.local.local_journals import LocalJournals
-from headrace.journal.local.maintenance import Keeper
+from headrace.journal.local.maintenance import Maintenance
 from headrace.journal.local.owner import Owner
-from headrace.journal.location.workspace_directory import OwnerAddress, Site
+from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
 from headrace.journal.location.workspace_name import check_place, is_address
-from headrace.journal.location.workspace_ref import Reach, callable_by_others
+from headrace.journal.location.workspace_ref import WorkspaceRef, callable_by_others
 from headrace.journal.wire.journal_service import JournalService
 from headrace.journal.wire.messages import JOURNALS, journals_of
 from headrace.journal.wire.remote_journals import RemoteJournals
@@ -50,21 +50,21 @@ OWNERS_LOST_MAX = 8
 class Ownership:
     """Everything that the owner of a workspace runs."""
 
-    def __init__(self, site: Site, settings: Settings) -> None:
+    def __init__(self, directory: WorkspaceDirectory, settings: Settings) -> None:
         token = settings.service.token or secrets.token_urlsafe(32)
         service = msgspec.structs.replace(settings.service, token=token)
         with ExitStack() as undo:
-            self.owner = Owner(site.root, settings, site.id)
+            self.owner = Owner(directory.root, settings, directory.id)
             undo.callback(self.owner.close)
-            self.keeper = Keeper(self.owner, settings.journal)
+            self.keeper = Maintenance(self.owner, settings.journal)
             undo.callback(self._close_keeper)
             journals = JournalService(self.owner)
-            server = Server({JOURNALS: journals, journals_of(site.id): journals}, service)
+            server = Server({JOURNALS: journals, journals_of(directory.id): journals}, service)
             undo.callback(server.close)
             self.address = server.address
             self.keeper.start()
-            undo.callback(site.withdraw)
-            site.announce(OwnerAddress(self.address, token, os.getpid()))
+            undo.callback(directory.withdraw)
+            directory.announce(OwnerAddress(self.address, token, os.getpid()))
             self._running = undo.pop_all()
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Ownership:
             self.keeper.close()
 
 
-class Connection:
+class WorkspaceConnection:
     """Hands out the `Journals` to use now; any thread may call."""
 
     def __init__(
@@ -86,11 +86,11 @@ class Connection:
         *,
         create: bool,
         identity: str = "",
-        site: Site | None = None,
+        directory: WorkspaceDirectory | None = None,
     ) -> None:
         """`identity` is that of the workspace, if only this one will do.
 
-        `site` is that of the directory, if the caller has prepared it; it may hold the lock.
+        `directory` is that of the directory, if the caller has prepared it; it may hold the lock.
         """
         self._settings = settings
         self._identity = identity
@@ -99,19 +99,19 @@ class Connection:
         self._closing = False
         self._closed = False
         self._ownership: Ownership | None = None
-        self._site: Site | None = None
+        self._directory: WorkspaceDirectory | None = None
         self._address = ""
         if isinstance(place, str) and is_address(check_place(place)):
             self._address = place
         else:
-            self._site = site or Site(Path(place).absolute())
-            self._site.prepare(create=create)
+            self._directory = directory or WorkspaceDirectory(Path(place).absolute())
+            self._directory.prepare(create=create)
         self._journals: Journals = self._attach()
 
     @property
     def directory(self) -> Path | None:
         """Of the workspace; None if it is known by an address."""
-        return self._site.root if self._site else None
+        return self._directory.root if self._directory else None
 
     @property
     def ownership(self) -> Ownership | None:
@@ -121,21 +121,23 @@ class Connection:
     @property
     def finds_next_owner(self) -> bool:
         """Whether the next owner is sure to be one of the same workspace."""
-        return self._site is not None or self._identity != ""
+        return self._directory is not None or self._identity != ""
 
     @property
     def attached(self) -> Journals:
         """The journals that were attached last, also if they are lost: nothing is waited for."""
         return self._journals
 
-    def reach(self) -> Reach:
-        if self._site is None:
-            return Reach(None, self._address, self._settings.service.token, self._identity)
+    def reach(self) -> WorkspaceRef:
+        if self._directory is None:
+            return WorkspaceRef(None, self._address, self._settings.service.token, self._identity)
         # Finds the owner, or becomes it.
         self.call(lambda journals: journals.journal_names([]))
-        owner = self._site.owner() or OwnerAddress("", "", 0)
+        owner = self._directory.owner() or OwnerAddress("", "", 0)
         address = callable_by_others(owner.address)
-        return Reach(identify_directory(self._site.root), address, owner.token, self._site.id)
+        return WorkspaceRef(
+            identify_directory(self._directory.root), address, owner.token, self._directory.id
+        )
 
     def journals(self) -> Journals:
         if os.getpid() != self._process:
@@ -178,8 +180,8 @@ class Connection:
                 return
             self._closed = True
             with ExitStack() as closing:
-                if self._site:
-                    closing.callback(self._site.unlock)
+                if self._directory:
+                    closing.callback(self._directory.unlock)
                 if self._ownership:
                     closing.callback(self._ownership.close)
                 # Those who wrote were told of a failing disk, and what they left open will be
@@ -188,17 +190,17 @@ class Connection:
                     self._journals.close()
 
     def _attach(self) -> Journals:
-        if self._site is None:
+        if self._directory is None:
             kind = journals_of(self._identity) if self._identity else JOURNALS
             return RemoteJournals(self._address, self._settings.service, kind)
         deadline = time.monotonic() + self._settings.service.silence_s
         unreachable: HeadraceError | None = None
         while not self._closing:
-            if self._site.try_lock():
+            if self._directory.try_lock():
                 # Whatever an earlier owner said is no longer so.
-                self._site.withdraw()
-                return self._become_owner(self._site)
-            if owner := self._site.owner():
+                self._directory.withdraw()
+                return self._become_owner(self._directory)
+            if owner := self._directory.owner():
                 try:
                     return self._work_through(owner)
                 except (TransportError, NotFoundError) as error:
@@ -207,7 +209,7 @@ class Connection:
             if time.monotonic() > deadline:
                 who = f"process {owner.process}" if owner else "a process"
                 raise WorkspaceError(
-                    f"{self._site.root} is locked by {who}, which cannot be reached"
+                    f"{self._directory.root} is locked by {who}, which cannot be reached"
                     f" ({unreachable.what if unreachable else 'it has not said where'})",
                     do="see whether that process is stopped or hangs",
                 )
@@ -215,16 +217,16 @@ class Connection:
             time.sleep(_LOOK_AGAIN_S)
         raise UsageError("the workspace is closed", do="open it again")
 
-    def _become_owner(self, site: Site) -> Journals:
+    def _become_owner(self, directory: WorkspaceDirectory) -> Journals:
         try:
-            with storage_errors(f"{site.root}", do="mend the directory or choose another"):
-                self._ownership = Ownership(site, self._settings)
+            with storage_errors(f"{directory.root}", do="mend the directory or choose another"):
+                self._ownership = Ownership(directory, self._settings)
         except BaseException:
-            site.unlock()
+            directory.unlock()
             raise
         return LocalJournals(self._ownership.owner)
 
     def _work_through(self, owner: OwnerAddress) -> Journals:
         service = msgspec.structs.replace(self._settings.service, token=owner.token)
-        assert self._site
-        return RemoteJournals(owner.address, service, journals_of(self._site.id))
+        assert self._directory
+        return RemoteJournals(owner.address, service, journals_of(self._directory.id))

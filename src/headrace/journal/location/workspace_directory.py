@@ -35,7 +35,7 @@ class OwnerAddress(msgspec.Struct, frozen=True):
     process: int
 
 
-class Site:
+class WorkspaceDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock: int | None = None

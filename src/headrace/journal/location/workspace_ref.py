@@ -23,7 +23,7 @@ _ANY_HOST = re.compile(r"(?<=://)(0\.0\.0\.0|\[::0?\])(?=:)")
 _REMEDY = "serve it with `headrace serve --host`, at an address that other machines can call"
 
 
-class Reach(msgspec.Struct, frozen=True, array_like=True):
+class WorkspaceRef(msgspec.Struct, frozen=True, array_like=True):
     directory: DirectoryIdentity | None
     """None if the workspace is known by its address only."""
     address: str
@@ -33,7 +33,7 @@ class Reach(msgspec.Struct, frozen=True, array_like=True):
     """Random, of the workspace: nobody else may answer for it."""
 
     def open(self, how: Callable[..., T], service: ServiceSettings) -> T:
-        """`how` is `Workspace` or `Connection`; `service` is that of this process."""
+        """`how` is `Workspace` or `WorkspaceConnection`; `service` is that of this process."""
         is_here = self.directory is not None and _may_open(self.directory)
         place = self.directory.path if self.directory and is_here else self.address
         settings = Settings(service=msgspec.structs.replace(service, token=self.token))

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, PeerLostError, UsageError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, Frame, Journals, Watch
 from headrace.journal.local.records import CollectionPut
-from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX, Connection
+from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX, WorkspaceConnection
 from headrace.journal.names import Selector
 
 
@@ -45,7 +45,7 @@ class FailoverReads:
     `fetch` does not wait for the next owner: its future does.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: WorkspaceConnection) -> None:
         self._connection = connection
         self._lost: SimpleQueue[_Lost | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class FailoverWatch:
     One thread calls `next`; any may close it.
     """
 
-    def __init__(self, connection: Connection, *selectors: Selector) -> None:
+    def __init__(self, connection: WorkspaceConnection, *selectors: Selector) -> None:
         self._connection = connection
         self._selectors = selectors
         self._heads: dict[JournalId, Offset] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.journal.contract import until_full
-from headrace.journal.local.log_frames import DOCS_ROW, Stored
+from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.records import ACK_BYTES, docs_bytes
 from headrace.journal.wire.frame_codec import frame_head
@@ -34,7 +34,7 @@ class Fetches:
         stored = until_full(found, fetch.bytes_max, self._bytes_to_read)
         return Message(PointedOut(number, directory, stored))
 
-    def _bytes_to_read(self, stored: Stored) -> int:
+    def _bytes_to_read(self, stored: FrameLocation) -> int:
         extent = stored.extent
         if stored.row != DOCS_ROW and _has(self._pointed_out, extent.offset, extent.bytes):
             return ACK_BYTES

@@ -11,7 +11,7 @@ from headrace.errors import CommitOutcome
 from headrace.files import DirectoryIdentity
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.contract import JournalInfo, Lease, Prepared, Write
-from headrace.journal.local.log_frames import Stored
+from headrace.journal.local.log_frames import FrameLocation
 from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import Selector
 from headrace.journal.write.commit_id import CommitId
@@ -197,7 +197,7 @@ class Frames(msgspec.Struct, frozen=True, array_like=True, tag="frames"):
 
     heads: list[FrameHead]
     hints: list[bytes]
-    """The rows of `Acks` records."""
+    """The rows of `AckTable` records."""
 
 
 class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
@@ -214,7 +214,7 @@ class PointedOut(msgspec.Struct, frozen=True, array_like=True, tag="pointed-out"
 
     number: int
     directory: DirectoryIdentity
-    frames: list[Stored]
+    frames: list[FrameLocation]
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import Future
 
 from headrace.errors import CommitOutcome, HeadraceError, InDoubtError, UsageError
-from headrace.journal.location.workspace_connection import Connection
+from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.write.commit_id import CommitId
 
 _ASK_AGAIN_S = 0.1
@@ -16,7 +16,7 @@ _ASK_AGAIN_S = 0.1
 class OutcomeInquiry:
     """Asks about one commit or one append outside of transactions. Any thread may use it."""
 
-    def __init__(self, connection: Connection, id: CommitId) -> None:
+    def __init__(self, connection: WorkspaceConnection, id: CommitId) -> None:
         self.id = id
         self._connection = connection
         self._lock = threading.Lock()

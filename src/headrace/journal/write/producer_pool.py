@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from headrace.errors import FencedError, NotFoundError, PeerLostError, UsageError
 from headrace.journal.collection import Collection
-from headrace.journal.location.workspace_connection import Connection
+from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId
 from headrace.journal.write.outcome_inquiry import OutcomeInquiry
@@ -22,7 +22,9 @@ _POOLED_MAX = 64
 class ProducerPool:
     """Any thread may use it."""
 
-    def __init__(self, place: str, connection: Connection, settings: JournalSettings) -> None:
+    def __init__(
+        self, place: str, connection: WorkspaceConnection, settings: JournalSettings
+    ) -> None:
         self._place = place
         self._connection = connection
         self._settings = settings

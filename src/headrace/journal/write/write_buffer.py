@@ -18,7 +18,7 @@ from headrace.clock import ClockSource
 from headrace.errors import DocumentError, HeadraceError, NotFoundError, PublishError
 from headrace.ids import JournalId
 from headrace.journal.collection import Collection
-from headrace.journal.contract import Commit, DocsHead, Journals, Lease, Write
+from headrace.journal.contract import CommitRequest, DocsHead, Journals, Lease, Write
 from headrace.journal.documents import conversion
 from headrace.journal.documents.arrow_stream import (
     ArrowArray,
@@ -195,7 +195,7 @@ class WriteBuffer:
             last = message
         return last
 
-    def send(self, sealed: SealedFrames, commit: Commit | None = None) -> Future[None]:
+    def send(self, sealed: SealedFrames, commit: CommitRequest | None = None) -> Future[None]:
         """With `commit`, the end of the transaction travels along."""
         lease = self.writer.lease
         write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)

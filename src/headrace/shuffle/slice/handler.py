@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import REPORT, HeadraceError, ProtocolError
-from headrace.journal.location.workspace_connection import Connection
+from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.wire.failover import FailoverReads
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
@@ -64,7 +64,7 @@ class SliceService:
     def _open(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
     ) -> SliceActor:
-        connection = opening.workspace.open(Connection, self._settings)
+        connection = opening.workspace.open(WorkspaceConnection, self._settings)
         stack.callback(connection.close)
         reads = FailoverReads(connection)
         stack.callback(reads.close)

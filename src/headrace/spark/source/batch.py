@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
 from headrace.journal.contract import JournalInfo
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.names import parse_journal_name
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import describe_task
@@ -125,7 +125,7 @@ class BatchReader(DataSourceReader):
         sources = Sources(msgspec.msgpack.decode(of_all, type=tuple[Source, ...]))
         scans = msgspec.msgpack.decode(of_these, type=list[Scan])
         rows = Rows(sources.all, to_arrow_schema(self._schema, timezone="UTC"))
-        workspace = shared(msgspec.msgpack.decode(reach, type=Reach))
+        workspace = shared(msgspec.msgpack.decode(reach, type=WorkspaceRef))
         if self._reads.meta:
             journals = {number: scan.journal.name for number, scan in enumerate(scans)}
             yield from rows.all_with_meta(read_blocks(workspace, sources, scans), journals)

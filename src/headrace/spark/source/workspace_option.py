@@ -10,11 +10,11 @@ from typing import Self
 
 import msgspec
 
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, Settings
 
-_opened: dict[str, tuple[Reach, Workspace]] = {}
+_opened: dict[str, tuple[WorkspaceRef, Workspace]] = {}
 """Of this process: Spark uses a worker for one task after the other."""
 
 
@@ -67,7 +67,7 @@ class Places:
                     workspace.close()
 
 
-def shared(reach: Reach) -> Workspace:
+def shared(reach: WorkspaceRef) -> Workspace:
     """Opened once in this process, and never closed: it ends with the worker."""
     key = reach.identity or reach.address
     before, opened = _opened.get(key, (reach, None))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.publisher import Transaction
 from headrace.journal.workspace import Workspace
 from headrace.spark.source.workspace_option import shared
@@ -28,14 +28,14 @@ def publish(rows: DataFrame, workspace: Workspace, collection: str, tx: Transact
 
 
 def _task(
-    reach: Reach, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
+    reach: WorkspaceRef, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     if prepared := take_part(reach, invitation, collection, batches):
         yield pa.record_batch({"prepared": [prepared]})
 
 
 def take_part(
-    reach: Reach, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
+    reach: WorkspaceRef, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
 ) -> str:
     """What a task does: its part, prepared; nothing if it has no rows."""
     with_rows = (batch for batch in batches if batch.num_rows)

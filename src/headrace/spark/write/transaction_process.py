@@ -35,7 +35,7 @@ from headrace.errors import (
     TransportError,
     UsageError,
 )
-from headrace.journal.location.workspace_ref import Reach
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.publisher import Publisher
 from headrace.settings import ServiceSettings
 from headrace.spark.source.workspace_option import Place, Places
@@ -78,7 +78,7 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
     invitation: str
-    workspace: Reach
+    workspace: WorkspaceRef
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -100,7 +100,7 @@ class Coordinated(msgspec.Struct, frozen=True):
     address: str
     token: str
     invitation: str
-    workspace: Reach
+    workspace: WorkspaceRef
     """Whose transaction it is, for the tasks that join it."""
 
     def commit(self, parts: list[str], batch: Batch | None = None) -> None:
