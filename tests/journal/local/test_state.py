@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,15 +11,18 @@ from headrace.errors import InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import JournalId, Offset, new_producer
 from headrace.journal.collection import define
 from headrace.journal.contract import CommitRequest, DocsHead, Lease, Prepared, Write
+from headrace.journal.local.producers import COMMITS_REMEMBERED, NOBODY
 from headrace.journal.local.records import AckTable, CollectionPut, JournalsCreated, Record
-from headrace.journal.local.state import COMMITS_REMEMBERED, OwnerState
+from headrace.journal.local.state import OpenTransaction, OwnerState, PublisherState
 from headrace.journal.sequencer import Flags
 from tests.journal.local.simulator import Simulator
 
 STEPS = 120
 
 
-@pytest.mark.parametrize("seeds", [range(at, at + 50) for at in range(0, 300, 50)], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [range(first, first + 50) for first in range(0, 300, 50)], ids=str
+)
 def test_random_histories(seeds: range) -> None:
     # proves G2
     # proves G3
@@ -34,7 +37,7 @@ def test_random_histories(seeds: range) -> None:
 def owner_with(*journals: str) -> OwnerState:
     state = OwnerState()
     schemas = define("c", "x long").schemas
-    state.change_catalog([CollectionPut("c", schemas)])
+    state.change_catalog([CollectionPut("c", schemas, id=1)])
     made = [(JournalId(i), name) for i, name in enumerate(journals, 1)]
     state.change_catalog([JournalsCreated(made)])
     return state
@@ -53,6 +56,40 @@ def write(
 ) -> list[Record]:
     head = DocsHead(JournalId(1), Clock(clock), 1, 0, Flags.CONTINUE)
     return state.write(client, Write(lease.producer, lease.holder, (head,), commit), [8])
+
+
+BROKEN: dict[str, Callable[[OwnerState, Lease], None]] = {
+    "a span beyond the head": lambda s, lease: s.producers[lease.producer].spans.update(
+        {JournalId(1): Offset(1 << 40)}
+    ),
+    "half a lease": lambda s, lease: setattr(s.producers[lease.producer], "client", NOBODY),
+    "a holder of the future": lambda s, lease: setattr(s, "last_holder", 0),
+    "idle and held": lambda s, lease: s.idle.append(lease.producer),
+    "a transaction nobody opened": lambda s, lease: setattr(
+        s.producers[lease.producer], "transaction", 7
+    ),
+    "a transaction of others": lambda s, lease: s.transactions.update(
+        {7: OpenTransaction(new_producer())}
+    ),
+    "a publisher without its name": lambda s, lease: s.publishers.update(
+        {"n": PublisherState(lease.producer)}
+    ),
+    "a commit of the future": lambda s, lease: s.producers[lease.producer].commits.append(
+        (lease.holder, Clock(99))
+    ),
+    "a journal of no name": lambda s, lease: s.catalog.by_name.clear(),
+}
+
+
+@pytest.mark.parametrize("breakage", BROKEN)
+def test_validate_refuses_a_state_with(breakage: str) -> None:
+    state = owner_with("c/0000")
+    lease = opened(state)
+    write(state, lease, 1)
+    state.validate()
+    BROKEN[breakage](state, lease)
+    with pytest.raises(AssertionError):
+        state.validate()
 
 
 def test_a_thousand_commits_in_flight_can_all_be_asked_for() -> None:
@@ -76,7 +113,7 @@ def test_a_commit_of_too_many_holders_ago_is_an_error_that_changes_nothing() -> 
         write(state, lease, clock, CommitRequest(Clock(clock + 1)))
     write(state, lease, 1000)
     before = repr(state)
-    with pytest.raises(InDoubtError, match="opened and used 64 times since"):
+    with pytest.raises(InDoubtError, match="remembers the last 64 holders of a publisher"):
         state.was_committed(first.producer, first.holder, Clock(2))
     assert repr(state) == before
 

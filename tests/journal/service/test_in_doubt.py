@@ -25,7 +25,7 @@ from headrace.errors import (
     to_wire,
 )
 from headrace.ids import JournalId, Producer
-from headrace.journal.local.state import COMMITS_REMEMBERED
+from headrace.journal.local.producers import COMMITS_REMEMBERED
 from headrace.journal.write.commit_id import AppendedFrame, CommitId, parse_commit_id
 from headrace.journal.write.pending_commit import PendingCommit
 from headrace.journal.write.write_buffer import WriteBuffer
@@ -227,7 +227,7 @@ def test_a_commit_of_too_many_holders_ago_stays_in_doubt(workspace: hr.Workspace
     assert workspace.outcome(pending.id) is COMMITTED
     begun(workspace, 100, "job").commit()
     error = in_doubt(lambda: workspace.outcome(pending.id, WAIT_S))
-    assert "its publisher was opened and used 64 times since" in str(error)
+    assert "the owner remembers the last 64 holders of a publisher" in str(error)
     assert error.what.count("-") == 3, "no number but the id"
     assert error.do == "read back what the transaction wrote"
 

@@ -157,7 +157,7 @@ def test_a_part_that_was_lost_cannot_be_included(
     second.invite()
     second.append("a", [{"n": 2}])
     second.include(part.prepare())
-    with pytest.raises(FencedError, match="is not part of the transaction any more"):
+    with pytest.raises(FencedError, match="has left the transaction or did not prepare"):
         second.commit()
     first.rollback()
     assert numbers(workspace) == []

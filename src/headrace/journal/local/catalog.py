@@ -172,6 +172,18 @@ class Catalog:
                         del self.by_name[gone.name]
                         self._remember(id, gone.name)
 
+    def validate(self) -> None:
+        """Assert the invariants that hold between decisions."""
+        assert {j.name: id for id, j in self.journals.items()} == self.by_name, "names of journals"
+        assert max(self.journals, default=0) <= self.last_journal, "a journal's id is yet to come"
+        assert self.journals.keys().isdisjoint(self.deleted), "a deleted journal is there"
+        assert len(self.deleted) <= DELETED_REMEMBERED
+        for name, collection in self.collections.items():
+            assert collection.name == name, name
+            assert 0 < collection.id <= self.last_collection, f"{name}: incarnation {collection.id}"
+        for journal in self.by_name:
+            assert parse_journal_name(journal).collection in self.collections, journal
+
     def _remember(self, id: JournalId, name: str) -> None:
         collection = self.collections.get(parse_journal_name(name).collection)
         self.deleted[id] = Deleted(name, collection.id if collection else 0)

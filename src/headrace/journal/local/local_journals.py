@@ -15,8 +15,9 @@ from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write
 from headrace.journal.local.catalog import CatalogChange
 from headrace.journal.local.commit_outcome import find_outcome
 from headrace.journal.local.owner import Owner
+from headrace.journal.local.producers import Client
 from headrace.journal.local.records import CollectionPut, Record
-from headrace.journal.local.state import Client, OwnerState
+from headrace.journal.local.state import OwnerState
 from headrace.journal.local.watch import LocalWatch
 from headrace.journal.names import Selector
 from headrace.journal.write.commit_id import CommitId

@@ -32,6 +32,7 @@ from headrace.journal.contract import Frame, JournalInfo, Write
 from headrace.journal.local import records
 from headrace.journal.local.index import Entry, Index
 from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation, ack_frame, stored_frame
+from headrace.journal.local.producers import Client
 from headrace.journal.local.records import (
     CollectionPut,
     Docs,
@@ -40,7 +41,7 @@ from headrace.journal.local.records import (
     Record,
 )
 from headrace.journal.local.snapshot import SnapshotFiles, capture
-from headrace.journal.local.state import Client, OwnerState
+from headrace.journal.local.state import OwnerState
 from headrace.journal.local.watch import LocalWatch
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table

@@ -22,13 +22,9 @@ from headrace.files import UNFINISHED, make_directory, write_durably
 from headrace.ids import Holder, JournalId, Offset, Producer
 from headrace.journal.local.catalog import Catalog, JournalState
 from headrace.journal.local.index import Index, JournalIndex
+from headrace.journal.local.producers import COMMITS_REMEMBERED, ProducerState
 from headrace.journal.local.records import CollectionPut
-from headrace.journal.local.state import (
-    COMMITS_REMEMBERED,
-    OwnerState,
-    ProducerState,
-    PublisherState,
-)
+from headrace.journal.local.state import OwnerState, PublisherState
 
 _NAME = re.compile(r"(\d{20})\.snapshot")
 _KEPT = 2

@@ -1,9 +1,9 @@
 """What the owner of a workspace decides about producers and transactions. Pure.
 
-A request is checked, then turned into log records; `apply` alone changes what is durable, and
-replaying the log after a crash applies the same records. They are applied when they are queued,
-before they are synced: if the sync fails nothing more is accepted, and the state is built again
-from what the disk has.
+The state checks a request, then turns it into log records. `apply` alone changes what is durable,
+and replaying the log after a crash applies the same records. The owner applies records when it
+queues them, before they are synced: if the sync fails, it accepts nothing more, and the next owner
+builds the state again from what the disk has.
 
 Leases and open transactions are not durable. They end with their owner, and a new owner rolls
 back every span that it finds open.
@@ -20,16 +20,10 @@ from msgspec.structs import replace
 from headrace.clock import CLOCK_MAX, ZERO, Clock
 from headrace.errors import FencedError, InDoubtError, NotFoundError, ProtocolError
 from headrace.ids import Holder, JournalId, Offset, Producer, format_producer
-from headrace.journal.contract import (
-    NO_HOLDER,
-    PAYLOAD_BYTES_MAX,
-    CommitRequest,
-    Lease,
-    Prepared,
-    Write,
-)
+from headrace.journal.contract import NO_HOLDER, CommitRequest, Lease, Prepared, Write
 from headrace.journal.local import records
 from headrace.journal.local.catalog import Catalog, CatalogChange
+from headrace.journal.local.producers import COMMITS_REMEMBERED, NOBODY, Client, ProducerState
 from headrace.journal.local.records import (
     AckTable,
     Docs,
@@ -41,63 +35,44 @@ from headrace.journal.local.records import (
 from headrace.journal.names import check_publisher_name
 from headrace.journal.sequencer import Flags
 
-Client = int
-"""A conversation with the owner; 0 is the owner's own process."""
-
-NOBODY: Client = -1
-COMMITS_REMEMBERED = 64
-
-
-@dataclass(slots=True)
-class ProducerState:
-    last_clock: Clock = ZERO
-    commits: deque[tuple[Holder, Clock]] = field(
-        default_factory=lambda: deque(maxlen=COMMITS_REMEMBERED)
-    )
-    """Who committed it, up to which clock: tells a client whose answer was lost what became of it.
-    A holder's commits keep their order, and the first that is refused ends its lease, so its
-    greatest clock says it of all of them."""
-    spans: dict[JournalId, Offset] = field(default_factory=dict)
-    """Where in each journal its open span begins."""
-    name: str = ""
-    client: Client = NOBODY
-    holder: Holder = NO_HOLDER
-    transaction: int = 0
-    """The one it coordinates or joined; 0 for none."""
-    prepared: Prepared | None = None
-    lost: set[str] = field(default_factory=set)
-    """The journals that were deleted with an open span of it."""
-
 
 @dataclass(slots=True)
 class PublisherState:
+    """A named publisher."""
+
     producer: Producer
     payload: bytes = b""
+    """The payload of its last committed transaction."""
 
 
 @dataclass(slots=True)
 class OpenTransaction:
+    """A transaction that others may join."""
+
     coordinator: Producer
     participants: set[Producer] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class OwnerState:
-    """Every method that returns records has applied them; they are to be logged in that order."""
+    """Methods return the records that they applied; the caller logs them in that order.
+
+    `validate` asserts the invariants.
+    """
 
     catalog: Catalog = field(default_factory=Catalog)
     producers: dict[Producer, ProducerState] = field(default_factory=dict)
     publishers: dict[str, PublisherState] = field(default_factory=dict)
     last_holder: int = 0
     idle: deque[Producer] = field(default_factory=deque)
-    """Anonymous producers that nobody holds; the one that rested longest is given out first."""
+    """Anonymous producers that nobody holds; the longest idle one is leased first."""
     transactions: dict[int, OpenTransaction] = field(default_factory=dict)
 
     def change_catalog(self, changes: Iterable[CatalogChange]) -> list[Record]:
         return [self._apply(change) for change in changes]
 
     def trim(self, begins: Iterable[tuple[JournalId, Offset]]) -> list[Record]:
-        """Let journals begin later, but never inside a span that is still open."""
+        """Let journals begin later, but never after the begin of an open span."""
         open_since: dict[JournalId, Offset] = {}
         for producer in self.producers.values():
             for journal, begin in producer.spans.items():
@@ -112,41 +87,41 @@ class OwnerState:
     def open_publisher(
         self, client: Client, name: str, fresh: Producer
     ) -> tuple[list[Record], Lease]:
-        """`fresh` is a random producer, used where no known one will do."""
+        """`fresh` is a random producer, which is leased if no known one can be."""
         check_publisher_name(name)
         if not name:
             return [], self._lease(client, self.idle.popleft() if self.idle else fresh)
         known = self.publishers.get(name) or PublisherState(fresh)
-        made = self._end(known.producer) if known.producer in self.producers else []
+        decided = self._end(known.producer) if known.producer in self.producers else []
         lease = self._lease(client, known.producer)
-        made.append(self._apply(PublisherOpened(name, lease.producer, lease.holder)))
-        return made, Lease(lease.producer, lease.holder, lease.clock, known.payload)
+        decided.append(self._apply(PublisherOpened(name, lease.producer, lease.holder)))
+        return decided, Lease(lease.producer, lease.holder, lease.clock, known.payload)
 
     def close_publisher(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
         self._held(client, producer, holder)
         return self._end(producer)
 
     def give_up(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
-        """As `close_publisher`, if it is still this client's."""
+        """End a client's lease like `close_publisher`, if the client still holds it."""
         state = self.producers.get(producer)
         held = state is not None and (state.client, state.holder) == (client, holder)
         return self._end(producer) if held else []
 
     def client_lost(self, client: Client) -> list[Record]:
-        """Roll back and fence everything that lives by this client."""
+        """Roll back and fence every producer whose lease depends on this client."""
         lost = [p for p, state in self.producers.items() if state.client == client]
         return [record for producer in lost for record in self._end(producer)]
 
     def roll_back_all(self) -> list[Record]:
-        """What a new owner begins with: no span of an earlier time stays open."""
+        """A new owner begins with this, so no span of an earlier owner stays open."""
         self.idle = deque(p for p, state in self.producers.items() if not state.name)
         return self._roll_back(self.producers)
 
     def write(self, client: Client, write: Write, bodies_bytes: Sequence[int]) -> list[Record]:
         """The records of a write, all or nothing; body i belongs to the i-th Docs record.
 
-        Documents for a journal that was deleted go to the one that has its name now, which is made
-        if there is none.
+        Documents for a deleted journal go to the journal that has its name now; if there is none,
+        the write creates it.
         """
         state = self._held(client, write.producer, write.holder)
         self._check_lost(write, state)
@@ -157,10 +132,10 @@ class OwnerState:
                 replace(each, journal=found.get(each.journal, each.journal)) for each in write.docs
             )
             write = replace(write, docs=tuple(heads))
-        self._check_docs(write, len(bodies_bytes), state)
+        state.check_write(write, len(bodies_bytes), self._journal_name)
         if write.commit:
             self._check_commit(write.producer, write.commit, state)
-        made: list[Record] = self.change_catalog(changes)
+        decided: list[Record] = self.change_catalog(changes)
         for head, body_bytes in zip(write.docs, bodies_bytes, strict=True):
             docs = Docs(
                 head.journal,
@@ -171,10 +146,10 @@ class OwnerState:
                 head.schema,
                 head.flags,
             )
-            made.append(self._apply(docs, body_bytes))
+            decided.append(self._apply(docs, body_bytes))
         if write.commit:
-            made += self._commit(write.producer, write.commit, state)
-        return made
+            decided += self._commit(write.producer, write.commit, state)
+        return decided
 
     def rollback(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
         self._held(client, producer, holder)
@@ -184,7 +159,10 @@ class OwnerState:
         """`transaction` is a random number that nobody can guess."""
         state = self._held(client, producer, holder)
         if state.transaction:
-            raise ProtocolError("a transaction is open already", do="commit or roll it back")
+            raise ProtocolError(
+                "the publisher has opened a transaction already",
+                do="commit it or roll it back",
+            )
         state.transaction = transaction
         self.transactions[transaction] = OpenTransaction(producer)
 
@@ -212,14 +190,14 @@ class OwnerState:
         state.client = self.producers[transaction.coordinator].client
 
     def fence(self, producer: Producer, holder: Holder) -> list[Record]:
-        """End a holder's lease, whoever's it is; nothing if it has ended."""
+        """End a holder's lease, whichever client has it. Does nothing if it has ended."""
         state = self.producers.get(producer)
         return self._end(producer) if state and state.holder == holder else []
 
     def was_committed(
         self, producer: Producer, holder: Holder, clock: Clock, *, fence: bool = True
     ) -> tuple[list[Record], bool]:
-        """Fences that holder first, so that the answer cannot change afterwards."""
+        """True if the holder committed that clock; `fence` ends its lease, so this stays true."""
         state = self.producers.get(producer)
         if state is None:
             return [], False
@@ -227,17 +205,18 @@ class OwnerState:
         forgets = len(state.commits) == COMMITS_REMEMBERED
         if last is None and forgets and holder < max(state.commits)[0]:
             raise InDoubtError(
-                f"its publisher was opened and used {COMMITS_REMEMBERED} times since, which is all"
-                " that is remembered",
+                f"the owner remembers the last {COMMITS_REMEMBERED} holders of a publisher, and"
+                " this commit is older",
                 do="read back what the transaction wrote",
             )
-        made = self.fence(producer, holder) if fence else []
-        return made, last is not None and clock <= last
+        decided = self.fence(producer, holder) if fence else []
+        return decided, last is not None and clock <= last
 
     def _check_lost(self, write: Write, state: ProducerState) -> None:
-        """No journal may end up with a part of what a transaction wrote to it.
+        """Raises NotFoundError if a journal would end up with a part of what the transaction wrote.
 
-        A participant may have written to one before it was deleted, and another after that.
+        One participant may have written to a journal before it was deleted, and another to the new
+        journal of that name.
         """
         winners = write.commit.participants if write.commit else ()
         joined = (self.producers.get(each.producer) for each in winners)
@@ -257,53 +236,6 @@ class OwnerState:
                     do="repeat the transaction: it makes the journal anew",
                 )
 
-    def _check_docs(self, write: Write, bodies: int, state: ProducerState) -> None:
-        who = format_producer(write.producer)
-        if state.prepared:
-            raise ProtocolError(
-                f"publisher {who} has prepared its transaction",
-                do="a participant writes before it prepares",
-            )
-        if bodies != len(write.docs):
-            raise ProtocolError(
-                f"publisher {who} sent {bodies} bodies for {len(write.docs)} frames",
-                do="send one for each",
-            )
-        last = state.last_clock
-        begun: set[JournalId] = set()
-        for head in write.docs:
-            journal = self.catalog.journals.get(head.journal)
-            name = journal.name if journal else "a journal to be made"
-            fits = (
-                1 <= head.documents <= records.COUNT_MAX
-                and 0 <= head.schema <= records.SCHEMA_MAX
-                and last < head.clock <= CLOCK_MAX - head.documents
-            )
-            if not fits or head.flags is Flags.ACK:
-                raise ProtocolError(
-                    f"publisher {who} wrote {head.documents} documents of clock {head.clock} and"
-                    f" schema {head.schema} after clock {last} to {name}",
-                    do="clocks of a producer must ascend, and a frame must hold documents",
-                )
-            if head.flags is Flags.CONTINUE:
-                begun.add(head.journal)
-            elif head.journal in begun or head.journal in state.spans:
-                raise ProtocolError(
-                    f"publisher {who} wrote outside its open transaction to {name}",
-                    do="commit or roll back first",
-                )
-            last = Clock(head.clock + head.documents - 1)
-        if write.commit and len(write.commit.payload) > PAYLOAD_BYTES_MAX:
-            raise ProtocolError(
-                f"publisher {who} commits with a payload of {len(write.commit.payload)} bytes",
-                do=f"keep it below {PAYLOAD_BYTES_MAX}",
-            )
-        if write.commit and not last < write.commit.clock <= CLOCK_MAX:
-            raise ProtocolError(
-                f"publisher {who} acknowledges {write.commit.clock} after writing {last}",
-                do="clocks of a producer must ascend",
-            )
-
     def _check_commit(
         self, producer: Producer, commit: CommitRequest, state: ProducerState
     ) -> None:
@@ -317,9 +249,9 @@ class OwnerState:
         for winner in commit.participants:
             if winner.producer not in joined or self.producers[winner.producer].prepared != winner:
                 raise FencedError(
-                    f"participant {format_producer(winner.producer)} is not part of the"
-                    " transaction any more",
-                    do="it was lost or did not prepare; run its part again",
+                    f"participant {format_producer(winner.producer)} has left the transaction or"
+                    " did not prepare",
+                    do="run its part again",
                 )
 
     def _commit(
@@ -327,17 +259,21 @@ class OwnerState:
     ) -> list[Record]:
         ends = {producer: commit.clock}
         ends |= {winner.producer: winner.clock for winner in commit.participants}
-        made: list[Record] = []
+        decided: list[Record] = []
         rows = self._ack_rows(ends.items())
         if (rows or commit.payload) and not state.spans:
-            # Else a coordinator that wrote nothing itself could not be told that it committed.
+            # Without a row, a coordinator that wrote nothing could not ask for its outcome.
             rows.append((records.NO_JOURNAL, 0, producer, commit.clock))
         if rows:
             acks = AckTable(records.ack_rows(rows), state.name, state.holder, commit.payload)
-            made.append(self._apply(acks))
+            decided.append(self._apply(acks))
         for each in ends:
             self.producers[each].lost.clear()
-        return made + self._end_participants(producer)
+        return decided + self._end_participants(producer)
+
+    def _journal_name(self, id: JournalId) -> str:
+        journal = self.catalog.journals.get(id)
+        return journal.name if journal else "a journal to be made"
 
     def _held(self, client: Client, producer: Producer, holder: Holder) -> ProducerState:
         state = self.producers.get(producer)
@@ -345,7 +281,7 @@ class OwnerState:
             name = f" {state.name!r}" if state and state.name else ""
             raise FencedError(
                 f"publisher{name} {format_producer(producer)} was taken over or lost its lease,"
-                " and what it had pending was rolled back",
+                " and its open transaction was rolled back",
                 do="open it again and repeat the transaction",
             )
         return state
@@ -357,19 +293,19 @@ class OwnerState:
         return Lease(producer, state.holder, state.last_clock)
 
     def _end(self, producer: Producer) -> list[Record]:
-        """Roll back and fence a producer, with all that joined its transaction."""
+        """Roll back and fence a producer and everyone that joined its transaction."""
         state = self.producers[producer]
-        made = self._roll_back([producer]) + self._end_participants(producer)
+        decided = self._roll_back([producer]) + self._end_participants(producer)
         if joined := self.transactions.get(state.transaction):
             joined.participants.discard(producer)
         if state.client != NOBODY and not state.name:
             self.idle.append(producer)
         state.client, state.holder = NOBODY, NO_HOLDER
         state.transaction, state.prepared = 0, None
-        return made
+        return decided
 
     def _end_participants(self, coordinator: Producer) -> list[Record]:
-        """End its transaction: whatever the participants still have pending is rolled back."""
+        """End its transaction, and roll back what participants still have pending."""
         state = self.producers[coordinator]
         transaction = self.transactions.get(state.transaction)
         if transaction is None or transaction.coordinator != coordinator:
@@ -387,7 +323,7 @@ class OwnerState:
         return [self._apply(AckTable(records.ack_rows(rows)))] if rows else []
 
     def _ack_rows(self, ends: Iterable[tuple[Producer, Clock]]) -> list[records.AckRow]:
-        """An ACK for every open span, each at the end of its journal."""
+        """One ACK for each open span, at the end of its journal."""
         rows: list[records.AckRow] = []
         heads: dict[JournalId, int] = {}
         for producer, clock in ends:
@@ -398,7 +334,7 @@ class OwnerState:
         return rows
 
     def apply(self, record: Record, body_bytes: int = 0) -> None:
-        """Take over what a record says; the only place where durable state changes."""
+        """Take over what a record says. Durable state changes nowhere else."""
         match record:
             case Docs():
                 self._apply_docs(record, body_bytes)
@@ -453,3 +389,37 @@ class OwnerState:
                 state.commits.append((acks.holder, clock))
         if acks.payload and (publisher := self.publishers.get(acks.name)):
             publisher.payload = acks.payload
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between decisions, once `roll_back_all` has run."""
+        self.catalog.validate()
+        for producer, state in self.producers.items():
+            state.validate(producer)
+            self._validate_links(producer, state)
+        holders = [state.holder for state in self.producers.values() if state.client != NOBODY]
+        assert len(set(holders)) == len(holders), "two producers have one holder"
+        assert max(holders, default=NO_HOLDER) <= self.last_holder, (
+            "a holder is yet to be given out"
+        )
+        unheld = {p for p, s in self.producers.items() if s.client == NOBODY and not s.name}
+        assert len(set(self.idle)) == len(self.idle), "a producer is idle twice"
+        assert set(self.idle) == unheld, "idle producers are not those that nobody holds"
+        for name, publisher in self.publishers.items():
+            assert self.producers[publisher.producer].name == name, f"publisher {name}"
+        for number, transaction in self.transactions.items():
+            linked = {p for p, state in self.producers.items() if state.transaction == number}
+            assert linked == {transaction.coordinator, *transaction.participants}, "transaction"
+            assert transaction.coordinator not in transaction.participants, "it joined its own"
+
+    def _validate_links(self, producer: Producer, state: ProducerState) -> None:
+        """Assert that journals, publishers and transactions know what a producer says of them."""
+        who = format_producer(producer)
+        for journal, begin in state.spans.items():
+            assert begin < self.catalog.journals[journal].head, f"{who}: span beyond the head"
+        assert not state.name or self.publishers[state.name].producer == producer, who
+        assert not state.transaction or state.transaction in self.transactions, who
+        if state.prepared:
+            transaction = self.transactions[state.transaction]
+            assert producer in transaction.participants, f"{who} prepared what it did not join"
+            coordinator = self.producers[transaction.coordinator]
+            assert state.client == coordinator.client, f"{who} lives by another client"
