@@ -22,6 +22,14 @@ settings.register_profile("deep", max_examples=2_000, database=None, print_blob=
 settings.load_profile("same")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the files that tests compare with again, instead of failing where they differ",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first: of two workers none waits at the end for what the other began last."""
     items.sort(key=lambda each: "crash" not in each.path.parts)
