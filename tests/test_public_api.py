@@ -97,7 +97,7 @@ class Task
     run(self, spark: SparkSession, *, once: bool = False, restarts: int = 5, watch:
         Callable[[Progress], None] | None = None) -> None
     register(self) -> None
-    about(self) -> About
+    about(self) -> TaskRecord
     stop(self) -> None
     reset(self) -> None
     is_stopping: bool

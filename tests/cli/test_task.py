@@ -93,7 +93,7 @@ def test_a_task_whose_file_is_gone(run: Run, completed_run: CompletedRun) -> Non
     moved = completed_run.file.rename(completed_run.file.with_suffix(".moved"))
     try:
         assert error(run, "run", "moves", "-w", completed_run.workspace, "--once") == (
-            f"error: task 'moves' was defined in {completed_run.file}, which is not there;"
+            f"error: task 'moves' was defined in {completed_run.file}, which does not exist;"
             " run it with `headrace run FILE.py`"
         )
     finally:

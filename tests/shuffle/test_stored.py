@@ -15,12 +15,11 @@ from headrace.ids import JournalId
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.checkpoints.checkpoint_objects import (
     Label,
-    check_task_name,
     decode,
     encode,
     parse_key,
-    task_prefix,
 )
+from headrace.shuffle.checkpoints.task_keys import check_task_name, checkpoints_prefix
 from headrace.storage.contract import check_key
 from tests.shuffle.test_checkpoint import checkpoint
 
@@ -37,7 +36,7 @@ def test_a_name_is_one_component_of_keys_and_comes_back(name: str) -> None:
     label = LABEL._replace(task=name)
     assert check_key(label.key).count("/") == 4
     assert parse_key(label.key) == label
-    assert task_prefix(name).count("/") == 1
+    assert checkpoints_prefix(name).count("/") == 1
 
 
 def test_the_longest_name_with_the_most_slashes_fits_into_a_key() -> None:

@@ -128,7 +128,7 @@ class LostTarget:
 
 def test_a_write_is_given_up_after_some_owners_that_were_lost() -> None:
     run, target, rows = Late("t"), LostTarget(), object()
-    run._turn = cast(Any, SimpleNamespace(check=lambda: None))
+    run._fence = cast(Any, SimpleNamespace(check=lambda: None))
     with pytest.raises(PeerLostError, match="the owner is gone"):
         run._write(target, cast(Any, rows), CheckpointId("t", "g", 1))
     assert (target.writes, target.openings) == (1 + OWNERS_LOST_MAX, OWNERS_LOST_MAX)

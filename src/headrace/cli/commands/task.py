@@ -67,15 +67,15 @@ def list_all(ws: hr.Workspace, json: JsonOption = False) -> None:
 
 
 def _row(status: TaskStatus) -> tuple[object, ...]:
-    about, run, stored = status.about, status.run, status.stored
+    record, run, stored = status.record, status.run, status.stored
     return (
         status.task,
         _state(status),
         _time(run.since) if run else "",
-        status.applied if about else stored.last if stored else 0,
+        status.applied if record else stored.last if stored else 0,
         "" if status.behind_bytes is None else format_size(status.behind_bytes),
-        ", ".join(about.sources) if about else "",
-        about.sink if about else "",
+        ", ".join(record.sources) if record else "",
+        record.sink if record else "",
         run.error if run else "",
     )
 
@@ -104,7 +104,7 @@ def _described(status: TaskStatus) -> dict[str, object]:
             "applied": status.applied,
             "behind_bytes": status.behind_bytes,
             "run": run and msgspec.structs.asdict(run),
-            "about": status.about and msgspec.structs.asdict(status.about),
+            "about": status.record and msgspec.structs.asdict(status.record),
         }
     )
 
@@ -119,7 +119,7 @@ def show(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None
     if json:
         print_json(_described(status))
         return
-    run, stored, about = status.run, status.stored, status.about
+    run, stored, record = status.run, status.stored, status.record
     fields: dict[str, object] = {"task": status.task}
     if status.state:
         fields["state"] = _state(status)
@@ -134,13 +134,13 @@ def show(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None
         }
     if status.behind_bytes is not None:
         fields["behind"] = f"{format_size(status.behind_bytes)} beyond checkpoint {status.applied}"
-    if about:
+    if record:
         fields |= {
-            "sources": ", ".join(about.sources),
-            "sink": about.sink,
-            "applied": "exactly once" if about.is_exactly_once else "at least once",
-            "shards": about.shards,
-            "file": about.file,
+            "sources": ", ".join(record.sources),
+            "sink": record.sink,
+            "applied": "exactly once" if record.is_exactly_once else "at least once",
+            "shards": record.shards,
+            "file": record.file,
         }
     print_fields(fields)
 
@@ -233,9 +233,9 @@ def run(
 ) -> None:
     """Run a task from the file that defined it when it was run last, until Ctrl-C or once."""
     from headrace.spark.tasks.task_file import choose_tasks, load_tasks
-    from headrace.spark.tasks.task_record import file_of, get_about
+    from headrace.spark.tasks.task_record import file_of, get_task_record
 
-    if get_about(ws.objects, name) is None:
+    if get_task_record(ws.objects, name) is None:
         describe_task(ws.objects, name)
     file = file_of(ws.objects, name)
     tasks = choose_tasks(load_tasks(file), [name])

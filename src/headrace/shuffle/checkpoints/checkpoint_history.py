@@ -30,10 +30,8 @@ from headrace.settings import KIB
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.checkpoints import checkpoint_objects
 from headrace.shuffle.checkpoints.checkpoint_objects import (
-    ROOT,
     Kind,
     Label,
-    check_task_name,
     parse_key,
 )
 from headrace.shuffle.checkpoints.generation import (
@@ -44,6 +42,7 @@ from headrace.shuffle.checkpoints.generation import (
     put_next_generation,
     was_reset,
 )
+from headrace.shuffle.checkpoints.task_keys import CHECKPOINTS, check_task_name
 from headrace.storage import Objects
 
 _OUTWEIGHS_BYTES = 64 * KIB
@@ -349,7 +348,7 @@ def has_checkpoints(objects: Objects, task: str) -> bool:
 
 def list_tasks(objects: Objects) -> list[TaskInfo]:
     """All tasks, by name."""
-    labels = filter(None, (parse_key(each.key) for each in objects.list(ROOT)))
+    labels = filter(None, (parse_key(each.key) for each in objects.list(CHECKPOINTS)))
     names = {label.task for label in labels if label.kind == "generations"}
     return [describe_task(objects, name) for name in sorted(names)]
 

@@ -9,25 +9,22 @@ An object says itself what it is, so that one in the wrong place is told from th
 
 from __future__ import annotations
 
-import re
 from typing import Literal, NamedTuple
-from urllib.parse import quote, unquote
 
 import msgspec
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import DataError, UsageError, VersionError
+from headrace.errors import DataError, VersionError
 from headrace.shuffle.checkpoint import Checkpoint
-
-ROOT = "tasks"
+from headrace.shuffle.checkpoints.task_keys import (
+    checkpoints_prefix,
+    has_form_of_task,
+    parse_component,
+)
 
 Kind = Literal["generations", "full", "delta"]
 
-TASK_NAME_MAX = 120
-"""In characters. Quoted, such a name still is one component of a key."""
-
-_NAME = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _FORMAT = 1
 _DIGEST_BYTES = 8
 _RESTORE = "restore it from a backup, or reset the task"
@@ -45,7 +42,7 @@ class Label(NamedTuple):
     @property
     def key(self) -> str:
         directory = self.kind if self.kind == "generations" else f"{self.generation}/{self.kind}"
-        return f"{task_prefix(self.task)}/{directory}/{self.number:020d}"
+        return f"{checkpoints_prefix(self.task)}/{directory}/{self.number:020d}"
 
     def __str__(self) -> str:
         of = f" of generation {self.generation}" if self.generation else ""
@@ -63,40 +60,18 @@ class _Object(msgspec.Struct, frozen=True, array_like=True):
     compressed: bytes
 
 
-def check_task_name(name: str) -> str:
-    """`name` itself, if it can be a task's."""
-    if not _NAME.fullmatch(name) or len(name) > TASK_NAME_MAX:
-        raise UsageError(
-            f"{name[: TASK_NAME_MAX + 1]!r} cannot name a task",
-            do="use parts of letters, digits, '.', '_' and '-', joined by '/', "
-            f"of {TASK_NAME_MAX} characters at most",
-        )
-    return name
-
-
-def task_prefix(task: str) -> str:
-    """The directory of everything a task has."""
-    return f"{ROOT}/{quoted(task)}"
-
-
-def quoted(task: str) -> str:
-    """The name as one component of a key or a path, none of which may begin with a dot."""
-    name = quote(task, safe="")
-    return f"%2E{name[1:]}" if name.startswith(".") else name
-
-
 def parse_key(key: str) -> Label | None:
     """What the key is of, or None if somebody else put an object there."""
     match key.split("/"):
         case [_, task, "generations", number] if number.isdecimal():
-            label = Label(unquote(task), "", "generations", int(number))
+            label = Label(parse_component(task), "", "generations", int(number))
         case [_, task, generation, "full", number] if number.isdecimal():
-            label = Label(unquote(task), generation, "full", int(number))
+            label = Label(parse_component(task), generation, "full", int(number))
         case [_, task, generation, "delta", number] if number.isdecimal():
-            label = Label(unquote(task), generation, "delta", int(number))
+            label = Label(parse_component(task), generation, "delta", int(number))
         case _:
             return None
-    return label if _NAME.fullmatch(label.task) and label.key == key else None
+    return label if has_form_of_task(label.task) and label.key == key else None
 
 
 def encode(label: Label, checkpoint: Checkpoint) -> bytes:

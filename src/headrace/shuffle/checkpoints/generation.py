@@ -14,7 +14,8 @@ from typing import NamedTuple
 from headrace.errors import NotFoundError, UsageError
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.checkpoints import checkpoint_objects
-from headrace.shuffle.checkpoints.checkpoint_objects import Label, parse_key, task_prefix
+from headrace.shuffle.checkpoints.checkpoint_objects import Label, parse_key
+from headrace.shuffle.checkpoints.task_keys import checkpoints_prefix
 from headrace.storage import Objects
 
 
@@ -26,7 +27,7 @@ class Generation(NamedTuple):
 
 def list_labels(objects: Objects, task: str) -> dict[Label, int]:
     """Everything there is of a task, with its bytes."""
-    found = ((parse_key(each.key), each.bytes) for each in objects.list(task_prefix(task)))
+    found = ((parse_key(each.key), each.bytes) for each in objects.list(checkpoints_prefix(task)))
     return {label: size for label, size in found if label}
 
 

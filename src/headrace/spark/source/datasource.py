@@ -53,7 +53,7 @@ from headrace.spark.source.options import (
     parse_writes,
 )
 from headrace.spark.source.rows import Rows, row_schema
-from headrace.spark.tasks.task_record import get_about
+from headrace.spark.tasks.task_record import get_task_record
 from headrace.spark.write.datasource_writer import StreamWriter, Writer, plan
 
 
@@ -221,7 +221,7 @@ class _Live:
             stack.enter_context(bound_to_parent())
             self.workspace = stack.enter_context(reads.place.open())
             addresses = list(reads.members)
-            if not addresses and get_about(self.workspace.objects, reads.task):
+            if not addresses and get_task_record(self.workspace.objects, reads.task):
                 raise UsageError(
                     f"{reads.task!r} is the name of a task, which has checkpoints of its own",
                     do="name the stream otherwise; what the task was shown is for spark.read",

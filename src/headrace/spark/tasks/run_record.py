@@ -27,12 +27,11 @@ import msgspec
 from headrace.errors import DataError, HeadraceError, UsageError
 from headrace.files import lock, make_directory, running_kernel, storage_errors, write_durably
 from headrace.journal.workspace import Workspace
-from headrace.shuffle.checkpoints.checkpoint_objects import quoted
+from headrace.shuffle.checkpoints.task_keys import runs_path
 
 if TYPE_CHECKING:
     from headrace.spark.tasks.task_run import Progress
 
-_ROOT = "runs"
 _LOOK_S = 0.25
 _SEEN_EVERY_S = 10.0
 _WRITABLE = "let this user write to the workspace's directory"
@@ -225,7 +224,7 @@ def forget_runs(workspace: Workspace, task: str) -> None:
 
 
 def folder_of_runs(workspace: Workspace, task: str) -> Path:
-    return local_directory(workspace) / _ROOT / quoted(task)
+    return local_directory(workspace) / runs_path(task)
 
 
 def local_directory(workspace: Workspace) -> Path:

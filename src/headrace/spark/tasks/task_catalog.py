@@ -10,9 +10,14 @@ from headrace.shuffle import Checkpoint, History, TaskInfo, describe_task, list_
 from headrace.shuffle.checkpoints.checkpoint_history import delete_checkpoints, reset_task
 from headrace.spark.tasks.lag_watch import behind_bytes
 from headrace.spark.tasks.offset_log import committed_checkpoint
-from headrace.spark.tasks.run_fence import Turn
+from headrace.spark.tasks.run_fence import RunFence
 from headrace.spark.tasks.run_record import RunRecord, check_not_running, forget_runs, last_run
-from headrace.spark.tasks.task_record import About, delete_about, get_about, list_abouts
+from headrace.spark.tasks.task_record import (
+    TaskRecord,
+    delete_task_record,
+    get_task_record,
+    list_task_records,
+)
 from headrace.spark.tasks.task_run import delete_logs, folder_of_logs
 
 
@@ -22,7 +27,7 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     stored: TaskInfo | None
     """Its checkpoints; None before its first run."""
-    about: About | None
+    record: TaskRecord | None
     """None of a stream, which is no task but has checkpoints, too."""
     run: RunRecord | None
     """Its last run; None if it never ran, or if this is not the machine to tell."""
@@ -36,42 +41,42 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
         """`running`, `stopped`, `failed` or `never run`; nothing of a stream."""
         if self.run:
             return self.run.state
-        return "never run" if self.about else ""
+        return "never run" if self.record else ""
 
 
 def list_statuses(workspace: Workspace) -> list[TaskStatus]:
     """All tasks that were run, or were to be run, and streams; by name."""
     stored = {each.task: each for each in list_tasks(workspace.objects)}
-    abouts = {each.task: each for each in list_abouts(workspace.objects)}
+    records = {each.task: each for each in list_task_records(workspace.objects)}
     return [
-        _status(workspace, name, stored.get(name), abouts.get(name))
-        for name in sorted(stored.keys() | abouts.keys())
+        _status(workspace, name, stored.get(name), records.get(name))
+        for name in sorted(stored.keys() | records.keys())
     ]
 
 
 def task_status(workspace: Workspace, task: str) -> TaskStatus:
     """NotFoundError if nothing is known of such a task."""
-    about = get_about(workspace.objects, task)
+    record = get_task_record(workspace.objects, task)
     try:
         stored = describe_task(workspace.objects, task)
     except NotFoundError:
-        if about is None:
+        if record is None:
             raise
         stored = None
-    return _status(workspace, task, stored, about)
+    return _status(workspace, task, stored, record)
 
 
 def _status(
-    workspace: Workspace, task: str, stored: TaskInfo | None, about: About | None
+    workspace: Workspace, task: str, stored: TaskInfo | None, record: TaskRecord | None
 ) -> TaskStatus:
     run = last_run(workspace, task)
-    applied = _applied(workspace, task, stored, run) if about else 0
+    applied = _applied(workspace, task, stored, run) if record else 0
     behind = None
-    if about and about.bindings:
+    if record and record.bindings:
         checkpoint = _checkpoint(workspace, task, applied) if stored else Checkpoint()
-        behind = behind_bytes(workspace, about.bindings, checkpoint)
+        behind = behind_bytes(workspace, record.bindings, checkpoint)
     return TaskStatus(
-        task=task, stored=stored, about=about, run=run, applied=applied, behind_bytes=behind
+        task=task, stored=stored, record=record, run=run, applied=applied, behind_bytes=behind
     )
 
 
@@ -113,10 +118,10 @@ def delete(workspace: Workspace, task: str) -> None:
     try:
         reset_task(workspace.objects, task)
     except NotFoundError:
-        if get_about(workspace.objects, task) is None:
+        if get_task_record(workspace.objects, task) is None:
             raise
     delete_checkpoints(workspace.objects, task)
-    delete_about(workspace.objects, task)
+    delete_task_record(workspace.objects, task)
     forget_runs(workspace, task)
     delete_logs(workspace, task)
 
@@ -125,4 +130,4 @@ def _take_over(workspace: Workspace, task: str) -> None:
     task_status(workspace, task)
     check_not_running(workspace, task)
     # Whoever begins to run it at this moment is refused.
-    Turn(workspace.objects, task)
+    RunFence(workspace.objects, task)

@@ -30,17 +30,17 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import Binding
 from headrace.shuffle.binding import SourceLike, bindings_of, resolve
 from headrace.shuffle.checkpoints.checkpoint_history import has_checkpoints, reset_task
-from headrace.shuffle.checkpoints.checkpoint_objects import check_task_name
+from headrace.shuffle.checkpoints.task_keys import check_task_name
 from headrace.spark.gateway_log import silence_accumulators, without_tracebacks
 from headrace.spark.query_failure import GONE, is_final, is_gone, one_line_if_gone
 from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
 from headrace.spark.spark_session import activate
 from headrace.spark.tasks.cut import Cut
-from headrace.spark.tasks.run_fence import Turn
+from headrace.spark.tasks.run_fence import RunFence
 from headrace.spark.tasks.run_record import RunRecorder, check_not_running, forget_runs
 from headrace.spark.tasks.run_summary import say, summary
-from headrace.spark.tasks.task_record import About, get_about, put_about
+from headrace.spark.tasks.task_record import TaskRecord, get_task_record, put_task_record
 from headrace.spark.tasks.task_run import Progress, Run, Total
 
 _RESTART_S = 0.5
@@ -118,12 +118,12 @@ class Task:
     def register(self) -> None:
         """Make it known to its workspace, as each run does: `headrace task list` shows it."""
         objects = self.workspace.objects
-        if get_about(objects, self.name) is None and has_checkpoints(objects, self.name):
+        if get_task_record(objects, self.name) is None and has_checkpoints(objects, self.name):
             raise UsageError(
                 f"{self.name!r} is the name of a stream, which has checkpoints of its own",
                 do="name the task otherwise, or reset it first",
             )
-        put_about(objects, self.about())
+        put_task_record(objects, self.about())
 
     def _run(
         self,
@@ -133,15 +133,15 @@ class Task:
         watch: Callable[[Progress], None],
     ) -> None:
         total = Total(begin_s=time.monotonic())
-        turn = Turn(self.workspace.objects, self.name)
-        with RunRecorder(self.workspace, self.name, turn.number, self.stop) as record:
+        fence = RunFence(self.workspace.objects, self.name)
+        with RunRecorder(self.workspace, self.name, fence.number, self.stop) as record:
 
             def report(progress: Progress) -> None:
                 record.report(progress)
                 watch(progress)
 
             try:
-                self._repeat(spark, once, turn, backoff, report, total)
+                self._repeat(spark, once, fence, backoff, report, total)
             except BaseException as error:
                 is_failure = isinstance(error, Exception)
                 record.end(error if is_failure else None)
@@ -154,19 +154,19 @@ class Task:
         self,
         spark: SparkSession,
         once: bool,
-        turn: Turn,
+        fence: RunFence,
         backoff: Backoff,
         watch: Callable[[Progress], None],
         total: Total,
     ) -> None:
         """Start it again after each failure that this may mend."""
         while not self._stopping.is_set():
-            run = Run(self, spark, turn, backoff, watch, total)
+            run = Run(self, spark, fence, backoff, watch, total)
             try:
                 run.to_its_end(once=once)
             except Exception as error:
                 # Whoever is fenced after this was not replaced: the owner of the journals was.
-                turn.check()
+                fence.check()
                 failure = GONE if is_gone(spark) else run.why(error)
                 if run.progressed:
                     backoff.reset()
@@ -183,8 +183,8 @@ class Task:
             else:
                 return
 
-    def about(self) -> About:
-        return About(
+    def about(self) -> TaskRecord:
+        return TaskRecord(
             task=self.name,
             file=_file_of(self.function),
             sources=tuple(each.name or each.collection for each in self.bindings),

@@ -1,23 +1,21 @@
-"""What a task says of itself, stored in the workspace each time that it is run."""
+"""What a task says of itself. Each run stores it in the workspace."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 import msgspec
 
 from headrace.errors import NotFoundError, UsageError
 from headrace.shuffle import Binding
+from headrace.shuffle.checkpoints.task_keys import RECORDS, parse_record_key, record_key
 from headrace.storage import Objects
 
-_ROOT = "about"
 
-
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     file: str
-    """Where its function is defined."""
+    """The file that defines the task's function."""
     sources: tuple[str, ...]
     sink: str
     is_exactly_once: bool
@@ -25,39 +23,34 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     bindings: tuple[Binding, ...] = ()
 
 
-def put_about(objects: Objects, about: About) -> None:
-    objects.put(_key(about.task), msgspec.json.encode(about))
+def put_task_record(objects: Objects, record: TaskRecord) -> None:
+    objects.put(record_key(record.task), msgspec.json.encode(record))
 
 
-def get_about(objects: Objects, task: str) -> About | None:
-    """Nothing of a task that is no more than a reader's name for its progress."""
+def get_task_record(objects: Objects, task: str) -> TaskRecord | None:
+    """Return None if no task has the name: a stream may store its progress under it."""
     try:
-        return msgspec.json.decode(objects.get(_key(task)), type=About)
+        return msgspec.json.decode(objects.get(record_key(task)), type=TaskRecord)
     except NotFoundError:
         return None
 
 
-def list_abouts(objects: Objects) -> list[About]:
-    """Of all tasks that were run, or were to be run."""
-    found = (each.key.partition("/task-")[2] for each in objects.list(_ROOT))
-    return [about for name in found if (about := get_about(objects, unquote(name)))]
+def list_task_records(objects: Objects) -> list[TaskRecord]:
+    """Return the records of all tasks that were registered or run."""
+    tasks = (parse_record_key(each.key) for each in objects.list(RECORDS))
+    return [record for task in tasks if (record := get_task_record(objects, task))]
 
 
-def delete_about(objects: Objects, task: str) -> None:
-    objects.delete(_key(task))
+def delete_task_record(objects: Objects, task: str) -> None:
+    objects.delete(record_key(task))
 
 
 def file_of(objects: Objects, task: str) -> Path:
-    """Where a task can be loaded from."""
+    """Return the file that defines a task; raise UsageError if there is none."""
     do = "run it with `headrace run FILE.py`"
-    about = get_about(objects, task)
-    if about is None:
-        raise UsageError(f"no file is known that defines task {task!r}", do=do)
-    if not Path(about.file).is_file():
-        raise UsageError(f"task {task!r} was defined in {about.file}, which is not there", do=do)
-    return Path(about.file)
-
-
-def _key(task: str) -> str:
-    # No component of a key may begin with a dot.
-    return f"{_ROOT}/task-{quote(task, safe='')}"
+    record = get_task_record(objects, task)
+    if record is None:
+        raise UsageError(f"the workspace knows no file that defines task {task!r}", do=do)
+    if not Path(record.file).is_file():
+        raise UsageError(f"task {task!r} was defined in {record.file}, which does not exist", do=do)
+    return Path(record.file)

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX
 from headrace.journal.workspace import Workspace
 from headrace.shuffle import Checkpoint, History
-from headrace.shuffle.checkpoints.checkpoint_objects import quoted
+from headrace.shuffle.checkpoints.task_keys import logs_path
 from headrace.spark.gateway_log import silence_thread, without_tracebacks
 from headrace.spark.query_failure import explain, is_final, is_gone, is_late_start, is_loss
 from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget, Target
@@ -29,7 +29,7 @@ from headrace.spark.spark_members import SparkMembers
 from headrace.spark.tasks.cut import Cut
 from headrace.spark.tasks.lag_watch import LagWatch
 from headrace.spark.tasks.offset_log import committed_checkpoint, planned_offset
-from headrace.spark.tasks.run_fence import Turn
+from headrace.spark.tasks.run_fence import RunFence
 from headrace.spark.tasks.run_record import local_directory
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ class Run:
         self,
         task: Task,
         spark: SparkSession,
-        turn: Turn,
+        fence: RunFence,
         backoff: Backoff,
         watch: Callable[[Progress], None],
         total: Total,
     ) -> None:
         self._task = task
         self._spark = spark
-        self._turn = turn
+        self._fence = fence
         self._backoff = backoff
         self._watch = watch
         self._history, self._location = open_logs(task.workspace, task.name)
@@ -118,7 +118,7 @@ class Run:
     def to_its_end(self, *, once: bool) -> None:
         task = self._task
         at = CheckpointId(task.name, self._history.generation, 0)
-        self._turn.check()
+        self._fence.check()
         with ExitStack() as stack:
             target = stack.enter_context(closing(task.sink.open(self._spark, task.workspace, at)))
             self._total.reached = max(self._total.reached, target.last() or 0)
@@ -209,7 +209,7 @@ class Run:
     def _apply(self, target: Target, rows: DataFrame, batch: int) -> None:
         offset = planned_offset(self._spark, self._location, batch)
         checkpoint = CheckpointId(offset["task"], offset["generation"], offset["checkpoint"])
-        self._turn.check()
+        self._fence.check()
         last = target.last()
         if last is None or checkpoint.number > last:
             with closing(Cut(rows, self._task.bindings, checkpoint)) as cut:
@@ -239,7 +239,7 @@ class Run:
                 if not (isinstance(target, ReopenableTarget) and target.is_lost()):
                     raise
                 # Whoever is refused after this was not replaced.
-                self._turn.check()
+                self._fence.check()
                 _log.warning(
                     "task %s: lost the owner of the journals: writing checkpoint %d again",
                     *(self._task.name, checkpoint.number),
@@ -307,7 +307,7 @@ def open_logs(workspace: Workspace, task: str) -> tuple[History, str]:
 
 
 def folder_of_logs(workspace: Workspace, task: str) -> Path:
-    return local_directory(workspace) / "tasks" / quoted(task)
+    return local_directory(workspace) / logs_path(task)
 
 
 def delete_logs(workspace: Workspace, task: str) -> None:
