@@ -10,8 +10,7 @@ import pytest
 
 from headrace.clock import ZERO
 from headrace.frontier import BindingTag, place
-from headrace.shuffle.block import decode_block
-from headrace.shuffle.queue.state import Ended
+from headrace.shuffle.block import SpanEnd, decode_block
 from headrace.shuffle.queue_reader import (
     BlockEntry,
     BlockLoader,
@@ -48,7 +47,7 @@ class Queue:
     def retract(
         self, first: int, last: int, last_commit: int = 0, key: tuple[int, int] = (P, 1)
     ) -> None:
-        ended = Ended(*key, first, last, False, last_commit)
+        ended = SpanEnd(*key, first, last, False, last_commit)
         self.entries.append(RetractionEntry(len(self.entries), (ended,)))
 
     def stop(self, *places: int, made: int) -> None:

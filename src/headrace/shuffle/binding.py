@@ -24,8 +24,10 @@ from headrace.journal.documents import schema as schemas
 from headrace.journal.names import JournalName, Selector, parse_journal_name
 
 READ_DELAY_S_MAX = 366 * 86400.0
-ADJUSTED_MAX = CLOCK_MAX - 1
-"""Adjusted clocks beyond count as this one, so that there is something above all of them."""
+INFINITE = int(CLOCK_MAX)
+"""Greater than every adjusted clock."""
+ADJUSTED_MAX = INFINITE - 1
+"""An adjusted clock that would be greater counts as this one."""
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):

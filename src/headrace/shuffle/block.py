@@ -52,6 +52,21 @@ class BlockHead(msgspec.Struct, frozen=True, array_like=True):
         return np.frombuffer(self.pairs, PAIR_ROW)
 
 
+class SpanEnd(NamedTuple):
+    """An ACK: it commits the documents that a producer has pending in a place, or rolls them back.
+
+    A rollback retracts the documents with clocks from `first` to `last`.
+    """
+
+    place: int
+    producer: int
+    first: int
+    last: int
+    committed: bool
+    last_commit: int
+    """The producer's last commit in the place, after this ACK."""
+
+
 class Piece(NamedTuple):
     """The documents of one frame that go into a block."""
 
@@ -136,6 +151,11 @@ def block_of(source: Source, pieces: Sequence[Piece]) -> Block:
 
 def block_schema(source: Source) -> pa.Schema:
     return pa.schema([*document_schema(source), CLOCK_FIELD, PAIR_FIELD])
+
+
+def block_bytes(head: BlockHead, body: object) -> int:
+    """The bytes that a block counts for, in credit and on disk."""
+    return len(head.pairs) + memoryview(body).nbytes  # type: ignore[arg-type]
 
 
 def decode_block(body: Any, schema: pa.Schema) -> pa.RecordBatch:

@@ -11,19 +11,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
+from headrace.clock import Clock
 from headrace.files import DirectoryIdentity
 from headrace.frontier import BindingTag
-from headrace.ids import Offset
+from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.log import Extent
 from headrace.settings import ShuffleSettings
 from headrace.shuffle.binding import Source
-from headrace.shuffle.block import BlockHead
-from headrace.shuffle.queue.state import Ended
+from headrace.shuffle.block import BlockHead, SpanEnd
 from headrace.shuffle.routing import Range
-from headrace.shuffle.slice.read import Start
 
 SLICE = "shuffle-slice"
 QUEUE = "shuffle-queue"
@@ -54,10 +55,25 @@ class Tags(msgspec.Struct, frozen=True, array_like=True, tag="tags"):
     journals: list[tuple[int, tuple[int, ...]]]
 
 
+class ReadStart(NamedTuple):
+    """Read a journal under a binding from `offset` on.
+
+    `producers` are those of which a commit is known below `offset`, each with its last commit.
+    """
+
+    place: int
+    journal: JournalId
+    name: str
+    binding: int
+    offset: Offset
+    head: Offset
+    producers: tuple[tuple[Producer, Clock], ...] = ()
+
+
 class StartRead(msgspec.Struct, frozen=True, array_like=True, tag="start-read"):
     """Every Slice is told first what there is to read, if only that there is nothing."""
 
-    reads: list[Start]
+    reads: list[ReadStart]
     last: bool = False
     """They are of a cut: nothing else will be started, stopped or grow, and `Finished` is said."""
 
@@ -153,7 +169,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag="append"):
 
 class Acks(msgspec.Struct, frozen=True, array_like=True, tag="acks"):
     lane: int
-    ends: tuple[Ended, ...]
+    ends: tuple[SpanEnd, ...]
 
 
 class Stopped(msgspec.Struct, frozen=True, array_like=True, tag="stopped"):

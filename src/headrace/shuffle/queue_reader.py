@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import StorageError
 from headrace.frontier import BindingTag, Frontier
-from headrace.shuffle.block import BlockHead, decode_block
-from headrace.shuffle.queue.state import Ended
+from headrace.shuffle.block import BlockHead, SpanEnd, decode_block
 
 Key = tuple[int, int]
 """A place and a producer."""
@@ -39,7 +38,7 @@ class RetractionEntry(NamedTuple):
     """Rollbacks, after the blocks that they concern."""
 
     position: int
-    retracted: tuple[Ended, ...]
+    retracted: tuple[SpanEnd, ...]
 
 
 class StopEntry(NamedTuple):
@@ -65,7 +64,7 @@ class Shown(NamedTuple):
     whole: bool
     above: NDArray[np.uint64]
     upto: NDArray[np.uint64]
-    retracted: tuple[Ended, ...]
+    retracted: tuple[SpanEnd, ...]
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the block that are shown."""
@@ -111,7 +110,7 @@ class QueueReader:
         """By position, the blocks of which more may be shown."""
         self._by_key: dict[Key, dict[int, int]] = {}
         """The open blocks that each producer has rows in, with its least clock there: ascending."""
-        self._retracted: dict[Key, list[Ended]] = {}
+        self._retracted: dict[Key, list[SpanEnd]] = {}
         self._stopping: dict[int, int] = {}
         """Places that are not read any more, with the last checkpoint that may show any of them."""
         self._closed: list[int] = []
@@ -173,7 +172,7 @@ class QueueReader:
         return Shown(*opened.entry, bool(whole), above, upto, retracted)
 
     def _stop_waiting(
-        self, opened: _Open, table: NDArray[np.void], retracted: Sequence[Ended]
+        self, opened: _Open, table: NDArray[np.void], retracted: Sequence[SpanEnd]
     ) -> None:
         """For the pairs of which nothing more can come."""
         limits = opened.upto.tolist()

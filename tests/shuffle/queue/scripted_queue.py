@@ -15,11 +15,10 @@ import pyarrow as pa
 from headrace.log import AppendFile, Disk
 from headrace.settings import LogSettings, ServiceSettings, ShuffleSettings
 from headrace.shuffle import messages
-from headrace.shuffle.binding import Sources
-from headrace.shuffle.block import block_schema
+from headrace.shuffle.binding import INFINITE, Sources
+from headrace.shuffle.block import SpanEnd, block_schema
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
-from headrace.shuffle.queue.state import INFINITE, Ended
 from headrace.shuffle.queue_client import Consumer
 from headrace.transport import Client, Server
 from tests.shuffle.builders import documents, frontier, head, source
@@ -83,7 +82,7 @@ class ScriptedQueue:
         body = pa.RecordBatch.from_arrays(columns, schema=self._schema).serialize()
         self.slices[slice].send(messages.Append(head(*pairs)), (body,))
 
-    def end(self, *ends: Ended, slice: int = 0) -> None:
+    def end(self, *ends: SpanEnd, slice: int = 0) -> None:
         self.slices[slice].send(messages.Acks(0, ends))
 
     def flush(self, slice: int = 0) -> None:

@@ -13,10 +13,10 @@ from headrace.log import Directory
 from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.block import block_bytes
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue import store
 from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
-from headrace.shuffle.queue.state import block_bytes
 from headrace.shuffle.queue.store import QueueStore
 from tests.shuffle.builders import block, frontier, head, source
 from tests.shuffle.queue.scripted_queue import WAIT_S, Gate, GatedDisk

@@ -8,12 +8,11 @@ import pytest
 
 from headrace.errors import QueueFullError, StorageError
 from headrace.frontier import place
-from headrace.shuffle.block import BlockHead
+from headrace.shuffle.binding import INFINITE
+from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
 from headrace.shuffle.queue.space import Account
 from headrace.shuffle.queue.state import (
-    INFINITE,
     Effect,
-    Ended,
     Flushed,
     Grant,
     Move,
@@ -22,7 +21,6 @@ from headrace.shuffle.queue.state import (
     Stop,
     Sync,
     WriteBlock,
-    block_bytes,
 )
 from tests.shuffle.builders import head
 
@@ -49,8 +47,8 @@ def written(effects: list[Effect]) -> list[tuple[int, int]]:
     return [(e.head.lane, e.head.low) for e in effects if isinstance(e, WriteBlock)]
 
 
-def ended(producer: int, first: int, last: int, *, committed: bool) -> Ended:
-    return Ended(P, producer, first, last, committed, last if committed else 0)
+def ended(producer: int, first: int, last: int, *, committed: bool) -> SpanEnd:
+    return SpanEnd(P, producer, first, last, committed, last if committed else 0)
 
 
 # proves G8

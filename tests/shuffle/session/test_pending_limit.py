@@ -9,10 +9,9 @@ from headrace.errors import QueueFullError, StorageError
 from headrace.frontier import JOURNAL_ROW, place
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
-from headrace.shuffle.binding import Sources
+from headrace.shuffle.binding import INFINITE, Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
-from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.effects import SendBounds

@@ -10,10 +10,10 @@ from headrace.frontier import place
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame, until_full
 from headrace.shuffle.binding import Source, Sources
-from headrace.shuffle.queue.state import block_bytes
+from headrace.shuffle.block import block_bytes
+from headrace.shuffle.messages import ReadStart
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.slice.effects import Effect, Fetch, Report, SendBlock, SendFlush
-from headrace.shuffle.slice.read import Start
 from headrace.shuffle.slice.state import Limits, SliceState
 from tests.shuffle.builders import decode, source
 
@@ -68,7 +68,7 @@ class ScriptedSlice:
         name = f"{self.sources.by_tag[binding].collection}/{tag:04d}"  # type: ignore[index]
         found = self.sources.of_journal(name)
         self.state.learned(journal, [each.tag for each in found])
-        start = Start(at, journal, name, binding, Offset(offset), head, known)
+        start = ReadStart(at, journal, name, binding, Offset(offset), head, known)
         self.state.start([start], is_cut=is_cut)
         return at
 

@@ -15,8 +15,8 @@ from headrace.errors import ProtocolError
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
+from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.messages import MemberAt
-from headrace.shuffle.queue.state import INFINITE
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.slice import handler
 from headrace.transport import Channel, Client

@@ -7,14 +7,15 @@ from random import Random
 import pytest
 
 from headrace.ids import JournalId, Offset
-from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.binding import INFINITE
+from headrace.shuffle.messages import ReadStart
 from headrace.shuffle.slice.ranking import Ranking
-from headrace.shuffle.slice.read import Read, Start
+from headrace.shuffle.slice.read import Read
 from tests.shuffle.builders import source
 
 
 def read(place: int) -> Read:
-    return Read(Start(place, JournalId(1), "c/0000", 0, Offset(0), Offset(0)), source())
+    return Read(ReadStart(place, JournalId(1), "c/0000", 0, Offset(0), Offset(0)), source())
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -11,7 +11,8 @@ from headrace.errors import OutdatedError, ProtocolError
 from headrace.frontier import place
 from headrace.ids import Offset
 from headrace.settings import KIB, MIB, ShuffleSettings
-from headrace.shuffle.queue.state import INFINITE, block_bytes
+from headrace.shuffle.binding import INFINITE
+from headrace.shuffle.block import block_bytes
 from headrace.shuffle.slice.effects import (
     Fetch,
     Finish,

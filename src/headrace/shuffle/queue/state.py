@@ -28,11 +28,9 @@ from typing import NamedTuple
 from headrace.errors import QueueFullError, StorageError
 from headrace.ids import Producer, format_producer
 from headrace.settings import MIB
-from headrace.shuffle.block import BlockHead
+from headrace.shuffle.binding import INFINITE
+from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
 from headrace.shuffle.queue.space import Account
-
-INFINITE = (1 << 64) - 1
-"""Above every adjusted clock."""
 
 _PORTION_BYTES = 8 * MIB
 _PORTION_SHARE = 16
@@ -44,21 +42,6 @@ _MUCH_SHARE = 4
 """This share of the hard limit always is."""
 
 
-class Ended(NamedTuple):
-    """An ACK: the producer's span in a place was committed, or rolled back.
-
-    Of a rollback, `first` and `last` are the clocks that are retracted.
-    """
-
-    place: int
-    producer: int
-    first: int
-    last: int
-    committed: bool
-    last_commit: int
-    """Of the producer in that place, after it."""
-
-
 class WriteBlock(NamedTuple):
     slice: int
     head: BlockHead
@@ -68,7 +51,7 @@ class WriteBlock(NamedTuple):
 class Retract(NamedTuple):
     """Write rollbacks: what they retract is never shown. (Commits are shown by checkpoints.)"""
 
-    retracted: tuple[Ended, ...]
+    retracted: tuple[SpanEnd, ...]
 
 
 class Stop(NamedTuple):
@@ -107,7 +90,7 @@ Effect = WriteBlock | Retract | Stop | Sync | Grant | Flushed | Move
 
 
 class _Acks(NamedTuple):
-    ends: tuple[Ended, ...]
+    ends: tuple[SpanEnd, ...]
 
 
 _Item = WriteBlock | _Acks | Stop
@@ -182,7 +165,7 @@ class QueueState:
         self._streams[slice].put(head.lane, WriteBlock(slice, head, body))
         return self._advance()
 
-    def end(self, slice: int, lane: int, ends: Sequence[Ended]) -> list[Effect]:
+    def end(self, slice: int, lane: int, ends: Sequence[SpanEnd]) -> list[Effect]:
         self._streams[slice].put(lane, _Acks(tuple(ends)))
         return self._advance()
 
@@ -361,11 +344,6 @@ class QueueState:
             who = format_producer(Producer(producer))
             found.append(f"{_size(size)} pinned by producer {who} in place {place}")
         return "".join(f", {each}" for each in found)
-
-
-def block_bytes(head: BlockHead, body: object) -> int:
-    """What a block counts for."""
-    return len(head.pairs) + memoryview(body).nbytes  # type: ignore[arg-type]
 
 
 def _may_precede(stream: _Stream, lane: int, low: int) -> bool:

@@ -20,8 +20,7 @@ from headrace.errors import HeadraceError, InDoubtError, StorageError
 from headrace.files import identify_directory
 from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
-from headrace.shuffle.block import BlockHead
-from headrace.shuffle.queue.state import Ended, block_bytes
+from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
 from headrace.shuffle.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
 _HEAD = struct.Struct("<II")
@@ -30,7 +29,7 @@ _ALIGNED = 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _block_head = msgspec.msgpack.Decoder(BlockHead)
-_retracted = msgspec.msgpack.Decoder(tuple[Ended, ...])
+_retracted = msgspec.msgpack.Decoder(tuple[SpanEnd, ...])
 _stopped = msgspec.msgpack.Decoder(tuple[tuple[int, ...], int])
 
 
@@ -49,7 +48,7 @@ class QueueStore:
     def write_block(self, head: BlockHead, body: Any) -> None:
         self._append(_framed(_BLOCK, _encode(head)), body)
 
-    def write_retraction(self, retracted: tuple[Ended, ...]) -> None:
+    def write_retraction(self, retracted: tuple[SpanEnd, ...]) -> None:
         self._append(_framed(_RETRACTION, _encode(retracted)))
 
     def write_stop(self, places: tuple[int, ...], made: int) -> None:

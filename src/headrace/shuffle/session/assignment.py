@@ -15,8 +15,8 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.names import parse_journal_name
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
+from headrace.shuffle.messages import ReadStart
 from headrace.shuffle.routing import Range, assign
-from headrace.shuffle.slice.read import Start
 
 _PLACE = re.compile(r"\bplace (\d+)\b")
 
@@ -27,7 +27,7 @@ class AssignmentChange:
 
     tags: list[tuple[JournalId, tuple[int, ...]]] = field(default_factory=list)
     """Journals of which every Slice learns what reads them."""
-    start: dict[int, list[Start]] = field(default_factory=dict)
+    start: dict[int, list[ReadStart]] = field(default_factory=dict)
     """At first of every member, if only that there is nothing."""
     stop: dict[int, list[int]] = field(default_factory=dict)
     gone: set[JournalTag] = field(default_factory=set)
@@ -136,7 +136,7 @@ class Assignment:
             self._places[info.id].append(at)
             told.start.setdefault(member, []).append(self._start(at, source, info))
 
-    def _start(self, at: int, source: Source, info: JournalInfo) -> Start:
+    def _start(self, at: int, source: Source, info: JournalInfo) -> ReadStart:
         offset = self._resume.get(at, info.begin)
         # What a binding has not read of before is read from the first document on, or else some
         # were removed unseen; but a new binding begins with what there is.
@@ -152,7 +152,7 @@ class Assignment:
         rows = self._last_commit.frontier.producers
         begin, end = np.searchsorted(rows["place"], np.array([at, at + 1], np.uint64)).tolist()
         producers = tuple((p, commit) for _, p, commit, _ in rows[begin:end].tolist())
-        return Start(at, info.id, info.name, source.tag, Offset(offset), info.head, producers)
+        return ReadStart(at, info.id, info.name, source.tag, Offset(offset), info.head, producers)
 
     def _deleted(self, id: JournalId, told: AssignmentChange) -> None:
         self._gone.add(id)

@@ -13,8 +13,8 @@ from headrace.errors import ProtocolError
 from headrace.frontier import TAG_MAX, BindingTag
 from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
 from headrace.shuffle.binding import Sources
+from headrace.shuffle.messages import ReadStart
 from headrace.shuffle.progress_delta import Delta
-from headrace.shuffle.slice.read import Start
 
 
 class Reports:
@@ -26,7 +26,7 @@ class Reports:
         self._commits: dict[tuple[int, int], int] = {}
         """By place and producer."""
 
-    def started(self, start: Start) -> None:
+    def started(self, start: ReadStart) -> None:
         self._heads[start.place] = start.head
         self._through[start.place] = start.offset
         for producer, commit in start.producers:

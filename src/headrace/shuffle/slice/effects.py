@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.ids import JournalId, Offset
-from headrace.shuffle.block import BlockHead
+from headrace.shuffle.block import BlockHead, SpanEnd
 from headrace.shuffle.progress_delta import Delta
-from headrace.shuffle.queue.state import Ended
 
 
 class Fetch(NamedTuple):
@@ -30,7 +29,7 @@ class SendBlock(NamedTuple):
 class SendEnds(NamedTuple):
     member: int
     lane: int
-    ends: tuple[Ended, ...]
+    ends: tuple[SpanEnd, ...]
 
 
 class SendBounds(NamedTuple):

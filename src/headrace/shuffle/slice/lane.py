@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from headrace.clock import Clock
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
-from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.slice.ranking import Ranking
 from headrace.shuffle.slice.read import Phase, Read
 from headrace.shuffle.slice.read_ahead import ReadAhead

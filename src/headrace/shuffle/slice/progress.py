@@ -12,8 +12,8 @@ from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
+from headrace.shuffle.block import SpanEnd
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
-from headrace.shuffle.queue.state import Ended
 from headrace.shuffle.slice.causal_hints import CausalHints, Hinted, Part
 
 NOT_COMMITTED = -1
@@ -51,7 +51,7 @@ class Progress:
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
         """By place and producer, where the first span began that was committed, and its commit."""
         self._parts: dict[_Group, list[Part]] = {}
-        self._commits: dict[_Group, list[tuple[Ended, int]]] = {}
+        self._commits: dict[_Group, list[tuple[SpanEnd, int]]] = {}
         """Each with the offset where its span begins."""
         self.documents = 0
         """That are committed."""
@@ -87,7 +87,7 @@ class Progress:
     def committed(
         self,
         source: Source,
-        ended: Ended,
+        ended: SpanEnd,
         begin: int,
         documents: int,
         frame: Frame,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from headrace.shuffle.queue.state import INFINITE
+from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.slice.read import Read
 
 _STALE_MIN = 64

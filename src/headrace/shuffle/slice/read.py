@@ -7,22 +7,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.clock import ZERO, Clock
-from headrace.ids import FIRST, JournalId, Offset, Producer
+from headrace.ids import FIRST, Producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
-
-
-class Start(NamedTuple):
-    """Read a journal under a binding from an offset on; its producers stand where they say."""
-
-    place: int
-    journal: JournalId
-    name: str
-    binding: int
-    offset: Offset
-    head: Offset
-    producers: tuple[tuple[Producer, Clock], ...] = ()
+from headrace.shuffle.messages import ReadStart
 
 
 class Phase(Enum):
@@ -69,7 +58,7 @@ class Read:
         *("fetch", "asked_bytes", "stopped", "_from_first"),
     )
 
-    def __init__(self, start: Start, source: Source) -> None:
+    def __init__(self, start: ReadStart, source: Source) -> None:
         self.place = start.place
         self.journal = start.journal
         self.name = start.name

@@ -29,9 +29,9 @@ from headrace.ids import JournalId, Offset, format_producer
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, FrameOutcome, sequence
 from headrace.settings import ShuffleSettings
-from headrace.shuffle.binding import Source, Sources
-from headrace.shuffle.block import BlockMaker, Piece, Routed
-from headrace.shuffle.queue.state import INFINITE, Ended, block_bytes
+from headrace.shuffle.binding import INFINITE, Source, Sources
+from headrace.shuffle.block import BlockMaker, Piece, Routed, SpanEnd, block_bytes
+from headrace.shuffle.messages import ReadStart
 from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.slice.causal_hints import CausalHints
 from headrace.shuffle.slice.effects import (
@@ -49,7 +49,7 @@ from headrace.shuffle.slice.effects import (
 from headrace.shuffle.slice.flushing import Flushing
 from headrace.shuffle.slice.lane import Lane
 from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Producing, Read, Start
+from headrace.shuffle.slice.read import Producing, Read
 from headrace.shuffle.slice.read_ahead import AtMostBytes, ReadAhead
 
 Decode = Callable[[Frame, Source], pa.RecordBatch]
@@ -126,7 +126,7 @@ class SliceState:
 
     # -- what happens ----------------------------------------------------------------------
 
-    def start(self, starts: Iterable[Start], *, is_cut: bool = False) -> None:
+    def start(self, starts: Iterable[ReadStart], *, is_cut: bool = False) -> None:
         """Read these as well. Of a cut nothing else is started, stopped or grows."""
         self._has_started = True
         self._reads_cut = is_cut
@@ -286,7 +286,7 @@ class SliceState:
     def _cycle(self, now: Clock) -> list[Effect] | None:
         """What taking some frames comes to; None if there are none to take."""
         pieces: dict[int, list[Piece]] = {}
-        ends: list[tuple[Producing, Ended]] = []
+        ends: list[tuple[Producing, SpanEnd]] = []
         documents = size = frames = 0
         while documents < self._limits.cycle_documents and size < self._limits.cycle_bytes:
             if (lane := self._next(now)) is None:
@@ -309,7 +309,7 @@ class SliceState:
         read: Read,
         frame: Frame,
         pieces: dict[int, list[Piece]],
-        ends: list[tuple[Producing, Ended]],
+        ends: list[tuple[Producing, SpanEnd]],
     ) -> None:
         progress = self._progress[read.source.lane]
         producing = read.producing(frame.producer)
@@ -338,7 +338,7 @@ class SliceState:
         if step.outcome in (FrameOutcome.COMMIT, FrameOutcome.EMPTY, FrameOutcome.ROLLBACK):
             committed = step.outcome is not FrameOutcome.ROLLBACK
             last = Clock(max(step.after.last_continue, step.after.last_commit if committed else 0))
-            ended = Ended(
+            ended = SpanEnd(
                 read.place,
                 frame.producer,
                 producing.first,
@@ -386,9 +386,9 @@ class SliceState:
         if part:
             yield part
 
-    def _ends(self, ends: list[tuple[Producing, Ended]]) -> list[Effect]:
+    def _ends(self, ends: list[tuple[Producing, SpanEnd]]) -> list[Effect]:
         """To the Queues that got any of the producer's documents, and no others."""
-        told: dict[tuple[int, int], list[Ended]] = {}
+        told: dict[tuple[int, int], list[SpanEnd]] = {}
         for producing, ended in ends:
             lane = self.reads[ended.place].source.lane
             for member in range(self._members):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from headrace.shuffle.block import BlockHead
-from headrace.shuffle.queue.state import Ended, block_bytes
+from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
 from headrace.shuffle.queue.store import QueueStore
 from headrace.shuffle.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
@@ -18,7 +17,7 @@ class _Block(NamedTuple):
 
 
 class _Retraction(NamedTuple):
-    retracted: tuple[Ended, ...]
+    retracted: tuple[SpanEnd, ...]
 
 
 class _Stop(NamedTuple):
@@ -40,7 +39,7 @@ class QueueFile(QueueStore):
     def write_block(self, head: BlockHead, body: Any) -> None:
         self._items.append(_Block(head, body, is_copy=False))
 
-    def write_retraction(self, retracted: tuple[Ended, ...]) -> None:
+    def write_retraction(self, retracted: tuple[SpanEnd, ...]) -> None:
         self._items.append(_Retraction(retracted))
 
     def write_stop(self, places: tuple[int, ...], made: int) -> None:
