@@ -19,8 +19,9 @@ from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.routing import split_evenly
 from headrace.testing.shuffle.memory_journal import Journal
-from headrace.testing.shuffle.run import Run
-from headrace.testing.shuffle.world import World
+from headrace.testing.shuffle.memory_journals import MemoryJournals
+from headrace.testing.shuffle.run import Conditions, Run
+from headrace.testing.shuffle.simulator import draw_limits
 from tests.shuffle.builders import Hint, documents
 
 DOCUMENT_BYTES = 10
@@ -41,8 +42,12 @@ class MemorySession:
 
         The seed decides how much Slices take and report at once.
         """
-        self._seed = seed
-        self.world = World(Random(1), collections, 0, hints=True)
+        rng = Random(seed)
+        self._rng = rng
+        self._conditions = Conditions(limits=draw_limits(rng))
+        self.world = MemoryJournals()
+        for name in collections:
+            self.world.create_journal(name)
         self.sources = Sources(sources)
         self.members = members
         self.last_commit = Checkpoint()
@@ -53,12 +58,11 @@ class MemorySession:
         self.run = Run(
             self.world,
             self.sources,
-            Random(self._seed),
-            lambda _: None,
             split_evenly(self.members),
             self.last_commit,
             read_through,
             is_cut=is_cut,
+            conditions=self._conditions,
         )
         return self.run
 
@@ -114,11 +118,13 @@ class MemorySession:
         """Deliver every message, until all that was written is read and reported."""
         self.run.watch()
         for _ in range(_PASSES):
-            if not self.run.deliver():
+            if busy := self.run.busy_pipes():
+                self.run.deliver(self._rng.choice(busy))
+            else:
                 self.world.pass_time(1000)
                 for member in range(self.members):
                     self.run.advance(member)
-                if not any(self.run.pipes.values()):
+                if not self.run.busy_pipes():
                     return
         raise AssertionError("the Session does not settle")
 

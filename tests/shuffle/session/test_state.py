@@ -163,10 +163,10 @@ def test_a_journal_that_does_not_exist_yet_for_the_session_is_waited_for() -> No
     story = abc()
     story.settle()
     story.write(A, 10)
-    later = story.world.create("b")
+    later = story.world.create_journal("b")
     hints = [*story.hints(20, A), (later.id, 10, 1, 20)]
     story.ack(A, 20, hints=hints)
-    known = story.run.known
+    known = story.run.known_heads
     known[later.id] = later.head  # as if the watch had yet to see it
     assert story.next() == []
     assert story.waits_for() == [(1, f"journal {later.id}")]
@@ -993,7 +993,7 @@ def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.Mon
 def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
     story = MemorySession("a", [source(0, "a")], members=1)
     for number in range(20):
-        journal = story.world.create("a").id
+        journal = story.world.create_journal("a").id
         story.write(journal, 10 + number)
         story.commit(11 + number, journal)
         story.poll()

@@ -35,6 +35,8 @@ class Kind(StrEnum):
     STARVING = "a consumer starved above the soft limit"
     MOVED_BLOCKS = "a Queue moved open blocks to its end"
     HARD_LIMIT = "a Queue reached its hard limit, which ended the Session"
+    FINISHED = "a Slice finished a cut"
+    STOPPED = "a Slice told a Queue that it stopped reads"
     READ_AGAIN = "a checkpoint was read twice"
     LATE_RELEASE = "a checkpoint was released after a later one was made"
     REPLAY = "a restart replayed a checkpoint"

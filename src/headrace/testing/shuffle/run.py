@@ -1,18 +1,24 @@
-"""One Session, its members and everything under way between them, in memory."""
+"""One Session, its members and everything under way between them, in memory.
+
+The states are the real ones. A run carries out what they decide, as the actors do, with one
+difference: a message stays in its pipe until somebody delivers it. So a test chooses the order in
+which things happen. Nothing here is random and nothing takes time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from random import Random
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headrace.frontier import BindingTag
 from headrace.ids import JournalId, Offset
-from headrace.journal.contract import Frame
+from headrace.journal.contract import Changes, Frame
+from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import block_schema, decode_block
@@ -25,29 +31,73 @@ from headrace.shuffle.routing import Range, Router
 from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold
 from headrace.shuffle.session.state import KEPT_ROWS_MAX, SessionState
 from headrace.shuffle.slice import effects as slices
-from headrace.shuffle.slice.state import Limits, SliceState
+from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
 from headrace.testing.shuffle.kinds import Kind
+from headrace.testing.shuffle.memory_journals import MemoryJournals
 from headrace.testing.shuffle.queue_file import QueueFile
-from headrace.testing.shuffle.world import World
 
-_MUCH = 1 << 40
+AMPLE = 1 << 40
+"""A limit in bytes that no test reaches."""
 HORIZON = 1 << 60
 
 
-class Conditions(NamedTuple):
-    """What a Session has to cope with."""
+class Role(StrEnum):
+    SESSION = "session"
+    SLICE = "slice"
+    QUEUE = "queue"
+    JOURNAL = "journal"
+    DISK = "disk"
+    READER = "reader"
 
-    soft_bytes: int = _MUCH
-    hard_bytes: int = 2 * _MUCH
+
+class Party(NamedTuple):
+    """Somebody who sends or receives messages."""
+
+    role: Role
+    number: int = 0
+    """The member; of a journal the place; the Session has none."""
+
+    def __str__(self) -> str:
+        return "session" if self.role is Role.SESSION else f"{self.role} {self.number}"
+
+
+class Pipe(NamedTuple):
+    """A way from one party to another. It keeps the order of its messages."""
+
+    sender: Party
+    receiver: Party
+
+    def __str__(self) -> str:
+        return f"{self.sender} -> {self.receiver}"
+
+
+class Synced(NamedTuple):
+    """Everything that a Queue wrote below `end` is durable, as the effect asked for."""
+
+    end: int
+    effect: queue.Stop | queue.Sync | queue.Move
+
+
+class NeedsChanged(NamedTuple):
+    """A reader told its Queue that it needs other parts of the file than before."""
+
+
+Message = messages.ToSlice | slices.Effect | queue.Effect | Synced | NeedsChanged
+SESSION = Party(Role.SESSION)
+
+
+class Conditions(NamedTuple):
+    """The limits under which a Session runs."""
+
+    soft_bytes: int = AMPLE
+    hard_bytes: int = 2 * AMPLE
     """The limits of each Queue."""
-    credit_bytes: int = _MUCH
-    """At most, of what the limits leave."""
+    limits: Limits = Limits(credit_bytes=AMPLE)
+    """The limits of each Slice. The credit becomes less if the Queue's limits leave less room."""
     kept_rows_max: int | None = None
-    """Slices wait while so many rows of reports do."""
-    trouble: float = 0.0
-    """How often a fetch is answered late, or twice."""
-    lags: bool = False
-    """Whether the watch tells what happened late, and in parts."""
+    """The Session holds Slices once it keeps this many rows of reports; None: it never does."""
+    pending_max: int = PENDING_MAX
+    """The Session holds journals that are ahead once this many transactions are pending."""
 
 
 CALM = Conditions()
@@ -59,7 +109,7 @@ class Member:
     queue: QueueState
     file: QueueFile
     reading: CheckpointReads
-    seen: set[Kind] = field(default_factory=set)
+    limits_reached: set[Kind] = field(default_factory=set)
 
 
 class Run:
@@ -67,27 +117,25 @@ class Run:
 
     def __init__(
         self,
-        world: World,
+        journals: MemoryJournals,
         sources: Sources,
-        rng: Random,
-        say: Callable[[str], None],
         ranges: list[Range],
         last_commit: Checkpoint,
-        read_through: Checkpoint | None,
+        read_through: Checkpoint | None = None,
         *,
         is_cut: bool = False,
         conditions: Conditions = CALM,
         counts: Counter[Kind] | None = None,
+        on_send: Callable[[Pipe, Message], None] | None = None,
     ) -> None:
-        self.world = world
+        """`on_send` hears of every message when it is sent, and of every write to a file."""
+        self.journals = journals
         self.sources = sources
-        self.rng = rng
-        self.say = say
         self.ranges = ranges
         self.router = Router(ranges)
         self.conditions = conditions
         self.counts: Counter[Kind] = Counter() if counts is None else counts
-        kept_rows_max = conditions.kept_rows_max
+        self._on_send = on_send
         self.session = SessionState(
             sources,
             ranges,
@@ -95,255 +143,273 @@ class Run:
             read_through,
             HORIZON,
             is_cut=is_cut,
-            is_limited=kept_rows_max is not None,
-            kept_rows_max=kept_rows_max or KEPT_ROWS_MAX,
-            pending_max=self.rng.choice([1, 3, PENDING_MAX]),
+            is_limited=conditions.kept_rows_max is not None,
+            kept_rows_max=conditions.kept_rows_max or KEPT_ROWS_MAX,
+            pending_max=conditions.pending_max,
             pending_hard_max=PENDING_MAX,
         )
-        self.now_held = Hold()
-        self.is_starving = False
-        self.known: dict[JournalId, Offset] = {}
+        self._hold = Hold()
+        self._is_starving = False
+        self.known_heads: dict[JournalId, Offset] = {}
+        """The heads that the watch has told of so far."""
         self.checkpoints_read = 0
         self.checkpoints_released = 0
-        self.pipes: dict[tuple[str, int, int], deque[Callable[[], None]]] = defaultdict(deque)
-        """Messages under way, by kind, sender and receiver; each pipe keeps its order."""
+        self.pipes: dict[Pipe, deque[Message]] = defaultdict(deque)
         self._schemas = {source.tag: block_schema(source) for source in sources.all}
         limits = self._limits()
-        self.members = [self._member(at, limits) for at in range(len(ranges))]
+        self.members = [self._member(member, limits) for member in range(len(ranges))]
 
     def _limits(self) -> Limits:
-        room_bytes = self.conditions.hard_bytes - self.conditions.soft_bytes
-        share_bytes = room_bytes // (len(self.ranges) * self.sources.lanes * 4)
-        credit_bytes = max(1, min(self.conditions.credit_bytes, share_bytes))
-        return Limits(
-            credit_bytes=credit_bytes,
-            fetch_bytes=self.rng.choice([1, 30, 1 << 20]),
-            ahead_bytes=self.rng.choice([1, 100, 1 << 20]),
-            block_documents=self.rng.choice([1, 3, 100]),
-            cycle_documents=self.rng.choice([1, 4, 100]),
-            cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
-            report_documents=self.rng.choice([2, 1 << 62, 1 << 62]),
-            patience=self.rng.choice([0, 50]),
+        soft_bytes, hard_bytes, limits, *_ = self.conditions
+        settings = ShuffleSettings(
+            queue_soft_bytes=soft_bytes,
+            queue_hard_bytes=hard_bytes,
+            credit_bytes=limits.credit_bytes,
+        )
+        credit_bytes = credit_that_fits(settings, len(self.ranges), self.sources.lanes)
+        return limits._replace(
+            credit_bytes=credit_bytes, cycle_bytes=min(limits.cycle_bytes, credit_bytes)
         )
 
-    def _member(self, at: int, limits: Limits) -> Member:
+    def _member(self, number: int, limits: Limits) -> Member:
         soft_bytes, hard_bytes = self.conditions.soft_bytes, self.conditions.hard_bytes
         file = QueueFile()
+        changed = Pipe(Party(Role.READER, number), Party(Role.QUEUE, number))
         return Member(
-            SliceState(self.sources, self.ranges, _decode, limits, lambda *_: _MUCH),
+            SliceState(self.sources, self.ranges, _decode, limits, lambda *_: AMPLE),
             QueueState(len(self.ranges), self.sources.lanes, soft_bytes, hard_bytes),
             file,
-            CheckpointReads(
-                file, self.sources, lambda: self.send("needs", at, at, lambda: self.needs(at))
-            ),
+            CheckpointReads(file, self.sources, lambda: self.send(changed, NeedsChanged())),
         )
 
-    # -- the machinery ---------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------
 
-    def send(self, kind: str, sender: int, receiver: int, deliver: Callable[[], None]) -> None:
-        self.pipes[kind, sender, receiver].append(deliver)
+    def send(self, pipe: Pipe, message: Message) -> None:
+        self._note(pipe, message)
+        self.pipes[pipe].append(message)
 
-    def deliver(self) -> bool:
-        """One message of one pipe."""
-        full = [key for key, pipe in self.pipes.items() if pipe]
-        if not full:
-            return False
-        key = self.rng.choice(full)
-        self.say(f"  deliver {key}")
-        self.pipes[key].popleft()()
-        return True
+    def _note(self, pipe: Pipe, message: Message) -> None:
+        if self._on_send is not None:
+            self._on_send(pipe, message)
 
-    def watch(self, *, lags: bool = False) -> bool:
-        changes = self.world.changes_since(self.known, lags=lags)
+    def busy_pipes(self) -> list[Pipe]:
+        """The pipes that have messages under way."""
+        return [pipe for pipe, waiting in self.pipes.items() if waiting]
+
+    def deliver(self, pipe: Pipe) -> None:
+        """Deliver the oldest message of a pipe."""
+        message = self.pipes[pipe].popleft()
+        sender, receiver = pipe.sender.number, pipe.receiver.number
+        match pipe.receiver.role:
+            case Role.SESSION:
+                self._tell_session(sender, message)
+            case Role.SLICE:
+                self._tell_slice(receiver, sender, message)
+            case Role.QUEUE:
+                self._tell_queue(receiver, sender, message)
+            case Role.JOURNAL:
+                assert isinstance(message, slices.Fetch)
+                self._fetch(sender, message)
+            case Role.DISK:
+                assert isinstance(message, Synced)
+                self._sync(sender, message)
+
+    # -- the Session -----------------------------------------------------------------------
+
+    def watch(self, changes: Changes | None = None) -> bool:
+        """Tell the Session what changed, or else everything that did; True if anything did."""
+        if changes is None:
+            changes = self.journals.changes_since(self.known_heads)
         if not changes:
             return False
-        told = self.session.journals_changed(changes)
+        change = self.session.journals_changed(changes)
         for member in range(len(self.members)):
-            self.send("session", -1, member, lambda m=member: self.assigned(m, told))  # type: ignore[misc]
+            if change.tags:
+                self._send_slice(member, messages.Tags(change.tags))  # type: ignore[arg-type]
+            if (starts := change.start.get(member)) is not None:
+                self._send_slice(member, messages.StartRead(starts, change.last))
+            if stops := change.stop.get(member):
+                self._send_slice(member, messages.StopRead(stops, change.made))
+            if heads := change.heads.get(member):
+                self._send_slice(member, messages.Heads(heads))
         return True
 
-    def assigned(self, member: int, told: Any) -> None:
-        state = self.members[member].slice
-        for id, tags in told.tags:
-            state.learned(id, tags)
-        if (starts := told.start.get(member)) is not None:
-            state.start(starts, is_cut=told.last)
-        if stops := told.stop.get(member):
-            self.slice_effects(member, state.stop(stops, told.made))
-        for place, head in told.heads.get(member, []):
-            state.head(place, head)
-        self.advance(member)
+    def poll(
+        self, documents_max: int | None = None, *, may_be_empty: bool = False
+    ) -> Checkpoint | None:
+        """Ask for the next checkpoint. The consumer starves if there is none."""
+        delta = self.session.next_checkpoint(documents_max, may_be_empty=may_be_empty)
+        self._starve(delta is None)
+        self._check_hold()
+        return delta
 
-    def advance(self, member: int) -> None:
-        state = self.members[member].slice
-        self.slice_effects(member, state.advance(self.world.now))
-        self.counts[Kind.NO_CREDIT] += state.lacks_credit(self.world.now)
-
-    def slice_effects(self, member: int, effects: list[slices.Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case slices.Fetch():
-                    # Fetches are answered in any order.
-                    self.send(
-                        "fetch",
-                        member,
-                        effect.place,
-                        lambda e=effect: self.fetch(member, e),  # type: ignore[misc]
-                    )
-                case slices.SendBlock(to, head, body):
-                    self.enqueue(member, to, lambda q, h=head, b=body: q.append(member, h, b))  # type: ignore[misc]
-                case slices.SendEnds(to, lane, ends):
-                    self.enqueue(member, to, lambda q, n=lane, e=ends: q.end(member, n, e))  # type: ignore[misc]
-                case slices.SendBounds(bounds):
-                    self.enqueue_all(member, lambda q, b=bounds: q.bound(member, b))  # type: ignore[misc]
-                case slices.SendFlush(number, lane):
-                    self.enqueue_all(member, lambda q, n=number, w=lane: q.flush(member, w, n))  # type: ignore[misc]
-                case slices.SendStop(lane, places, made):
-                    self.enqueue_all(
-                        member,
-                        lambda q, n=lane, p=places, m=made: q.stop(member, n, p, m),  # type: ignore[misc]
-                    )
-                case slices.SendStarving(starving, made):
-                    self.enqueue_all(member, lambda q, s=starving, m=made: q.starve(s, m))  # type: ignore[misc]
-                case slices.Finish():
-                    self.send("report", member, -1, lambda: self.session.finished(member))
-                case slices.Report(delta):
-                    self.send(
-                        "report",
-                        member,
-                        -1,
-                        lambda d=delta: self.reported(member, d),  # type: ignore[misc]
-                    )
+    def _tell_session(self, member: int, message: Message) -> None:
+        match message:
+            case slices.Report(delta):
+                self.reported(member, delta)
+            case slices.Finish():
+                self.counts[Kind.FINISHED] += 1
+                self.session.finished(member)
 
     def reported(self, member: int, delta: Delta) -> None:
         self.session.progress(member, delta)
-        self.hold()
+        self._check_hold()
 
-    def hold(self) -> None:
-        """Tell Slices, if they are to take more, or no more; after whatever changes that."""
-        if self.now_held != (hold := self.session.hold()):
-            self.now_held = hold
+    def _check_hold(self) -> None:
+        """Tell Slices if they are to take more, or no more; after whatever changes that."""
+        if self._hold != (hold := self.session.hold()):
+            self._hold = hold
             self.counts[Kind.HELD] += bool(hold.lanes)
             self.counts[Kind.AHEAD] += bool(hold.behind)
             for member in range(len(self.members)):
-                self.send("session", -1, member, lambda m=member: self.held(m, hold))  # type: ignore[misc]
+                told = messages.Hold(tuple(sorted(hold.lanes)), dict(hold.behind))
+                self._send_slice(member, told)
 
-    def held(self, member: int, hold: Hold) -> None:
-        self.members[member].slice.hold(hold.lanes, dict(hold.behind))
+    def _starve(self, is_starving: bool) -> None:
+        """Tell Slices whether the consumer waits for a checkpoint: they tell the Queues."""
+        if self._is_starving == is_starving:
+            return
+        self._is_starving = is_starving
+        for member in range(len(self.members)):
+            made = self.session.assignment.made
+            self._send_slice(member, messages.Starving(is_starving, made))
+
+    def _send_slice(self, member: int, message: messages.ToSlice) -> None:
+        self.send(Pipe(SESSION, Party(Role.SLICE, member)), message)
+
+    # -- Slices ----------------------------------------------------------------------------
+
+    def advance(self, member: int) -> None:
+        """Let a Slice do what it can: time may have passed."""
+        state, now = self.members[member].slice, self.journals.now
+        self._carry_out_slice(member, state.advance(now))
+        self.counts[Kind.NO_CREDIT] += state.lacks_credit(now)
+
+    def _tell_slice(self, member: int, sender: int, message: Message) -> None:
+        state = self.members[member].slice
+        effects: list[slices.Effect] = []
+        match message:
+            case messages.Tags(journals):
+                for id, tags in journals:
+                    state.learned(JournalId(id), tags)
+            case messages.StartRead(starts, is_cut):
+                state.start(starts, is_cut=is_cut)
+            case messages.StopRead(places, made):
+                effects = state.stop(places, made)
+            case messages.Heads(heads):
+                for place, head in heads:
+                    state.head(place, head)
+            case messages.Starving(is_starving, made):
+                effects = state.starve(is_starving, made)
+            case messages.Hold(lanes, behind):
+                state.hold(lanes, behind)
+            case queue.Grant(_, lane, size):
+                state.granted(sender, lane, size)
+            case queue.Flushed(_, number):
+                effects = state.flushed(sender, number)
+        self._carry_out_slice(member, effects)
         self.advance(member)
 
-    def starve(self, starving: bool) -> None:
-        """Whether the consumer waits for a checkpoint: Slices tell the Queues."""
-        if self.is_starving == starving:
-            return
-        self.is_starving = starving
-        made = self.session.assignment.made
-        for member in range(len(self.members)):
-            self.send("session", -1, member, lambda m=member: self.starved(m, starving, made))  # type: ignore[misc]
-
-    def starved(self, member: int, starving: bool, made: int) -> None:
-        self.slice_effects(member, self.members[member].slice.starve(starving, made))
-
-    # -- Queues ----------------------------------------------------------------------------
-
-    def enqueue(
-        self, sender: int, receiver: int, event: Callable[[QueueState], list[queue.Effect]]
-    ) -> None:
-        def deliver() -> None:
-            self.queue_effects(receiver, event(self.members[receiver].queue))
-
-        self.send("queue", sender, receiver, deliver)
-
-    def enqueue_all(self, sender: int, event: Callable[[QueueState], list[queue.Effect]]) -> None:
-        for to in range(len(self.members)):
-            self.enqueue(sender, to, event)
-
-    def queue_effects(self, member: int, effects: list[queue.Effect]) -> None:
-        target = self.members[member]
+    def _carry_out_slice(self, member: int, effects: Sequence[slices.Effect]) -> None:
+        me = Party(Role.SLICE, member)
         for effect in effects:
             match effect:
-                case queue.WriteBlock(_, head, body):
-                    target.file.write_block(head, body)
-                case queue.Retract(retracted):
-                    target.file.write_retraction(retracted)
-                case queue.Stop(places, made):
-                    target.file.write_stop(places, made)
-                    self.sync(member, lambda: target.queue.needs(target.reading.pass_over()))
-                case queue.Sync(number):
-                    self.sync(member, lambda n=number: target.queue.synced(n))  # type: ignore[misc]
-                case queue.Move(bytes_max):
-                    self.counts[Kind.MOVED_BLOCKS] += 1
-                    target.queue.moving(target.reading.copy(bytes_max))
-                    self.sync(member, lambda: target.queue.moved(target.reading.copied()))
-                case queue.Grant(to, lane, size):
-                    self.send(
-                        "grant",
-                        member,
-                        to,
-                        lambda t=to, n=lane, s=size: self.granted(member, t, n, s),  # type: ignore[misc]
-                    )
-                case queue.Flushed(to, number):
-                    self.send(
-                        "grant",
-                        member,
-                        to,
-                        lambda t=to, n=number: self.flushed(member, t, n),  # type: ignore[misc]
-                    )
-        self._count_limits(target)
+                case slices.Fetch():
+                    # Fetches of different places are answered in any order.
+                    self.send(Pipe(me, Party(Role.JOURNAL, effect.place)), effect)
+                case slices.SendBlock() | slices.SendEnds():
+                    self.send(Pipe(me, Party(Role.QUEUE, effect.member)), effect)
+                case slices.Report() | slices.Finish():
+                    self.send(Pipe(me, SESSION), effect)
+                case _:
+                    for receiver in range(len(self.members)):
+                        self.send(Pipe(me, Party(Role.QUEUE, receiver)), effect)
 
-    def _count_limits(self, target: Member) -> None:
-        over = {Kind.SOFT_LIMIT} if target.queue.reason() else set()
-        if over and self.is_starving:
-            over.add(Kind.STARVING)
-        self.counts.update(over - target.seen)
-        target.seen = over
-
-    def sync(self, member: int, event: Callable[[], list[queue.Effect]]) -> None:
-        """Tell the Queue once everything that is written by now is durable."""
-        target = self.members[member]
-        end = target.file.end
-
-        def deliver() -> None:
-            target.file.synced(end)
-            self.queue_effects(member, event())
-
-        self.send("sync", member, member, deliver)
-
-    def needs(self, member: int) -> None:
-        target = self.members[member]
-        self.queue_effects(member, target.queue.needs(target.reading.account()))
-
-    def granted(self, member: int, to: int, lane: int, size: int) -> None:
-        self.members[to].slice.granted(member, lane, size)
-        self.advance(to)
-
-    def flushed(self, member: int, to: int, number: int) -> None:
-        self.slice_effects(to, self.members[to].slice.flushed(member, number))
-        self.advance(to)
-
-    def fetch(self, member: int, fetch: slices.Fetch) -> None:
-        if self.rng.random() < self.conditions.trouble:
-            # It is not answered yet, or once more later.
-            kind = self.rng.choice([Kind.LATE_FETCH, Kind.REPEATED_ANSWER])
-            self.counts[kind] += 1
-            self.send("fetch", member, fetch.place, lambda: self.fetch(member, fetch))
-            if kind is Kind.LATE_FETCH:
-                return
-        state = self.members[member].slice
-        if (journal := self.world.there().get(fetch.journal)) is None:
+    def _fetch(self, member: int, fetch: slices.Fetch) -> None:
+        state, there = self.members[member].slice, self.journals.there()
+        if (journal := there.get(fetch.journal)) is None:
             state.journal_deleted(fetch.place)
             return
         frames = journal.fetch(fetch.offset, fetch.through, fetch.bytes_max)
         for id in state.unknown_journals(frames):
-            hinted = self.world.there().get(JournalId(id))
+            hinted = there.get(JournalId(id))
             state.named(JournalId(id), hinted.name if hinted else None)
         state.fetched(fetch.number, fetch.place, frames, fetch.through)
         self.advance(member)
 
+    # -- Queues ----------------------------------------------------------------------------
+
+    def _tell_queue(self, member: int, sender: int, message: Message) -> None:
+        state = self.members[member].queue
+        effects: list[queue.Effect] = []
+        match message:
+            case slices.SendBlock(_, head, body):
+                effects = state.append(sender, head, body)
+            case slices.SendEnds(_, lane, ends):
+                effects = state.end(sender, lane, ends)
+            case slices.SendBounds(bounds):
+                effects = state.bound(sender, bounds)
+            case slices.SendFlush(number, lane):
+                effects = state.flush(sender, lane, number)
+            case slices.SendStop(lane, places, checkpoint):
+                self.counts[Kind.STOPPED] += 1
+                effects = state.stop(sender, lane, places, checkpoint)
+            case slices.SendStarving(is_starving, checkpoint):
+                effects = state.starve(is_starving, checkpoint)
+            case NeedsChanged():
+                effects = state.needs(self.members[member].reading.account())
+        self._carry_out_queue(member, effects)
+
+    def _carry_out_queue(self, member: int, effects: Sequence[queue.Effect]) -> None:
+        target = self.members[member]
+        me = Party(Role.QUEUE, member)
+        disk = Pipe(me, Party(Role.DISK, member))
+        for effect in effects:
+            match effect:
+                case queue.Grant(to) | queue.Flushed(to):
+                    self.send(Pipe(me, Party(Role.SLICE, to)), effect)
+                case queue.WriteBlock(_, head, body):
+                    self._note(disk, effect)
+                    target.file.write_block(head, body)
+                case queue.Retract(retracted):
+                    self._note(disk, effect)
+                    target.file.write_retraction(retracted)
+                case queue.Stop(places, made):
+                    self._note(disk, effect)
+                    target.file.write_stop(places, made)
+                    self.send(disk, Synced(target.file.end, effect))
+                case queue.Move(bytes_max):
+                    self._note(disk, effect)
+                    self.counts[Kind.MOVED_BLOCKS] += 1
+                    target.queue.moving(target.reading.copy(bytes_max))
+                    self.send(disk, Synced(target.file.end, effect))
+                case queue.Sync():
+                    self.send(disk, Synced(target.file.end, effect))
+        self._count_limits(target)
+
+    def _count_limits(self, target: Member) -> None:
+        reached = {Kind.SOFT_LIMIT} if target.queue.reason() else set()
+        if reached and self._is_starving:
+            reached.add(Kind.STARVING)
+        self.counts.update(reached - target.limits_reached)
+        target.limits_reached = reached
+
+    def _sync(self, member: int, synced: Synced) -> None:
+        target = self.members[member]
+        target.file.synced(synced.end)
+        match synced.effect:
+            case queue.Stop():
+                effects = target.queue.needs(target.reading.pass_over())
+            case queue.Sync(number):
+                effects = target.queue.synced(number)
+            case queue.Move():
+                effects = target.queue.moved(target.reading.copied())
+        self._carry_out_queue(member, effects)
+
     # -- reading ---------------------------------------------------------------------------
 
     def read(self, checkpoint: Checkpoint) -> list[list[tuple[BindingTag, int]]]:
-        """The documents that each member shows for the next checkpoint."""
+        """The documents that each member shows for the next checkpoint, by binding and number."""
         self.checkpoints_read += 1
         for member in self.members:
             member.reading.advance(self.checkpoints_read, checkpoint)

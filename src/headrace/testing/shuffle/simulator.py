@@ -20,10 +20,13 @@ from headrace.errors import StorageError, UsageError
 from headrace.frontier import TAG_MAX, BindingTag
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.routing import Range, split_evenly
+from headrace.shuffle.session.pending_limit import PENDING_MAX
+from headrace.shuffle.slice.state import Limits
 from headrace.testing.shuffle.bindings import COLLECTIONS, PARTITIONED, Bindings
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.oracle import Key, Oracle
-from headrace.testing.shuffle.run import Conditions, Run
+from headrace.testing.shuffle.run import AMPLE, Conditions, Message, Pipe, Role, Run
+from headrace.testing.shuffle.trace import Trace
 from headrace.testing.shuffle.world import World
 
 STEPS = 70
@@ -34,7 +37,19 @@ QUADRANTS = [
     Range(0, (1 << 31) - 1, 1 << 31, (1 << 32) - 1),
     Range(1 << 31, (1 << 32) - 1),
 ]
-_MUCH = 1 << 40
+
+
+def draw_limits(rng: Random) -> Limits:
+    """Draw how much a Slice takes, sends and reports at once."""
+    return Limits(
+        credit_bytes=rng.choice([1, 600, 4000, 1 << 20]),
+        fetch_bytes=rng.choice([1, 30, 1 << 20]),
+        ahead_bytes=rng.choice([1, 100, 1 << 20]),
+        block_documents=rng.choice([1, 3, 100]),
+        cycle_documents=rng.choice([1, 4, 100]),
+        report_documents=rng.choice([2, 1 << 62, 1 << 62]),
+        patience=rng.choice([0, 50]),
+    )
 
 
 class Simulator:
@@ -46,10 +61,12 @@ class Simulator:
         *,
         hints: bool = True,
         bindings_change: bool = True,
-        say: Callable[[str], None] = lambda _: None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
+        """`say` is told every step and every message."""
         self.rng = Random(seed)
-        self.say = say
+        self.say = say or (lambda _: None)
+        self._on_send = self._say_message if say else None
         self.counts: Counter[Kind] = Counter()
         self.world = World(
             self.rng,
@@ -72,6 +89,10 @@ class Simulator:
         self.empty_share = 0.3
         """How many of the checkpoints may show nothing."""
         self.crashes = 0
+        self._trouble = 0.0
+        """How often a fetch is answered late, or twice."""
+        self._watch_lags = False
+        """True if the watch tells what happened late, and in parts."""
         self.run = self.open()
 
     def open(self, *, is_cut: bool = False, calm: bool = False) -> Run:
@@ -85,33 +106,37 @@ class Simulator:
         self.run = Run(
             self.world,
             sources,
-            self.rng,
-            self.say,
             ranges,
             self.last_commit,
             self.prepared,
             is_cut=is_cut,
             conditions=self.conditions(calm=calm),
             counts=self.counts,
+            on_send=self._on_send,
         )
+        self._trouble = self.rng.choice([0.0, 0.1, 0.4])
+        self._watch_lags = self.rng.random() < 0.5
+        self._trace = Trace(self.run, lambda producer: f"producer {producer}")
         by_name = {binding.name: binding for binding in self.bindings.all}
         self.oracle.opened(
             {source.tag: by_name[source.name] for source in sources.all}, self.run.router
         )
         return self.run
 
+    def _say_message(self, pipe: Pipe, message: Message) -> None:
+        self.say(f"    {self._trace.pipe(pipe)}: {self._trace.message(message)}")
+
     def conditions(self, *, calm: bool) -> Conditions:
         """A calm Session does not fail."""
         rng = self.rng
-        soft_bytes = rng.choice([_MUCH, _MUCH, 1, 800, 3000])
-        hard_bytes = soft_bytes + rng.choice([_MUCH] * 3 + [700, 1500])
+        soft_bytes = rng.choice([AMPLE, AMPLE, 1, 800, 3000])
+        hard_bytes = soft_bytes + rng.choice([AMPLE] * 3 + [700, 1500])
         return Conditions(
             soft_bytes,
-            soft_bytes + _MUCH if calm else hard_bytes,
-            credit_bytes=rng.choice([1, 600, 4000, 1 << 20]),
+            soft_bytes + AMPLE if calm else hard_bytes,
+            draw_limits(rng),
             kept_rows_max=rng.choice([None, None, 10, 60]),
-            trouble=rng.choice([0.0, 0.1, 0.4]),
-            lags=rng.random() < 0.5,
+            pending_max=rng.choice([1, 3, PENDING_MAX]),
         )
 
     # -- what happens ----------------------------------------------------------------------
@@ -150,11 +175,29 @@ class Simulator:
                 self.create()
 
     def watch(self) -> None:
-        self.run.watch(lags=self.run.conditions.lags)
+        known = self.run.known_heads
+        self.run.watch(self.world.changes_since(known, lags=self._watch_lags))
 
     def deliver(self) -> None:
         for _ in range(self.rng.choice([1, 5, 20])):
-            self.run.deliver()
+            self.deliver_one()
+
+    def deliver_one(self) -> bool:
+        """Deliver a message of any pipe, if there is one. Journals may answer late, or twice."""
+        if not (busy := self.run.busy_pipes()):
+            return False
+        pipe = self.rng.choice(busy)
+        self.say(f"  deliver {self._trace.pipe(pipe)}")
+        if pipe.receiver.role is Role.JOURNAL and self.rng.random() < self._trouble:
+            kind = self.rng.choice([Kind.LATE_FETCH, Kind.REPEATED_ANSWER])
+            self.counts[kind] += 1
+            fetches = self.run.pipes[pipe]
+            fetches.append(fetches[0])
+            if kind is Kind.LATE_FETCH:
+                fetches.popleft()
+                return True
+        self.run.deliver(pipe)
+        return True
 
     def pass_time(self) -> None:
         self.world.pass_time(self.rng.choice([1, 10, 100]))
@@ -168,14 +211,13 @@ class Simulator:
             return
         limit = self.rng.choice([None, None, 1, 5])
         may_be_empty = self.rng.random() < self.empty_share
-        delta = self.run.session.next_checkpoint(limit, may_be_empty=may_be_empty)
-        self.run.starve(delta is None)
-        self.run.hold()
+        delta = self.run.poll(limit, may_be_empty=may_be_empty)
         if delta is None:
             if self.rng.random() < 0.5:
                 self.run.release()
             return
-        self.say(f"  checkpoint {delta.frontier}")
+        for line in self._trace.checkpoint(delta):
+            self.say(f"    checkpoint: {line}")
         if self.prepared is not None:
             assert delta.encode() == self.prepared.encode(), "replay equals read_through"
         # A cut does not change, and what is replayed must be there.
@@ -183,7 +225,7 @@ class Simulator:
         if deletes:
             self.world.delete()
             self.watch()
-            while self.run.deliver():
+            while self.deliver_one():
                 pass
         self.read(delta)
         self.prepared = delta
@@ -238,7 +280,7 @@ class Simulator:
         """A Queue is over its hard limit; the next Session has more room."""
         self.say(f"failed: {error}")
         assert "over its limit" in str(error), error
-        assert self.run.conditions.hard_bytes < _MUCH, "there was room"
+        assert self.run.conditions.hard_bytes < AMPLE, "there was room"
         self.counts[Kind.HARD_LIMIT] += 1
         self.commit_what_cannot_be_replayed()
         self.is_in_hand = False
@@ -275,13 +317,13 @@ class Simulator:
                 self.publish()
             if self.rng.random() < 0.1:
                 self.pass_time()
-            self.run.deliver()
+            self.deliver_one()
             self.poll()
             if self.run.session.is_over and not self.is_in_hand:
                 break
         assert self.run.session.is_over, "the cut has no end"
         self.oracle.check_cut(cut)
-        while self.run.deliver():
+        while self.deliver_one():
             pass
         assert self.run.session.next_checkpoint() is None, "what is over is over"
         self.is_draining = False
@@ -303,7 +345,7 @@ class Simulator:
         for _ in range(10_000):
             self.world.pass_time(200)
             moved = self.run.watch()
-            while self.run.deliver():
+            while self.deliver_one():
                 moved = True
             for member in range(len(self.run.members)):
                 self.run.advance(member)
@@ -312,7 +354,7 @@ class Simulator:
             if self.is_in_hand:
                 self.commit()
             self.run.release()
-            if not (moved or before < self.oracle.checkpoints or any(self.run.pipes.values())):
+            if not (moved or before < self.oracle.checkpoints or self.run.busy_pipes()):
                 break
 
 

@@ -1,4 +1,4 @@
-"""Journals, and publishers that write them at random, in memory.
+"""Publishers that write journals in memory at random.
 
 The world remembers what each publisher meant, so that the oracle needs none of the code it judges.
 """
@@ -6,19 +6,17 @@ The world remembers what each publisher meant, so that the oracle needs none of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-import numpy as np
-
-from headrace.clock import Clock
 from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Changes, Frame
-from headrace.journal.local.records import ACK_ROW, NO_JOURNAL
+from headrace.journal.local.records import NO_JOURNAL
 from headrace.journal.sequencer import Flags
 from headrace.testing.shuffle.kinds import Kind
-from headrace.testing.shuffle.memory_journal import Document, Journal, batch_of
+from headrace.testing.shuffle.memory_journal import Document, Journal
+from headrace.testing.shuffle.memory_journals import AckRow, MemoryJournals
 
 KEYS = 8
 PARTITIONS = 3
@@ -37,7 +35,7 @@ class Open:
     """The offset where the span of each (journal, producer) begins."""
 
 
-class World:
+class World(MemoryJournals):
     """Journals of a few collections, written by a few producers."""
 
     def __init__(
@@ -50,13 +48,11 @@ class World:
         partitioned: Collection[str] = (),
         counts: Counter[Kind] | None = None,
     ) -> None:
+        super().__init__()
         self._rng = rng
         self._hints = hints
         self._partitioned = frozenset(partitioned)
         self._counts: Counter[Kind] = Counter() if counts is None else counts
-        self._clocks: dict[Producer, int] = {}
-        self._now = 1_000
-        self._numbers = 0
         self._transactions = 0
         self._told_heads: dict[JournalId, Offset] = {}
         """The greatest head that any watch has told of each journal; no later watch tells less."""
@@ -64,8 +60,6 @@ class World:
         """The last frame of documents of each producer in each journal."""
         self._last_commits: dict[tuple[int, int], int] = {}
         """The clock of the last commit, by journal and producer."""
-        self.journals: dict[JournalId, Journal] = {}
-        self.deleted: set[JournalId] = set()
         self.open: list[Open] = []
         self.committed: dict[int, list[Document]] = {}
         """Documents by committed transaction; each OUTSIDE document is one by itself."""
@@ -79,30 +73,17 @@ class World:
         for name in collections:
             self.create(name)
 
-    @property
-    def now(self) -> Clock:
-        return Clock(self._now)
-
-    def pass_time(self, ticks: int) -> None:
-        self._now += ticks
-
     # -- journals --------------------------------------------------------------------------
 
     def create(self, collection: str) -> Journal:
         """Create a journal of the collection, sometimes under the name of a deleted one."""
-        id = JournalId(len(self.journals) + 1)
         key = self._rng.randrange(PARTITIONS) if collection in self._partitioned else None
-        prefix = collection if key is None else f"{collection}/key={key}"
         mine = [j for j in self.journals.values() if j.collection == collection and j.key == key]
-        there = {j.name for j in mine if j.id not in self.deleted}
-        free = sorted({j.name for j in mine} - there)
+        free = sorted({j.name for j in mine} - {j.name for j in self.there().values()})
         if free and self._rng.random() < 0.7:
-            name = self._rng.choice(free)
             self._counts[Kind.NAME_USED_AGAIN] += 1
-        else:
-            name = f"{prefix}/{len({j.name for j in mine}):04d}"
-        created = self.journals[id] = Journal(id, name, collection, key)
-        return created
+            return self.create_journal(collection, key, self._rng.choice(free))
+        return self.create_journal(collection, key)
 
     def delete(self) -> None:
         """Delete one journal, unless it is the only one."""
@@ -110,29 +91,15 @@ class World:
             self.deleted.add(self._rng.choice(there))
             self._counts[Kind.DELETED] += 1
 
-    def there(self) -> dict[JournalId, Journal]:
-        """The journals that are not deleted."""
-        return {id: j for id, j in self.journals.items() if id not in self.deleted}
-
     def changes_since(self, known: dict[JournalId, Offset], *, lags: bool = False) -> Changes:
-        """What a watch sees that last saw the heads in `known`, which it updates.
-
-        A watch that lags sees only some of it.
-        """
-        there = {
-            id: journal
+        """As for any journals; a watch that lags sees only some of it."""
+        heads = {
+            id: self._head(journal, lags)
             for id, journal in self.there().items()
             if id in known or not (lags and self._comes_late(journal))
         }
-        heads = {id: self._head(journal, lags) for id, journal in there.items()}
-        created = [j.info(heads[id]) for id, j in there.items() if id not in known]
-        deleted = [id for id in known if id not in there]
-        for id in deleted:
-            del known[id]
-        moved = {id: head for id, head in heads.items() if known.get(id, head) != head}
-        known |= heads
         self._told_heads |= heads
-        return Changes(created, deleted, moved)
+        return self._changes(known, heads)
 
     def _comes_late(self, journal: Journal) -> bool:
         is_late = journal.id not in self._told_heads and self._rng.random() < 0.3
@@ -181,12 +148,12 @@ class World:
         winners = [each for each in transaction.producers if each not in losers]
         self._counts[Kind.LOSER] += any(d.producer in losers for d in transaction.documents)
         kept = [d for d in transaction.documents if d.producer in winners]
-        rows = self._ack_rows(transaction, {p: self._take(p, 1) for p in winners})
+        rows = self.ack_rows(transaction.begins, {p: self.take_clocks(p, 1) for p in winners})
         if rows and coordinator not in {producer for _, _, producer, _ in rows}:
             self._counts[Kind.SILENT_COORDINATOR] += 1
             rows.append((NO_JOURNAL, 0, coordinator, self._clocks[coordinator]))
         if losers and self._rng.random() < 0.3:
-            rows += self._ack_rows(transaction, dict.fromkeys(losers, 0), rows)
+            rows += self.ack_rows(transaction.begins, dict.fromkeys(losers, 0), rows)
             self._acknowledge(transaction, rows)
         else:
             self._acknowledge(transaction, rows)
@@ -214,7 +181,7 @@ class World:
 
     def _retract(self, transaction: Open, producer: Producer) -> None:
         """Roll a producer back, by ACKs of clock zero or of its last commits."""
-        rows = self._ack_rows(transaction, {producer: 0})
+        rows = self.ack_rows(transaction.begins, {producer: 0})
         if self._rng.random() < 0.3:
             for at, (id, offset, _, _) in enumerate(rows):
                 clock = self._last_commits.get((id, producer), 0)
@@ -242,24 +209,13 @@ class World:
             first = again[-1].clock + 1
             self._clocks[producer] = first + count - 1
         else:
-            first = self._take(producer, count)
-        documents = []
-        for at in range(count):
-            self._numbers += 1
-            key = self._rng.randrange(KEYS) if journal.key is None else journal.key
-            documents.append(
-                Document(self._numbers, key, journal.id, producer, Clock(first + at), transaction)
-            )
+            first = self.take_clocks(producer, count)
+        keys = [
+            self._rng.randrange(KEYS) if journal.key is None else journal.key for _ in range(count)
+        ]
+        documents = self.new_documents(journal, producer, keys, first, transaction)
         body = [*again, *documents]
-        frame = journal.add(
-            1,
-            producer=producer,
-            clock=body[0].clock,
-            documents=len(body),
-            flags=flags,
-            body=batch_of(body),
-            bytes=10 * len(body),
-        )
+        frame = self.append(journal, flags, body)
         self._written[journal.id, producer] = frame, body
         if flags is Flags.OUTSIDE:
             self._last_commits[journal.id, producer] = body[-1].clock
@@ -297,43 +253,12 @@ class World:
             for (id, who), begin in transaction.begins.items()
         )
 
-    def _ack_rows(
-        self,
-        transaction: Open,
-        clocks: dict[Producer, int],
-        before: Iterable[tuple[int, int, int, int]] = (),
-    ) -> list[tuple[int, int, int, int]]:
-        """An ACK at the end of the journal for every span of these producers."""
-        there = self.there()
-        heads: dict[int, int] = {id: offset + 1 for id, offset, _, _ in before}
-        rows: list[tuple[int, int, int, int]] = []
-        for id, producer in sorted(transaction.begins):
-            if producer in clocks and id in there:
-                offset = heads.get(id, self.journals[id].head)
-                heads[id] = offset + 1
-                rows.append((id, offset, producer, clocks[producer]))
-        return rows
-
-    def _acknowledge(self, transaction: Open, rows: list[tuple[int, int, int, int]]) -> None:
-        """Write all ACKs at once; each carries all of them as hints."""
-        hints = np.array(rows, ACK_ROW)
-        added = []
-        for at, (id, _, producer, clock) in enumerate(rows):
-            if id != NO_JOURNAL:
-                last = self._last_commits.get((id, producer), 0)
-                self._last_commits[id, producer] = max(last, clock)
-                frame = self.journals[JournalId(id)].add(
-                    1,
-                    producer=producer,
-                    clock=Clock(clock),
-                    documents=0,
-                    flags=Flags.ACK,
-                    body=b"",
-                    bytes=5,
-                    hints=hints if self._hints else hints[at : at + 1],
-                )
-                added.append(frame)
-        for frame in added:
+    def _acknowledge(self, transaction: Open, rows: list[AckRow]) -> None:
+        """Write all ACKs at once, and some of them twice."""
+        for id, _, producer, clock in rows:
+            last = self._last_commits.get((id, producer), 0)
+            self._last_commits[id, producer] = max(last, clock)
+        for frame in self.acknowledge(rows, has_hints=self._hints):
             self._repeat_end(transaction, frame)
 
     def _repeat_end(self, transaction: Open, ack: Frame) -> None:
@@ -364,8 +289,6 @@ class World:
             for (id, _), begin in transaction.begins.items()
         )
 
-    def _take(self, producer: Producer, count: int) -> int:
-        self._now += self._rng.randrange(3)
-        first = max(self._now, self._clocks.get(producer, 0) + 1)
-        self._clocks[producer] = first + count - 1
-        return first
+    def take_clocks(self, producer: Producer, count: int) -> int:
+        self.pass_time(self._rng.randrange(3))
+        return super().take_clocks(producer, count)
