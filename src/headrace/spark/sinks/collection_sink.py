@@ -6,22 +6,19 @@ still do, and what their Spark tasks still write, is refused.
 
 from __future__ import annotations
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.errors import DataError
 from headrace.journal.workspace import Workspace
 from headrace.spark.sinks.contract import CheckpointId, is_due
+from headrace.spark.write.commit_payload import (
+    PublishedCheckpoint,
+    decode_payload,
+    encode_payload,
+    last_checkpoint,
+)
 from headrace.spark.write.dataframe_transaction import publish
 from headrace.spark.write.schema_check import check_fits
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    """What the last commit says."""
-
-    generation: str
-    checkpoint: int
 
 
 class CollectionSink:
@@ -56,14 +53,14 @@ class CollectionTarget:
             return
         collection = self._workspace.collection(self._collection)
         check_fits(collection, to_arrow_schema(rows.schema, timezone="UTC"))
-        stored = msgspec.json.encode(_Stored(checkpoint.generation, checkpoint.number))
         transaction = self._publisher.begin()
         try:
             publish(rows, self._workspace, self._collection, transaction)
         except BaseException:
             transaction.rollback()
             raise
-        transaction.commit(stored)
+        published = PublishedCheckpoint(checkpoint.generation, checkpoint.number)
+        transaction.commit(encode_payload(published))
         self._last = checkpoint.number
 
     def is_lost(self) -> bool:
@@ -71,20 +68,9 @@ class CollectionTarget:
 
     def reopen(self) -> None:
         self._publisher = self._workspace.publisher(f"task/{self._opened.task}")
-        self._last = _last(self._publisher.payload, self._opened)
+        payload, name = self._publisher.payload, self._publisher.name
+        last = decode_payload(payload, PublishedCheckpoint, name)
+        self._last = last_checkpoint(last, self._opened.generation)
 
     def close(self) -> None:
         self._publisher.close()
-
-
-def _last(payload: bytes, task: CheckpointId) -> int:
-    if not payload:
-        return 0
-    try:
-        stored = msgspec.json.decode(payload, type=_Stored)
-    except msgspec.DecodeError as error:
-        raise DataError(
-            f"publisher 'task/{task.task}' was not used by a task: {error}",
-            do="give the task another name",
-        ) from error
-    return stored.checkpoint if stored.generation == task.generation else 0

@@ -26,8 +26,9 @@ from pyspark.sql.types import StructType
 from headrace.errors import UsageError
 from headrace.spark.source.options import Writes
 from headrace.spark.versions import check_version
+from headrace.spark.write.commit_payload import QueryBatch
 from headrace.spark.write.dataframe_transaction import take_part
-from headrace.spark.write.transaction_process import Batch, Begin, Coordinated, begin
+from headrace.spark.write.transaction_process import BeginWrite, HeldWrite, begin
 from headrace.version import VERSION
 
 
@@ -37,7 +38,7 @@ class Part(WriterCommitMessage):
 
     prepared: str
     """Nothing if it had no rows."""
-    write: Coordinated
+    write: HeldWrite
     query: str = ""
 
 
@@ -46,7 +47,7 @@ class Planned:
     """A write that was begun, as its tasks get it."""
 
     writes: Writes
-    write: Coordinated
+    write: HeldWrite
     version: str = VERSION
 
     def take_part(self, batches: Iterator[pa.RecordBatch], query: str = "") -> Part:
@@ -58,7 +59,7 @@ class Planned:
 
 def plan(writes: Writes, schema: StructType) -> Planned:
     rows = to_arrow_schema(schema, timezone="UTC").serialize().to_pybytes()
-    asked = Begin(writes.place, writes.collection, rows, publisher_name(writes))
+    asked = BeginWrite(writes.place, writes.collection, rows, publisher_name(writes))
     return Planned(writes, begin(asked))
 
 
@@ -109,7 +110,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 do="use another trigger than continuous",
             )
         parts, first = _parts(messages)
-        first.write.commit(parts, Batch(first.query, batchId))
+        first.write.commit(parts, QueryBatch(first.query, batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """By taking the publisher over: tasks that failed have not said who holds it."""

@@ -1,13 +1,14 @@
-"""A process beside Spark's that holds the transactions of its writes.
+"""The transaction process: it runs beside Spark's processes and holds the transactions of writes.
 
-Spark plans a write in one process and commits it in another, and may end either of them while the
-tasks run: neither can hold a transaction. The planning process starts this one, which begins a
-transaction for each write and commits what the process that Spark commits in hands to it.
+Spark plans a write in one process, commits it in another, and may end either of them while the
+write's tasks run. So neither can hold the transaction. The process that plans a write starts this
+one, which begins a transaction for each write. The process that commits a write hands over the
+parts to commit.
 
 Whatever is killed, a write is committed whole or not at all, and nobody waits for ever. A
-transaction ends with this process, which ends when Spark's is gone, or when the process that
-started it is gone and no write is left. It asks once a second whether its transactions are still
-open: those whose publisher was taken over, or whose owner was lost, it gives up.
+transaction ends with this process. This process ends when Spark's process is gone, or when the
+process that started it is gone and no write is left. Once a second it asks whether its transactions
+are still open. It gives up those whose publisher was taken over or whose owner was lost.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ import pyarrow as pa
 
 from headrace.errors import (
     REPORT,
-    DataError,
     HeadraceError,
     InDoubtError,
     PeerLostError,
@@ -36,9 +36,14 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.location.workspace_ref import WorkspaceRef
-from headrace.journal.publisher import Publisher
 from headrace.settings import ServiceSettings
 from headrace.spark.source.workspace_option import Place, Places
+from headrace.spark.write.commit_payload import (
+    QueryBatch,
+    decode_payload,
+    encode_payload,
+    is_published,
+)
 from headrace.spark.write.schema_check import check_fits
 from headrace.transport import Channel, Client, Message, Server
 
@@ -46,98 +51,95 @@ _KIND = "spark-writes"
 _MODULE = "headrace.spark.write.transaction_process"
 _START_S = 60.0
 _LOOK_S = 1.0
-_STREAM_REMEDY = "start the query again: its publisher knows, and nothing is written twice"
+_STREAM_REMEDY = (
+    "start the query again: its publisher knows what is committed, and nothing is written twice"
+)
 
 
-class Batch(msgspec.Struct, frozen=True, tag="spark-batch"):
-    """A micro-batch of a query: the payload of its commit."""
-
-    query: str
-    """Spark's id of it, which lies in its checkpoint directory."""
-    number: int
-
-
-class Begin(msgspec.Struct, frozen=True, tag="begin"):
+class BeginWrite(msgspec.Struct, frozen=True, tag="begin"):
     place: Place
     collection: str
     schema: bytes
-    """Of the rows, as Arrow writes it."""
+    """The schema of the rows, as Arrow writes it."""
     publisher: str = ""
 
 
-class Commit(msgspec.Struct, frozen=True, tag="commit"):
+class CommitWrite(msgspec.Struct, frozen=True, tag="commit"):
     invitation: str
     parts: list[str]
-    """What the attempts that won prepared."""
-    batch: Batch | None = None
+    """The parts that the winning attempts of Spark's tasks prepared."""
+    batch: QueryBatch | None = None
 
 
-class Abort(msgspec.Struct, frozen=True, tag="abort"):
+class AbortWrite(msgspec.Struct, frozen=True, tag="abort"):
     invitation: str
 
 
-class Begun(msgspec.Struct, frozen=True, tag="begun"):
+class WriteBegun(msgspec.Struct, frozen=True, tag="begun"):
     invitation: str
     workspace: WorkspaceRef
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class WriteEnded(msgspec.Struct, frozen=True, tag="ended"):
     pass
 
 
-_replies: msgspec.msgpack.Decoder[Begun | Ended] = msgspec.msgpack.Decoder(Begun | Ended)
+Request = BeginWrite | CommitWrite | AbortWrite
+Reply = WriteBegun | WriteEnded
+
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-class _Start(msgspec.Struct, frozen=True):
+class _StartOptions(msgspec.Struct, frozen=True):
     token: str
     spark: int
-    """The process whose end is the end of all its writes."""
+    """The id of Spark's process. When that ends, the transaction process ends, and all writes."""
 
 
-class Coordinated(msgspec.Struct, frozen=True):
-    """A write that a coordinator holds, in a form that travels to any process of the driver."""
+class HeldWrite(msgspec.Struct, frozen=True):
+    """A write that the transaction process holds. It can be sent to any process of the driver."""
 
     address: str
     token: str
     invitation: str
     workspace: WorkspaceRef
-    """Whose transaction it is, for the tasks that join it."""
+    """The workspace in which Spark's tasks join the transaction."""
 
-    def commit(self, parts: list[str], batch: Batch | None = None) -> None:
-        """Make the parts visible at once; a batch that was committed before is not again."""
+    def commit(self, parts: list[str], batch: QueryBatch | None = None) -> None:
+        """Make all parts visible at once. Does nothing if the batch was committed before."""
         try:
-            self._ask(Commit(self.invitation, parts, batch))
+            self._ask(CommitWrite(self.invitation, parts, batch))
         except PeerLostError as lost:
             raise _in_doubt(lost, batch) from lost
 
     def abort(self) -> None:
-        # Without its coordinator it is rolled back.
+        # If the transaction process is gone, the transaction is rolled back already.
         with suppress(PeerLostError):
-            self._ask(Abort(self.invitation))
+            self._ask(AbortWrite(self.invitation))
 
-    def _ask(self, request: Commit | Abort) -> None:
+    def _ask(self, request: CommitWrite | AbortWrite) -> None:
         _ask(self.address, self.token, request)
 
 
-def begin(asked: Begin) -> Coordinated:
-    """Begin the transaction of a write, through the coordinator of this process."""
+def begin(asked: BeginWrite) -> HeldWrite:
+    """Begin the transaction of a write, in the transaction process that this process started."""
     global _mine
     if _mine:
         try:
             return _mine.begin(asked)
         except PeerLostError:
             _mine.close()
-    _mine = Started(os.getppid())
+    _mine = TransactionProcess(os.getppid())
     return _mine.begin(asked)
 
 
-class Started:
-    """A coordinator that this process started."""
+class TransactionProcess:
+    """A transaction process that this process started."""
 
     def __init__(self, spark: int) -> None:
-        """`spark` is the process that it must not outlive."""
+        """`spark` is the id of the process that it must not outlive."""
         self._token = secrets.token_urlsafe(32)
-        # What Spark added to the path of this process is not in its environment.
+        # Spark adds to the path of this process, but not to its environment.
         path = os.pathsep.join(filter(None, sys.path))
         self.process = subprocess.Popen(
             [sys.executable, "-m", _MODULE],
@@ -148,26 +150,26 @@ class Started:
         )
         assert self.process.stdin
         assert self.process.stdout
-        # A process that ended at once says nothing, which is seen below.
+        # A process that ended at once writes no address, which is handled below.
         with suppress(BrokenPipeError):
-            self.process.stdin.write(msgspec.json.encode(_Start(self._token, spark)) + b"\n")
+            self.process.stdin.write(msgspec.json.encode(_StartOptions(self._token, spark)) + b"\n")
             self.process.stdin.flush()
         ready, _, _ = select.select([self.process.stdout], [], [], _START_S)
         self._address = self.process.stdout.readline().decode().strip() if ready else ""
         if not self._address:
             self.close()
             raise PeerLostError(
-                f"the process that coordinates writes did not start: {sys.executable} -m {_MODULE}",
-                do="see what it wrote to the log of the Spark driver",
+                f"the transaction process did not start: {sys.executable} -m {_MODULE}",
+                do="read what it wrote to the log of the Spark driver",
             )
 
-    def begin(self, asked: Begin) -> Coordinated:
+    def begin(self, asked: BeginWrite) -> HeldWrite:
         begun = _ask(self._address, self._token, asked)
-        assert isinstance(begun, Begun)
-        return Coordinated(self._address, self._token, begun.invitation, begun.workspace)
+        assert isinstance(begun, WriteBegun)
+        return HeldWrite(self._address, self._token, begun.invitation, begun.workspace)
 
     def close(self) -> None:
-        """Start no more: it ends with the last write that it has."""
+        """Begin no more writes: the process ends with the last write that it holds."""
         assert self.process.stdin
         assert self.process.stdout
         with suppress(BrokenPipeError):
@@ -175,43 +177,45 @@ class Started:
         self.process.stdout.close()
 
 
-_mine: Started | None = None
-"""Of this process, which Spark uses for one plan after the other."""
+_mine: TransactionProcess | None = None
+"""The one that this process started. Spark plans one write after the other in this process."""
 
 
-def _ask(address: str, token: str, request: Begin | Commit | Abort) -> Begun | Ended:
+def _ask(address: str, token: str, request: Request) -> Reply:
     with Client(address, ServiceSettings(token=token)) as client:
         try:
             channel = client.converse(_KIND, _replies)
         except PeerLostError as lost:
-            if isinstance(request, Commit):
-                # Nothing was asked, and the transaction ends with its coordinator.
+            if isinstance(request, CommitWrite):
+                # The request was not sent, and the transaction ended with its process.
                 raise _rolled_back() from lost
             raise
         channel.send(request)
         if (answer := channel.receive()) is None:
-            raise PeerLostError(f"the coordinator at {address} did not answer", do="write again")
-        # What it answered holds, whatever becomes of it.
+            raise PeerLostError(
+                f"the transaction process at {address} did not answer", do="write again"
+            )
+        # The answer holds, whatever becomes of the process.
         with suppress(TransportError):
             channel.close()
         return answer.control
 
 
-def _in_doubt(why: PeerLostError, batch: Batch | None) -> InDoubtError:
-    """Only the coordinator knew the id of the commit."""
+def _in_doubt(why: PeerLostError, batch: QueryBatch | None) -> InDoubtError:
+    """Nobody can be asked: only the transaction process knew the id of the commit."""
     return InDoubtError(
-        f"whether the write was committed is not known: {why.what}",
+        f"nobody knows whether the write was committed: {why.what}",
         do=_STREAM_REMEDY if batch else "look for its documents before you write them again",
     )
 
 
-# In the process of its own.
+# -- in the transaction process ------------------------------------------------------------
 
 
-class _Write:
-    """One transaction. Its workspace is open for as long as that is."""
+class _OpenWrite:
+    """One transaction. It keeps its workspace open."""
 
-    def __init__(self, asked: Begin, places: Places) -> None:
+    def __init__(self, asked: BeginWrite, places: Places) -> None:
         self.lock = threading.Lock()
         with ExitStack() as stack:
             self._workspace = stack.enter_context(places.opened(asked.place))
@@ -219,49 +223,49 @@ class _Write:
             publisher = self._workspace.publisher(asked.publisher)
             stack.callback(publisher.close)
             self._publisher = asked.publisher
-            self._last = _last(publisher)
+            self._last = decode_payload(publisher.payload, QueryBatch, publisher.name)
             self._transaction = publisher.begin()
             self.invitation = self._transaction.invite()
             self.reach = self._workspace.reach()
             self._open = stack.pop_all()
 
-    def commit(self, parts: list[str], batch: Batch | None) -> None:
-        if batch and _is_replayed(self._publisher, self._last, batch):
+    def commit(self, parts: list[str], batch: QueryBatch | None) -> None:
+        if batch and is_published(self._last, batch, self._publisher):
             return
         for part in parts:
             self._transaction.include(part)
         try:
-            self._transaction.commit(msgspec.json.encode(batch) if batch else b"")
+            self._transaction.commit(encode_payload(batch))
         except InDoubtError as error:
             raise InDoubtError(error.what, do=_STREAM_REMEDY if batch else error.do) from error
 
     def check(self) -> None:
-        """Raises once nobody can join it any more."""
+        """Raise an error if nobody can join the transaction any more."""
         self._workspace.join(self.invitation).abandon()
 
     def close(self) -> None:
-        """What was not committed is rolled back."""
+        """Roll back what was not committed."""
         self._open.close()
 
 
-class _Writes:
+class _OpenWrites:
     """`transport.Service` for the processes of one Spark driver."""
 
-    requests = msgspec.msgpack.Decoder(Begin | Commit | Abort)
+    requests = msgspec.msgpack.Decoder(Request)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._places = Places()
-        self._writes: dict[str, _Write] = {}
+        self._writes: dict[str, _OpenWrite] = {}
         self._conversations = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no write, and nobody who waits for an answer."""
+        """True if there is no write, and nobody waits for an answer."""
         with self._lock:
             return not self._writes and not self._conversations
 
-    def converse(self, channel: Channel[Begin | Commit | Abort]) -> None:
+    def converse(self, channel: Channel[Request]) -> None:
         with self._lock:
             self._conversations += 1
         try:
@@ -271,55 +275,55 @@ class _Writes:
             with self._lock:
                 self._conversations -= 1
 
-    def _answer(self, asked: Begin | Commit | Abort, channel: Channel[Any]) -> None:
+    def _answer(self, asked: Request, channel: Channel[Any]) -> None:
         match asked:
-            case Begin():
+            case BeginWrite():
                 self._begin(asked, channel)
                 return
-            case Commit():
+            case CommitWrite():
                 self._commit(asked)
-            case Abort():
+            case AbortWrite():
                 if write := self._writes.get(asked.invitation):
                     with write.lock:
                         self._end(write)
-        channel.send(Ended())
-        # Until the caller has it, or is gone.
+        channel.send(WriteEnded())
+        # Wait until the caller has the answer, or is gone.
         with suppress(HeadraceError):
             channel.receive()
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
-        raise UsageError("writes converse", do=REPORT)
+        raise UsageError("the transaction process was asked to stream a write", do=REPORT)
 
-    def _begin(self, asked: Begin, channel: Channel[Any]) -> None:
-        write = _Write(asked, self._places)
+    def _begin(self, asked: BeginWrite, channel: Channel[Any]) -> None:
+        write = _OpenWrite(asked, self._places)
         with self._lock:
             self._writes[write.invitation] = write
         try:
-            channel.send(Begun(write.invitation, write.reach))
-            # Until the caller has it.
+            channel.send(WriteBegun(write.invitation, write.reach))
+            # Wait until the caller has the answer.
             channel.receive()
         except HeadraceError:
             with write.lock:
                 self._end(write)
             raise
 
-    def _commit(self, asked: Commit) -> None:
+    def _commit(self, asked: CommitWrite) -> None:
         write = self._writes.get(asked.invitation)
         if write is None:
             raise _rolled_back()
         with write.lock:
-            # It may have been given up meanwhile.
+            # Another thread may have given the write up before this one had the lock.
             if self._writes.get(asked.invitation) is not write:
                 raise _rolled_back()
             try:
                 write.commit(asked.parts, asked.batch)
             finally:
-                # Before the answer: whoever works through this process as the owner knows that it
-                # has gone before the next write is begun.
+                # This process may own the workspace, and gives it up with its last write. It does
+                # so before it answers: then others find out before the next write begins.
                 self._end(write)
 
     def look(self) -> None:
-        """Give up what has ended elsewhere."""
+        """Give up the writes whose transactions have ended elsewhere."""
         for write in list(self._writes.values()):
             if not write.lock.acquire(blocking=False):
                 continue
@@ -335,9 +339,9 @@ class _Writes:
             with write.lock:
                 self._end(write)
 
-    def _end(self, write: _Write) -> None:
-        """By whoever has its lock."""
-        # What cannot be rolled back here is by the next owner of the workspace.
+    def _end(self, write: _OpenWrite) -> None:
+        """Close a write. The caller holds its lock."""
+        # If this process cannot roll it back, the next owner of the workspace does.
         with suppress(HeadraceError):
             write.close()
         with self._lock:
@@ -347,7 +351,7 @@ class _Writes:
 def _rolled_back() -> PublishError:
     return PublishError(
         "the transaction of this write has ended, and nothing of it was committed",
-        do="write again; if another query publishes under the same name, give it its own",
+        do="write again; if another query has the same publisher name, give it its own",
     )
 
 
@@ -355,40 +359,9 @@ def _schema(encoded: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(encoded))
 
 
-def _last(publisher: Publisher) -> Batch | None:
-    if not publisher.payload:
-        return None
-    try:
-        return msgspec.json.decode(publisher.payload, type=Batch)
-    except msgspec.MsgspecError as error:
-        raise DataError(
-            f"publisher {publisher.name!r} was not used by a query: {error}",
-            do="publish under another name",
-        ) from error
-
-
-def _is_replayed(publisher: str, last: Batch | None, batch: Batch) -> bool:
-    """Whether it was committed before; an error if it does not follow what was."""
-    if last is None or batch == Batch(last.query, last.number + 1):
-        return False
-    if batch == last:
-        return True
-    if batch.query != last.query:
-        raise UsageError(
-            f"publisher {publisher!r} is at batch {last.number} of query {last.query}, and this is"
-            f" batch {batch.number} of query {batch.query}: another checkpoint directory",
-            do="use the directory that it had, or another publisher name",
-        )
-    raise UsageError(
-        f"publisher {publisher!r} is at batch {last.number}, and the query at {batch.number}:"
-        " its checkpoint directory is not the one that it had last",
-        do="use that one, or another directory and another publisher name",
-    )
-
-
 def main() -> NoReturn:
-    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Start)
-    writes = _Writes()
+    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=_StartOptions)
+    writes = _OpenWrites()
     with Server({_KIND: writes}, ServiceSettings(token=start.token)) as server:
         sys.stdout.write(f"{server.address}\n")
         sys.stdout.flush()
@@ -396,15 +369,15 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _run(writes: _Writes, spark: int) -> None:
-    """Until Spark is gone, or whoever started this and every write."""
+def _run(writes: _OpenWrites, spark: int) -> None:
+    """Serve until Spark is gone, or until the starting process and every write are gone."""
     try:
         spark_end = os.pidfd_open(spark)
     except ProcessLookupError:
         return
     events = select.poll()
     events.register(spark_end, select.POLLIN)
-    # Nothing more comes from there: it is readable when its other end is closed.
+    # The starting process sends nothing more, so this is readable once its other end is closed.
     starter_end = sys.stdin.fileno()
     events.register(starter_end, select.POLLIN)
     is_started = True

@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -18,17 +19,18 @@ from headrace.journal.local.owner import Owner
 from headrace.settings import ServiceSettings
 from headrace.spark.source.workspace_option import Place
 from headrace.spark.write import transaction_process
+from headrace.spark.write.commit_payload import QueryBatch
 from headrace.spark.write.dataframe_transaction import take_part
-from headrace.spark.write.transaction_process import Batch, Begin, Coordinated, Started
+from headrace.spark.write.transaction_process import BeginWrite, HeldWrite, TransactionProcess
 from headrace.testing.crash import eventually
 from headrace.transport import Client
-from tests.spark.coordinator_process import END_S, CoordinatorAndSpark, coordinator_and_spark
+from tests.spark.write.started_process import END_S, CoordinatorAndSpark, coordinator_and_spark
 
 SCHEMA = pa.schema({"number": pa.int64()})
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[Started]:
+def started() -> Iterator[TransactionProcess]:
     """For tests that leave it as it was."""
     with coordinator_and_spark() as found:
         yield found.coordinator
@@ -46,12 +48,14 @@ def numbers(workspace: headrace.Workspace) -> headrace.Workspace:
     return workspace
 
 
-def begin(started: Started, workspace: headrace.Workspace, publisher: str = "") -> Coordinated:
+def begin(
+    started: TransactionProcess, workspace: headrace.Workspace, publisher: str = ""
+) -> HeldWrite:
     schema = SCHEMA.serialize().to_pybytes()
-    return started.begin(Begin(Place.of(workspace), "numbers", schema, publisher))
+    return started.begin(BeginWrite(Place.of(workspace), "numbers", schema, publisher))
 
 
-def part(workspace: headrace.Workspace, write: Coordinated, *numbers: int) -> str:
+def part(workspace: headrace.Workspace, write: HeldWrite, *numbers: int) -> str:
     """As a task would make it."""
     rows = pa.record_batch({"number": pa.array(numbers, pa.int64())})
     with Place.of(workspace).open() as opened, opened.join(write.invitation) as participant:
@@ -64,7 +68,7 @@ def seen(workspace: headrace.Workspace) -> list[int]:
 
 
 def test_only_the_parts_of_attempts_that_won_are_committed(
-    started: Started, numbers: headrace.Workspace
+    started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
     write = begin(started, numbers)
     won = [part(numbers, write, 1, 2), part(numbers, write, 3)]
@@ -77,7 +81,7 @@ def test_only_the_parts_of_attempts_that_won_are_committed(
 
 
 def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
-    started: Started, numbers: headrace.Workspace
+    started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
     """The first that ends does not end the others."""
     numbers.close()
@@ -102,7 +106,7 @@ def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: CoordinatorA
         assert started.process.wait(END_S) == 0
 
 
-def test_an_aborted_write_is_gone(started: Started, numbers: headrace.Workspace) -> None:
+def test_an_aborted_write_is_gone(started: TransactionProcess, numbers: headrace.Workspace) -> None:
     write = begin(started, numbers)
     prepared = part(numbers, write, 1)
     write.abort()
@@ -146,20 +150,20 @@ def test_a_killed_coordinator_commits_nothing(
     doomed.coordinator.process.kill()
     doomed.coordinator.process.wait(END_S)
     with pytest.raises(PublishError, match="nothing of it was committed"):
-        write.commit([prepared], Batch("q", 0))
+        write.commit([prepared], QueryBatch("q", 0))
     assert seen(numbers) == []
 
 
 # proves G29
 @pytest.mark.parametrize(
     ("batch", "remedy"),
-    [(None, "look for its documents"), (Batch("q", 0), "start the query again")],
+    [(None, "look for its documents"), (QueryBatch("q", 0), "start the query again")],
     ids=["write", "stream"],
 )
 def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
     doomed: CoordinatorAndSpark,
     numbers: headrace.Workspace,
-    batch: Batch | None,
+    batch: QueryBatch | None,
     remedy: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -179,7 +183,7 @@ def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
         committing = thread.submit(write.commit, [prepared], batch)
         assert asked.wait(END_S)
         doomed.coordinator.process.kill()
-        with pytest.raises(InDoubtError, match=f"is not known.*; {remedy}"):
+        with pytest.raises(InDoubtError, match=f"nobody knows whether the write was.*; {remedy}"):
             committing.result()
         released.set()
     eventually(lambda: seen(numbers) == [1], END_S, "the commit that the owner had")
@@ -195,12 +199,12 @@ def test_a_write_whose_publisher_was_taken_over_is_given_up(
     doomed.coordinator.close()
     assert doomed.coordinator.process.wait(END_S) == 0
     with pytest.raises(PublishError):
-        write.commit([prepared], Batch("q", 0))
+        write.commit([prepared], QueryBatch("q", 0))
     assert seen(numbers) == []
 
 
 def test_a_write_ends_with_the_owner_of_the_workspace(
-    started: Started, numbers: headrace.Workspace
+    started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
     write = begin(started, numbers)
     prepared = part(numbers, write, 1)
@@ -213,41 +217,27 @@ def test_a_write_ends_with_the_owner_of_the_workspace(
 
 
 @pytest.mark.parametrize(
-    ("last", "batch", "outcome"),
-    [
-        (None, Batch("q", 0), [1]),
-        (None, Batch("q", 7), [1]),
-        (Batch("q", 0), Batch("q", 1), [1]),
-        (Batch("q", 7), Batch("q", 7), []),
-        (Batch("q", 7), Batch("r", 7), "batch 7 of query q, and this is batch 7 of query r"),
-        (Batch("q", 7), Batch("r", 0), "batch 0 of query r: another checkpoint directory"),
-        (Batch("q", 7), Batch("q", 0), "at batch 7, and the query at 0: its checkpoint directory"),
-        (Batch("q", 7), Batch("q", 9), "at batch 7, and the query at 9: its checkpoint directory"),
-    ],
+    ("number", "refusal", "seen_after"),
+    [(8, "", [1]), (7, "", []), (9, "publisher 'stream/p' is at batch 7, and the query at 9", [])],
 )
-def test_a_batch_must_follow_the_last_or_be_it(
-    started: Started,
+def test_a_batch_is_committed_once_and_in_order(
+    started: TransactionProcess,
     numbers: headrace.Workspace,
-    last: Batch | None,
-    batch: Batch,
-    outcome: list[int] | str,
+    number: int,
+    refusal: str,
+    seen_after: list[int],
 ) -> None:
     """# proves G14"""
-    if last:
-        begin(started, numbers, "stream/p").commit([], last)
+    begin(started, numbers, "stream/p").commit([], QueryBatch("q", 7))
     write = begin(started, numbers, "stream/p")
     prepared = [part(numbers, write, 1)]
-    if isinstance(outcome, str):
-        with pytest.raises(HeadraceError, match=outcome):
-            write.commit(prepared, batch)
-        outcome = []
-    else:
-        write.commit(prepared, batch)
-    assert seen(numbers) == outcome
+    with pytest.raises(HeadraceError, match=refusal) if refusal else nullcontext():
+        write.commit(prepared, QueryBatch("q", number))
+    assert seen(numbers) == seen_after
 
 
 def test_a_name_with_another_payload_is_refused(
-    started: Started, numbers: headrace.Workspace
+    started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
     publisher = numbers.publisher("mine")
     publisher.begin().commit(b"something else")

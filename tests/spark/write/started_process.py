@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from headrace.spark.write.transaction_process import Started
+from headrace.spark.write.transaction_process import TransactionProcess
 
 END_S = 20.0
 
 
 class CoordinatorAndSpark(NamedTuple):
-    coordinator: Started
+    coordinator: TransactionProcess
     spark: subprocess.Popen[bytes]
     """Stands for Spark's process: it lives until it is killed."""
 
@@ -23,7 +23,7 @@ class CoordinatorAndSpark(NamedTuple):
 def coordinator_and_spark() -> Iterator[CoordinatorAndSpark]:
     waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waiting, stdin=subprocess.PIPE) as spark:
-        coordinator = Started(spark.pid)
+        coordinator = TransactionProcess(spark.pid)
         yield CoordinatorAndSpark(coordinator, spark)
         coordinator.close()
         spark.kill()

@@ -30,8 +30,8 @@ from headrace.journal.sequencer import Flags
 from headrace.spark.source.datasource import HeadraceSource
 from headrace.spark.versions import check_version
 from headrace.spark.write import transaction_process
-from headrace.spark.write.transaction_process import Batch
-from tests.spark.coordinator_process import coordinator_and_spark
+from headrace.spark.write.commit_payload import QueryBatch
+from tests.spark.write.started_process import coordinator_and_spark
 
 END_S = 30.0
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -343,7 +343,7 @@ def test_an_aborted_batch_is_gone_though_no_task_said_who_holds_it(
     assert committing.planned is None
     committing.abort([None], 0)
     with pytest.raises(PublishError):
-        planned.write.commit([], Batch("q", 0))
+        planned.write.commit([], QueryBatch("q", 0))
     assert numbers.publisher("stream/p").payload == b""
 
 
