@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 from msgspec.structs import replace
@@ -51,6 +51,13 @@ def is_in_window(binding: Binding, document: Document) -> bool:
     return binding.not_before <= document.clock <= binding.not_after
 
 
+def resolve_in_ticks(bindings: Sequence[Binding], known: Mapping[BindingTag, str]) -> Sources:
+    """Resolve bindings whose read delays are in clock units, so that time passes quickly."""
+    delays = {binding.name: int(binding.read_delay_s) for binding in bindings}
+    found = resolve(bindings, _COLLECTIONS, known)
+    return Sources(replace(source, delay=delays[source.name]) for source in found.all)
+
+
 class Bindings:
     """Those of the task now, and those that were removed from it."""
 
@@ -94,10 +101,7 @@ class Bindings:
         return replace(binding, priority=priority, read_delay_s=float(delay))
 
     def resolve(self, known: Mapping[BindingTag, str]) -> Sources:
-        """Read delays are in clock units here, so that simulated time passes quickly."""
-        delays = {each.name: int(each.read_delay_s) for each in self.all}
-        found = resolve(self.all, _COLLECTIONS, known)
-        return Sources(replace(each, delay=delays[each.name]) for each in found.all)
+        return resolve_in_ticks(self.all, known)
 
     def change(self, fixed: Collection[str]) -> bool:
         """What a restart may change; `fixed` bindings must go on reading what they read."""

@@ -124,7 +124,8 @@ class Simulator:
         return self.run
 
     def _say_message(self, pipe: Pipe, message: Message) -> None:
-        self.say(f"    {self._trace.pipe(pipe)}: {self._trace.message(message)}")
+        lines = "; ".join(self._trace.message(message))
+        self.say(f"    {self._trace.pipe(pipe)}: {lines}")
 
     def conditions(self, *, calm: bool) -> Conditions:
         """A calm Session does not fail."""

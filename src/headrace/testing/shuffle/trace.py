@@ -102,8 +102,13 @@ class Trace:
 
     # -- messages --------------------------------------------------------------------------
 
-    def message(self, message: Message) -> str:
-        """One line."""
+    def message(self, message: Message) -> list[str]:
+        """A line, and those that say more."""
+        if isinstance(message, slices.Report):
+            return ["progress", *self._delta(message.delta)]
+        return [self._to_queue(message)]
+
+    def _to_queue(self, message: Message) -> str:
         match message:
             case slices.SendBlock(_, head):
                 return f"block, {self._block(head)}"
@@ -117,9 +122,8 @@ class Trace:
                 shown = f"checkpoints after {checkpoint} show nothing of it"
                 return f"stop read, {self._all_places(places)}: {shown}"
             case slices.SendStarving(starving, made) | messages.Starving(starving, made):
-                return f"starving {'from' if starving else 'ends with'} checkpoint {made} on"
-            case slices.Report(delta):
-                return "; ".join(["progress", *self._delta(delta)])
+                state = "starves" if starving else "does not starve"
+                return f"the consumer {state} after checkpoint {made}"
             case slices.Finish():
                 return "finished the cut"
             case slices.Fetch():
@@ -161,17 +165,21 @@ class Trace:
                 return f"write stop, {self._all_places(places)}"
             case queue.Move():
                 return "move open blocks to the end"
-            case Synced(_, effect):
-                return f"sync for {type(effect).__name__}"
+            case Synced(_, queue.Sync()):
+                return "sync, then answer Flushes"
+            case Synced(_, queue.Stop()):
+                return "sync, then let go of what was stopped"
+            case Synced():
+                return "sync, then let go of what was moved"
             case NeedsChanged():
                 return "needs changed"
         raise AssertionError(f"no words for {message!r}")
 
     def _block(self, head: BlockHead) -> str:
-        rows = head.pair_rows().tolist()
+        pairs = head.pair_rows().tolist()
         return "; ".join(
-            f"{self._producer(producer)} {_clocks(first, last)} of {self.place(place)}"
-            for place, producer, first, last, _ in rows
+            f"{self._producer(producer)} {_clocks(first, last, rows)} of {self.place(place)}"
+            for place, producer, first, last, rows in pairs
         )
 
     def _end(self, end: SpanEnd) -> str:
@@ -223,8 +231,11 @@ class Trace:
         return f"{self._producer(producer)} {' and '.join(states) or 'closed'}"
 
 
-def _clocks(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}..{last}"
+def _clocks(first: int, last: int, rows: int | None = None) -> str:
+    """A range of clocks; `rows` of them, if that is not all."""
+    clocks = str(first) if first == last else f"{first}..{last}"
+    is_part = rows is not None and rows < last - first + 1
+    return f"{clocks} ({rows} documents)" if is_part else clocks
 
 
 def _bound(lane: int, bound: int) -> str:
