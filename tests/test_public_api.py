@@ -124,6 +124,9 @@ class Workspace
     join(self, invitation: str) -> Participant
     read(self, collection: Collection | str, *, selector: Selector | None = None, start:
         Mapping[str, int] | None = None, meta: bool = False) -> Iterator[pa.RecordBatch]
+    follow(self, collection: Collection | str, *, selector: Selector | None = None, start:
+        Mapping[str, int] | None = None, meta: bool = False, stop: threading.Event | None =
+        None) -> Generator[pa.RecordBatch, None, None]
     table(self, collection: Collection | str, **options: Any) -> pa.Table
     frames(self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True) ->
         Iterator[Frame]
@@ -140,6 +143,10 @@ def derivation(workspace: Workspace, *, sources: Sequence[SourceLike], to: Colle
         name: str = '', shards: int = 2, documents_max: int | None = None) ->
         Callable[[Function], Task]
 module errors
+def follow(workspace: Workspace, bindings: Sequence[Binding], members: int | Sequence[str] = 2,
+        *, service: ServiceSettings | None = None, meta: bool = False, restarts: int = 9, stop:
+        threading.Event | None = None, on_restart: OnRestart | None = None) ->
+        Generator[pa.RecordBatch, None, None]
 def foreach_batch(function: Function, *, exactly_once: bool = False) -> ForeachBatch
 def jdbc(url: str, table: str, *, key: Sequence[str], user: str = '', password: str = '',
         driver: str = '', properties: Mapping[str, str] = {}) -> JdbcTable

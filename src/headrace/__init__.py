@@ -22,7 +22,7 @@ from headrace.settings import (
     Settings,
     ShuffleSettings,
 )
-from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle
+from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle, follow
 from headrace.version import VERSION
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ __all__ = [
     "Workspace",
     "derivation",
     "errors",
+    "follow",
     "foreach_batch",
     "jdbc",
     "materialization",

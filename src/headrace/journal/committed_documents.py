@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headrace.ids import FIRST, JournalId, Offset, Producer
+from headrace.ids import FIRST, Producer
+from headrace.journal import sequencer
 from headrace.journal.contract import Frame
-from headrace.journal.sequencer import Flags, FrameOutcome, Sequence, sequence
+from headrace.journal.sequencer import Flags, FrameOutcome, sequence
+
+
+class CommittedFrames:
+    """Passes on the frames of one journal's committed documents, when their transaction commits.
+
+    It sees a span that began before the first frame from that frame on, and shows no span that is
+    still open. `known` gives the state of producers before the first frame. The state of others is
+    unknown, unless the first frame is the journal's first.
+    """
+
+    def __init__(self, known: Mapping[Producer, sequencer.Sequence] | None = None) -> None:
+        self._producers = dict(known or {})
+        self._pending: dict[Producer, list[Frame]] = {}
+        self._unseen: sequencer.Sequence | None = None
+
+    def take(self, frame: Frame) -> Sequence[Frame]:
+        """Take the journal's next frame, and return the frames that it commits."""
+        if self._unseen is None:
+            self._unseen = sequencer.Sequence(is_known=frame.offset == FIRST)
+        before = self._producers.get(frame.producer, self._unseen)
+        step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
+        self._producers[frame.producer] = step.after
+        match step.outcome:
+            case FrameOutcome.BEGIN | FrameOutcome.EXTEND:
+                pending = self._pending.setdefault(frame.producer, [])
+                pending.append(frame._replace(skip=step.skip))
+            case FrameOutcome.COMMIT if frame.flags is Flags.OUTSIDE:
+                return (frame._replace(skip=step.skip),)
+            case FrameOutcome.COMMIT:
+                return self._pending.pop(frame.producer)
+            case FrameOutcome.ROLLBACK:
+                del self._pending[frame.producer]
+            case FrameOutcome.DUPLICATE | FrameOutcome.EMPTY:
+                pass
+        return ()
 
 
 def committed(
-    frames: Iterable[Frame], stood: Mapping[Producer, Sequence] | None = None
+    frames: Iterable[Frame], known: Mapping[Producer, sequencer.Sequence] | None = None
 ) -> Iterator[Frame]:
-    """The frames of one journal's committed documents, at the place of their commit.
-
-    A span that began before the first frame is seen from there on; one that is still open at
-    the last is not seen at all. `stood` says where producers did before it; of others that is
-    unknown, unless the first frame is the journal's first.
-    """
-    states = dict(stood or {})
-    pending: dict[Producer, list[Frame]] = {}
-    begins: dict[JournalId, Offset] = {}
+    """Yield what `CommittedFrames` passes on of one journal's frames."""
+    selection = CommittedFrames(known)
     for frame in frames:
-        begin = begins.setdefault(frame.journal, frame.offset)
-        before = states.get(frame.producer) or Sequence(is_known=begin == FIRST)
-        step = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
-        states[frame.producer] = step.after
-        match step.outcome:
-            case FrameOutcome.BEGIN | FrameOutcome.EXTEND:
-                pending.setdefault(frame.producer, []).append(frame._replace(skip=step.skip))
-            case FrameOutcome.COMMIT if frame.flags is Flags.OUTSIDE:
-                yield frame._replace(skip=step.skip)
-            case FrameOutcome.COMMIT:
-                yield from pending.pop(frame.producer)
-            case FrameOutcome.ROLLBACK:
-                del pending[frame.producer]
-            case FrameOutcome.DUPLICATE | FrameOutcome.EMPTY:
-                pass
+        yield from selection.take(frame)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +14,7 @@ import pyarrow as pa
 from headrace.errors import BehindRetentionError, CommitOutcome, UsageError
 from headrace.ids import Offset
 from headrace.journal.collection import Collection, define
+from headrace.journal.collection_follower import CollectionFollower
 from headrace.journal.contract import Frame, JournalInfo, Watch
 from headrace.journal.documents.arrow_stream import is_streamed
 from headrace.journal.documents.frame_documents import META_FIELDS, documents
@@ -165,12 +167,7 @@ class Workspace:
         journals = self.journals(_narrowed(selector or Selector(), name))
         # After the cut: it knows every schema that a frame of the cut was written under.
         source = self._pool.existing(name)
-        offsets = dict(start or {})
-        if unknown := offsets.keys() - {journal.name for journal in journals}:
-            raise UsageError(
-                f"no journal {min(unknown)!r} is read from {name!r}",
-                do="start at journals that `headrace journals list` names",
-            )
+        offsets = _checked_start(start, name, journals)
         return (
             documents(source, journal.name, frame, meta=meta)
             for journal in journals
@@ -180,6 +177,28 @@ class Workspace:
                 else self.kept_frames(journal)
             )
         )
+
+    def follow(
+        self,
+        collection: Collection | str,
+        *,
+        selector: Selector | None = None,
+        start: Mapping[str, int] | None = None,
+        meta: bool = False,
+        stop: threading.Event | None = None,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the committed documents up to now, then those of each transaction that commits.
+
+        The iterator ends soon after `stop` is set, or when you close it. If the owner of the
+        workspace dies, the iterator continues with the next owner where it was. `selector`, `start`
+        and `meta` mean the same as in `read`. A transaction over several journals arrives journal
+        by journal; `headrace.follow`, through a shuffle, shows it as a whole.
+        """
+        name = collection if isinstance(collection, str) else collection.name
+        narrowed = _narrowed(selector or Selector(), name)
+        offsets = _checked_start(start, name, self.journals(narrowed)) if start else {}
+        follower = CollectionFollower(self, name, narrowed, offsets, stop or threading.Event())
+        return follower.batches(meta=meta)
 
     def table(self, collection: Collection | str, **options: Any) -> pa.Table:
         """What `read` yields, as one table."""
@@ -264,6 +283,18 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"Workspace({self.place!r})"
+
+
+def _checked_start(
+    start: Mapping[str, int] | None, collection: str, journals: Sequence[JournalInfo]
+) -> dict[str, int]:
+    offsets = dict(start or {})
+    if unknown := offsets.keys() - {journal.name for journal in journals}:
+        raise UsageError(
+            f"no journal {min(unknown)!r} is read from {collection!r}",
+            do="start at journals that `headrace journals list` names",
+        )
+    return offsets
 
 
 def _narrowed(selector: Selector, collection: str) -> Selector:

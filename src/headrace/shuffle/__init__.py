@@ -27,6 +27,7 @@ from headrace.shuffle.checkpoints.checkpoint_history import (
 from headrace.shuffle.member import Member
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session_client import Shuffle
+from headrace.shuffle.shuffle_follower import follow
 
 __all__ = [
     "Binding",
@@ -38,6 +39,7 @@ __all__ = [
     "Shuffle",
     "TaskInfo",
     "describe_task",
+    "follow",
     "list_checkpoints",
     "list_tasks",
     "reset_task",

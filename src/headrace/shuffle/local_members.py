@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -103,6 +104,21 @@ class LocalMembers:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+@contextmanager
+def opened_members(
+    members: int | Sequence[str], service: ServiceSettings | None = None, *, processes: bool
+) -> Iterator[tuple[list[str], ServiceSettings]]:
+    """Yield addresses of members, and how to reach them.
+
+    `members` is the addresses of running members, or how many to start while the block runs.
+    """
+    if not isinstance(members, int):
+        yield list(members), service or ServiceSettings()
+        return
+    with LocalMembers(members, processes=processes, service=service) as started:
+        yield started.addresses, started.service
 
 
 def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:

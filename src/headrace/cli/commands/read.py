@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import takewhile
 from typing import Annotated
@@ -15,23 +15,23 @@ import typer
 import headrace as hr
 from headrace.cli.completion import complete_collection
 from headrace.cli.document_format import Format, limited, write_json, write_ndjson, write_table
-from headrace.cli.following import Follower
 from headrace.cli.interruption import aside, until_stopped
 from headrace.cli.journal_selection import OFFSET_MAX, WhereOption, check_partition_fields, select
-from headrace.cli.output import JsonOption, as_example
-from headrace.cli.sharded import (
+from headrace.cli.member_options import (
     MemberOption,
     MemberTokenOption,
     ShardsOption,
-    Through,
-    sharded_batches,
+    members_to_use,
 )
+from headrace.cli.output import JsonOption, as_example, print_note
 from headrace.cli.values import rows
 from headrace.cli.workspace_argument import TlsRootOption, on_workspace
-from headrace.errors import NotFoundError, UsageError
+from headrace.errors import HeadraceError, NotFoundError, UsageError
+from headrace.shuffle.local_members import opened_members
+from headrace.shuffle.shuffle_follower import checkpoint_documents
 
 _GRACE_S = 3.0
-"""For documents that are being printed, if nobody takes them."""
+"""How long a stopped command waits for somebody to read what it is printing."""
 
 
 CollectionsArgument = Annotated[
@@ -89,13 +89,13 @@ def read(
             if from_offset:
                 raise UsageError("a shuffle begins at the beginning", do="leave out --from-offset")
             service = hr.ServiceSettings(token=member_token, tls_root=tls_root)
-            through = Through(shards, member or (), service)
-            batches = sharded_batches(ws, selectors, through, follow=stopping, meta=meta)
+            members = members_to_use(shards, member or ())
+            batches = _shuffled(ws, selectors, members, service, stopping, meta=meta)
         else:
             [(name, selector)] = selectors.items()
             start = _offsets(ws, name, from_offset or ())
             batches = (
-                Follower(ws, name, selector, start, stopping).batches(meta=meta)
+                ws.follow(name, selector=selector, start=start, meta=meta, stop=stopping)
                 if stopping
                 else ws.read(name, selector=selector, start=start, meta=meta)
             )
@@ -105,6 +105,36 @@ def read(
             write_json(map(rows, limited(batches, limit)))
         else:
             _write_lines(limited(batches, limit), stopping)
+
+
+def _shuffled(
+    ws: hr.Workspace,
+    selectors: Mapping[str, hr.Selector],
+    members: int | Sequence[str],
+    service: hr.ServiceSettings,
+    stopping: threading.Event | None,
+    *,
+    meta: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield whole transactions: those committed now, or with `stopping` also later ones."""
+    bindings = [hr.Binding(collection=name, selector=each) for name, each in selectors.items()]
+    if stopping:
+        yield from hr.follow(
+            ws, bindings, members, service=service, meta=meta, stop=stopping, on_restart=_note
+        )
+        return
+    cut = ws.journals()
+    with (
+        opened_members(members, service, processes=False) as (addresses, service),
+        hr.Shuffle(ws, bindings, addresses, cut=cut, service=service) as shuffle,
+    ):
+        for checkpoint in shuffle.drain():
+            yield from checkpoint_documents(shuffle, checkpoint, meta=meta)
+            shuffle.release(checkpoint)
+
+
+def _note(error: HeadraceError, delay_s: float) -> None:
+    print_note(f"{error.what}; reading continues in {delay_s:g} s where it stopped")
 
 
 def _write_lines(batches: Iterator[pa.RecordBatch], stopping: threading.Event | None) -> None:

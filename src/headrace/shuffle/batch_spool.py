@@ -1,4 +1,4 @@
-"""Documents that are kept until there are all of them."""
+"""Keeps the batches of a checkpoint until all of them are there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.settings import MIB
 MEMORY_BYTES = 16 * MIB
 
 
-class Spool:
+class BatchSpool:
     """Batches of any schemas, in order: in memory up to a size, then in a file without a name."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -23,16 +23,16 @@ class Spool:
         self._batches = 0
 
     def put(self, batch: pa.RecordBatch) -> None:
-        with _writing(), pa.ipc.new_stream(self._file, batch.schema) as stream:
+        with _as_storage_error(), pa.ipc.new_stream(self._file, batch.schema) as stream:
             stream.write_batch(batch)
         self._batches += 1
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them, once; nothing is put any more."""
-        with _writing():
+        """Yield every batch once. Put no more batches after this."""
+        with _as_storage_error():
             self._file.seek(0)
         for _ in range(self._batches):
-            with _writing(), pa.ipc.open_stream(self._file) as stream:
+            with _as_storage_error(), pa.ipc.open_stream(self._file) as stream:
                 [batch] = stream
             yield batch
 
@@ -40,13 +40,13 @@ class Spool:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # What did not fit on the disk was told when it was put, and would be written once more.
+        # Closing writes again what did not fit on the disk, and `put` has already raised for that.
         with suppress(OSError):
             self._file.close()
 
 
-def _writing() -> AbstractContextManager[None]:
-    where = tempfile.gettempdir()
+def _as_storage_error() -> AbstractContextManager[None]:
+    directory = tempfile.gettempdir()
     return storage_errors(
-        f"cannot keep documents in {where} (see TMPDIR)", do="name another directory"
+        f"cannot keep documents in {directory} (see TMPDIR)", do="set TMPDIR to another directory"
     )
