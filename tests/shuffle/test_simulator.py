@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-
 import pytest
 
 from headrace.testing.crash import chosen_seed
 from headrace.testing.shuffle.kinds import Kind
-from headrace.testing.shuffle.simulator import STEPS, Simulator, simulate
+from headrace.testing.shuffle.seeds import Totals, main, replay_command, simulate_all, total
+from headrace.testing.shuffle.simulator import STEPS, Simulator
 
 SEEDS = 400
 DEEP_SEEDS = 20_000
 DEEP_STEPS = 200
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[ProcessPoolExecutor]:
-    """One for each core: histories have nothing to do with each other."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as executor:
-        yield executor
-
-
-def counted(seed: int, steps: int) -> Counter[str]:
-    """Of one history: each kind of history in it, and how much happened."""
-    history = simulate(seed, steps)
-    counts = Counter({kind.name: count for kind, count in history.counts.items()})
-    counts["crashes"] = history.crashes
-    counts["checkpoints"] = history.oracle.checkpoints
-    counts["documents"] = len(history.oracle.seen)
-    return counts
-
-
-def total(processes: ProcessPoolExecutor, seeds: Iterable[int], steps: int) -> Counter[str]:
-    seeds = list(seeds)
-    done = processes.map(counted, seeds, [steps] * len(seeds), chunksize=10)
-    return sum(done, Counter())
-
-
-def check_contents(counts: Counter[str], seeds: int) -> None:
-    """Else these histories would show nothing."""
-    assert not [kind.name for kind in Kind if not counts[kind.name]], "every kind is there"
-    assert counts["crashes"] > seeds / 2
-    assert counts[Kind.REPLAY.name] > seeds / 2
-    assert counts["checkpoints"] > 2 * seeds
-    assert counts["documents"] > 10 * seeds
+def check(totals: Totals, steps: int) -> None:
+    """No seed failed, and together they contain every kind of thing."""
+    print("\n".join(totals.table()))
+    failed = [f"{replay_command(seed, steps)}: {why}" for seed, why in totals.failures.items()]
+    assert not failed, "\n".join(failed)
+    counts = totals.counts
+    assert not [kind.name for kind in Kind if not counts[kind]], "every kind is there"
+    assert counts[Kind.CRASH] > totals.seeds / 2
+    assert counts[Kind.REPLAY] > totals.seeds / 2
+    assert counts[Kind.CHECKPOINT] > 2 * totals.seeds
+    assert counts[Kind.DOCUMENT] > 10 * totals.seeds
 
 
 # proves G5, G6, G7, G8, G9, G10, G11
-def test_every_document_is_shown_once_and_transactions_as_a_whole(
-    processes: ProcessPoolExecutor,
-) -> None:
-    check_contents(total(processes, range(SEEDS), STEPS), SEEDS)
+def test_every_document_is_shown_once_and_transactions_as_a_whole() -> None:
+    check(total(simulate_all(range(SEEDS))), STEPS)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("steps", [STEPS, DEEP_STEPS])
-def test_many_histories(processes: ProcessPoolExecutor, steps: int) -> None:
+def test_many_histories(steps: int) -> None:
     first = chosen_seed()
-    check_contents(total(processes, range(first, first + DEEP_SEEDS), steps), DEEP_SEEDS)
+    check(total(simulate_all(range(first, first + DEEP_SEEDS), steps)), steps)
 
 
 def test_without_hints_transactions_are_seen_in_parts() -> None:
@@ -76,3 +49,25 @@ def test_without_hints_transactions_are_seen_in_parts() -> None:
         except AssertionError as error:
             torn += "is shown in parts" in str(error)
     assert torn > 5
+
+
+def test_the_command_says_what_happened_and_which_seed_failed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["--seeds", "2", "--processes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "2 seeds from 0 on" in said
+    assert "0 failures" in said
+    assert all(kind in said for kind in Kind)
+
+    failed = Totals(2, failures={7: "AssertionError: document 3 is lost"})
+    monkeypatch.setattr("headrace.testing.shuffle.seeds.simulate_all", lambda *_: [failed])
+    assert main(["--seeds", "2"]) == 1
+    assert replay_command(7, STEPS) in capsys.readouterr().out
+
+
+def test_a_seed_can_be_replayed_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--replay", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "session -> slice 0: start read" in said
+    assert "checkpoint: " in said

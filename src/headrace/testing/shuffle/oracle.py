@@ -95,6 +95,8 @@ class Oracle:
             assert key not in self.seen, f"{key} is shown twice"
             self.seen[key] = self.checkpoints
         self.checkpoints += 1
+        self._counts[Kind.CHECKPOINT] += 1
+        self._counts[Kind.DOCUMENT] += len(shown)
 
     def _check_selected(self, tag: BindingTag, document: Document) -> None:
         binding = self._bindings[tag]
