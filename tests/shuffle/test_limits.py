@@ -278,7 +278,7 @@ def _is_reported(shuffle: hr.Shuffle, prefix: str) -> bool:
 
 
 def _is_held(shuffle: hr.Shuffle) -> bool:
-    return bool(shuffle._actor._hold.lanes)
+    return bool(shuffle._actor._state.held_lanes)
 
 
 # proves G12

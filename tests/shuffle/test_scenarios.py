@@ -229,7 +229,7 @@ def test_clean_and_deep_rollbacks_keep_the_last_commit() -> None:
     delta = session.poll()
     assert delta is not None
     assert session.shown(delta) == [(0, 31)]
-    shown = session.run.session._rows[session.tag(1) << 32, 1].shown
+    shown = session.run.session._frontier._rows[session.tag(1) << 32, 1].shown
     assert shown is not None
     assert shown[0] == 12
     session.write(1, 40)

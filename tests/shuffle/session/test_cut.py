@@ -17,8 +17,10 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.messages import StartRead
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.effects import SendSlice
 from headrace.shuffle.session.state import SessionState
 from headrace.transport import Channel
 from tests.shuffle.builders import source
@@ -40,7 +42,10 @@ def session(
         sources, split_evenly(members), Checkpoint(), read_through, 1 << 60, is_cut=is_cut
     )
     info = JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(100), 1)
-    assert state.journals_changed(Changes([info], [], {})).last is is_cut
+    *_, sent = state.journals_changed(Changes([info], [], {}))
+    assert isinstance(sent, SendSlice)
+    assert isinstance(sent.message, StartRead)
+    assert sent.message.last is is_cut
     return state
 
 
@@ -68,7 +73,8 @@ def test_a_cut_without_anything_in_it_is_over_when_all_members_say_so() -> None:
     sources = Sources([source(0, "a")])
     state = SessionState(sources, split_evenly(2), Checkpoint(), None, 1 << 60, is_cut=True)
     assert not state.is_over
-    assert state.journals_changed(Changes([], [], {})).last
+    effects = state.journals_changed(Changes([], [], {}))
+    assert effects == [SendSlice(member, StartRead([], last=True)) for member in range(2)]
     for member in range(2):
         assert not state.is_over
         state.finished(member)

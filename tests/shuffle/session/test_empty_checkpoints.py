@@ -67,13 +67,13 @@ def test_what_waits_is_looked_at_again_when_it_is_reported_or_released_and_not_b
     story = ab()
     session = story.run.session
     looked_at: list[int] = []
-    publishable = session._publishable
+    publishable = session._frontier._publishable
 
     def counted(key: tuple[int, int]) -> Publishable:
         looked_at.append(key[1])
         return publishable(key)
 
-    session._publishable = counted  # type: ignore[method-assign]
+    session._frontier._publishable = counted  # type: ignore[method-assign]
     hints = {}
     for number in range(1, 21):
         story.write(A, 10 * number, producer=number)

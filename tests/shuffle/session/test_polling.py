@@ -92,29 +92,29 @@ def test_what_comes_together_is_looked_at_once(task: Task, monkeypatch: pytest.M
     actor = task.shuffle._actor
     looks: list[int] = []
     may_go_on, is_waiting, has_ended = threading.Event(), threading.Event(), threading.Event()
-    take, serve = actor._take, actor._serve
+    handle, advance = actor._handle, actor._advance
 
-    def take_or_wait(said: object) -> None:
-        if said == "wait":
+    def handle_or_wait(event: object) -> None:
+        if event == "wait":
             is_waiting.set()
             may_go_on.wait(SOON_S)
-        elif said == "end":
+        elif event == "end":
             has_ended.set()
-        elif said != "report":
-            take(said)
+        elif event != "report":
+            handle(event)
 
     def count() -> None:
         looks.append(1)
-        serve()
+        advance()
 
-    monkeypatch.setattr(actor, "_take", take_or_wait)
+    monkeypatch.setattr(actor, "_handle", handle_or_wait)
     actor._inbox.put("report")
-    monkeypatch.setattr(actor, "_serve", count)
+    monkeypatch.setattr(actor, "_advance", count)
     actor._inbox.put("wait")
     assert is_waiting.wait(SOON_S)
     before = len(looks)
-    for said in ["report"] * 50 + ["end"]:
-        actor._inbox.put(said)
+    for event in ["report"] * 50 + ["end"]:
+        actor._inbox.put(event)
     may_go_on.set()
     assert has_ended.wait(SOON_S)
     assert len(looks) - before <= 1

@@ -61,13 +61,13 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
     """Else reading many journals again would take as long as their number squared."""
     state = begun_from(stored([(A, P, 5, 12)], through=30))
     looked_at: list[int] = []
-    publishable = state._publishable
+    publishable = state._frontier._publishable
 
     def counted(key: tuple[int, int], *about: Any) -> Any:
         looked_at.append(key[0])
         return publishable(key, *about)
 
-    state._publishable = counted  # type: ignore[method-assign]
+    state._frontier._publishable = counted  # type: ignore[method-assign]
     report(state, 20, [(A, P, 9, -20, 12)])
     state.next_checkpoint(may_be_empty=True)
     for through in range(1, 10):

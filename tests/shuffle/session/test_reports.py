@@ -14,8 +14,10 @@ from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.messages import StartRead
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.effects import SendSlice
 from headrace.shuffle.session.state import SessionState
 from tests.shuffle.builders import source
 
@@ -152,8 +154,10 @@ def test_a_producer_does_not_go_back_behind_the_checkpoint_that_is_resumed() -> 
     with pytest.raises(ProtocolError, match="place 0, which it does not read"):
         state.progress(0, delta([(A, 50)]))
     info = JournalInfo(JournalId(1), "a/0000", Offset(10), Offset(HEAD), 1)
-    told = state.journals_changed(Changes([info], [], {}))
-    (start,) = told.start[0]
+    *_, sent = state.journals_changed(Changes([info], [], {}))
+    assert isinstance(sent, SendSlice)
+    assert isinstance(sent.message, StartRead)
+    [start] = sent.message.reads
     assert (start.offset, start.producers) == (20, ((Producer(7), Clock(1000)),))
     with pytest.raises(ProtocolError, match="place 0 goes back from 20 to 19"):
         state.progress(0, delta([(A, 19)]))

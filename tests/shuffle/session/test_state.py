@@ -21,9 +21,10 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.names import Selector
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
+from headrace.shuffle.messages import Heads, ReadStart, StartRead, StopRead, Tags
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
-from headrace.shuffle.session.assignment import AssignmentChange
+from headrace.shuffle.session.effects import Effect, SendAllSlices, SendSlice
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle import run
 from tests.shuffle.builders import Hint, source
@@ -202,7 +203,7 @@ def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
 ) -> None:
     """Ordinary documents say how far clocks are, where the hint was found and not elsewhere."""
     story = abc()
-    story.run.session._groups._horizon = 1000
+    story.run.session._frontier._groups._horizon = 1000
     story.write(A, 10)
     story.ack(A, 20, hints=[*story.hints(20, A), (B, 999, 1, 20)])
     assert story.next() == []
@@ -261,7 +262,7 @@ def test_nothing_waits_for_a_transaction_whose_journals_are_deleted(
     story.delete(A)
     assert story.next() == [(2, 30)]
     assert story.waits_for() == []
-    assert len(story.run.session._groups) == 0
+    assert len(story.run.session._frontier._groups) == 0
 
 
 # proves G9
@@ -291,7 +292,7 @@ def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
 ) -> None:
     """The journal that carried the hint has nothing new since."""
     story = waiting_in_vain(monkeypatch)
-    story.run.session._groups._horizon = FOREVER
+    story.run.session._frontier._groups._horizon = FOREVER
     story.outside(A, 5000, producer=2)
     assert story.next() == [(0, 5000)]
     story.open()
@@ -302,7 +303,7 @@ def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
 def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None:
     """One Slice is at today's documents while another is at those of last year."""
     state = session()
-    state._groups._horizon = 1000
+    state._frontier._groups._horizon = 1000
     created(state, info(A, 100), info(B, 100), info(C, 0))
     transaction = 0, 1, 20
     report(
@@ -598,8 +599,14 @@ def session(
     return SessionState(sources, tiles, base, read_through, FOREVER, **kept)  # type: ignore[arg-type]
 
 
-def created(state: SessionState, *infos: JournalInfo) -> AssignmentChange:
+def created(state: SessionState, *infos: JournalInfo) -> list[Effect]:
     return state.journals_changed(Changes(list(infos), [], {}))
+
+
+def started(effects: list[Effect]) -> list[ReadStart]:
+    """The places that Slices begin to read."""
+    sent = [effect.message for effect in effects if isinstance(effect, SendSlice)]
+    return [start for message in sent if isinstance(message, StartRead) for start in message.reads]
 
 
 # proves G13
@@ -620,25 +627,27 @@ def test_a_replay_of_a_journal_that_is_gone_is_refused() -> None:
 
 def test_journals_are_started_with_their_tags_and_heads_follow() -> None:
     state = session(members=3)
-    told = created(state, info(A, 70), info(B, 0), info(9, 5, name="other/0000"))
-    assert told.tags == [(A, (0,)), (B, (1,))]
-    starts = [start for some in told.start.values() for start in some]
-    assert [(s.journal, s.name, s.binding, s.offset, s.head) for s in starts] == [
+    effects = created(state, info(A, 70), info(B, 0), info(9, 5, name="other/0000"))
+    assert effects[0] == SendAllSlices(Tags([(A, (0,)), (B, (1,))]))
+    assert [e.member for e in effects[1:] if isinstance(e, SendSlice)] == [0, 1, 2]
+    assert [(s.journal, s.name, s.binding, s.offset, s.head) for s in started(effects)] == [
         (A, "a/0000", 0, 0, 70),
         (B, "b/0000", 1, 0, 0),
     ]
-    assert created(state, info(A, 70)) == AssignmentChange()
+    assert created(state, info(A, 70)) == []
     grown = state.journals_changed(
         Changes([], [], {JournalId(A): Offset(90), JournalId(9): Offset(9)})
     )
-    assert [head for some in grown.heads.values() for head in some] == [(place(0, 0), 90)]
+    [sent] = grown
+    assert isinstance(sent, SendSlice)
+    assert sent.message == Heads([(place(0, 0), Offset(90))])
 
 
 def test_a_deleted_journal_is_stopped_where_it_is_read() -> None:
     state = session()
     created(state, info(A, 0))
-    told = state.journals_changed(Changes([], [JournalId(A), JournalId(77)], {}))
-    assert told.stop == {0: [place(0, 0)]}
+    effects = state.journals_changed(Changes([], [JournalId(A), JournalId(77)], {}))
+    assert effects == [SendSlice(0, StopRead([place(0, 0)], 0))]
     assert len(state.assignment) == 0
     late = place(0, 0)
     state.progress(0, Delta(np.array([(late, 10)], JOURNAL_ROW)))
@@ -648,13 +657,13 @@ def test_tags_are_never_used_again() -> None:
     base = Checkpoint(journals={JournalTag(4): JournalRef(JournalId(50), "a/0000")})
     newer = Checkpoint(journals={JournalTag(7): JournalRef(JournalId(51), "a/0001")})
     state = session(base, newer)
-    told = created(
+    effects = created(
         state,
         info(60, 0, name="a/0000"),
         info(51, 0, name="a/0001"),
         info(61, 0, name="a/0002"),
     )
-    tags = {s.journal: s.place >> 32 for some in told.start.values() for s in some}
+    tags = {start.journal: start.place >> 32 for start in started(effects)}
     assert tags == {60: 8, 51: 7, 61: 9}
 
 
@@ -673,9 +682,8 @@ def test_a_checkpoint_keeps_nothing_of_a_journal_that_is_gone_but_its_tag() -> N
     assert last not in kept.journals
     assert len(kept.journals) == len(kept.frontier.journals) == 2
     again = session(Checkpoint.decode(kept.encode()))
-    told = created(again, info(60, 0, name="a/0001"))
-    [started] = [start for some in told.start.values() for start in some]
-    assert started.place >> 32 == last + 1, "a tag is never used again"
+    [start] = started(created(again, info(60, 0, name="a/0001")))
+    assert start.place >> 32 == last + 1, "a tag is never used again"
 
 
 @pytest.mark.parametrize("binding", [0, 7])
@@ -709,8 +717,8 @@ def test_progress_of_a_journal_that_is_not_selected_any_more_is_kept() -> None:
     assert delta is not None
     assert delta.gone == set()
     state = SessionState(Sources([source(0, "a")]), split_evenly(1), base, None, FOREVER)
-    told = created(state, info(B, 100, name="a/x=2/0000"))
-    assert [start.offset for start in told.start[0]] == [10]
+    effects = created(state, info(B, 100, name="a/x=2/0000"))
+    assert [start.offset for start in started(effects)] == [10]
 
 
 # proves G9
@@ -723,8 +731,8 @@ def test_what_was_read_of_a_journal_and_is_in_no_checkpoint_goes_with_it(folded:
         report(state, B, 1, through=50, producers=[(2, 10)])
         assert state.next_checkpoint() is not None
     report(state, A, 0, through=100, producers=[(1, 20)])
-    told = state.journals_changed(Changes([], [JournalId(A)], {}))
-    assert (told.stop, told.made) == ({0: [place(0, 0)]}, int(folded))
+    effects = state.journals_changed(Changes([], [JournalId(A)], {}))
+    assert effects == [SendSlice(0, StopRead([place(0, 0)], int(folded)))]
     assert state.next_checkpoint() is None
     report(state, B, 1, through=100, producers=[(2, 20)])
     delta = state.next_checkpoint()
@@ -799,8 +807,8 @@ def test_a_task_begins_with_what_retention_has_left_and_knows_it_afterwards() ->
     assert delta is not None
     assert delta.frontier.journals.tolist() == [(place(1, 1), 20)]
     again = session(Checkpoint().merge(delta))
-    told = created(again, info(A, 100), info(B, 50, begin=20))
-    starts = {start.journal: start.offset for some in told.start.values() for start in some}
+    effects = created(again, info(A, 100), info(B, 50, begin=20))
+    starts = {start.journal: start.offset for start in started(effects)}
     assert starts == {A: 0, B: 20}
     with pytest.raises(BehindRetentionError, match="goes on at 20"):
         created(session(Checkpoint().merge(delta)), info(B, 50, begin=30))
@@ -833,8 +841,8 @@ def test_producers_of_places_with_great_tags_stand_where_they_stood() -> None:
     )
     sources = Sources([source(0, "a"), source(1, "a")])
     state = SessionState(sources, split_evenly(1), base, None, FOREVER)
-    told = created(state, info(A, 100))
-    assert [start.producers for start in told.start[0]] == [((7, 30),), ((8, 31),)]
+    effects = created(state, info(A, 100))
+    assert [start.producers for start in started(effects)] == [((7, 30),), ((8, 31),)]
 
 
 # -- limits, sparseness ------------------------------------------------------------------------
@@ -986,7 +994,7 @@ def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.Mon
         story.write(B, clock + 1)
         story.commit(clock + 2, A, B)
         story.settle()
-    assert len(story.run.session._groups._groups) < 600
+    assert len(story.run.session._frontier._groups._groups) < 600
 
 
 # proves G12
@@ -1003,7 +1011,13 @@ def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
     state = story.run.session
     kept = {
         name: len(table)
-        for holder in (state, state.assignment, state._reports, state._groups)
+        for holder in (
+            state,
+            state.assignment,
+            state._reports,
+            state._frontier,
+            state._frontier._groups,
+        )
         for name, table in vars(holder).items()
         if isinstance(table, dict | set) and "gone" not in name and len(table) > 1
     }

@@ -14,16 +14,15 @@ from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import NextCheckpoint
 from headrace.shuffle.peer import Peer
 from headrace.shuffle.progress_delta import Delta
-from headrace.shuffle.session.assignment import AssignmentChange
-from headrace.shuffle.session.pending_limit import Hold
+from headrace.shuffle.session.effects import AnswerPoll, Effect, SendAllSlices, SendSlice
 from headrace.shuffle.session.reports import unreadable
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus, session_status
 
 _WATCH_S = 60.0
-_TOGETHER = 64
-"""So much of what is said is taken before it is seen what can be shown: that takes as long for many
-reports as for one."""
+_EVENTS_MAX = 64
+"""The thread handles up to this many events before the state decides what follows from them: the
+decision takes as long for many reports as for one."""
 
 
 class _FromSlice(NamedTuple):
@@ -58,11 +57,10 @@ class SessionActor:
         self._slices = slices
         self._watch = watch
         self._inbox: SimpleQueue[Any] = SimpleQueue()
-        self._poll: _Poll | None = None
+        self._poll: Future[NextCheckpoint | None] | None = None
+        """The poll that is open in the state."""
         self._asked: dict[int, tuple[_Ask, dict[int, messages.SliceStatus]]] = {}
         self._asks = 0
-        self._starving = False
-        self._hold = Hold()
         self._closing = False
         self._error: HeadraceError | None = None
         self._ended = threading.Event()
@@ -143,22 +141,22 @@ class SessionActor:
 
     def _run(self) -> None:
         error: HeadraceError = UsageError("the Session is closed", do="open another")
-        taken = 0
+        handled = 0
         try:
-            while (said := self._inbox.get()) is not None:
-                self._take(said)
-                taken += 1
-                if self._inbox.empty() or taken == _TOGETHER:
-                    self._serve()
-                    taken = 0
+            while (event := self._inbox.get()) is not None:
+                self._handle(event)
+                handled += 1
+                if self._inbox.empty() or handled == _EVENTS_MAX:
+                    self._advance()
+                    handled = 0
         except HeadraceError as raised:
             error = type(raised)(self._state.assignment.named(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
             error = bug("the Session", raised)
         self._end(error)
 
-    def _take(self, said: Any) -> None:
-        match said:
+    def _handle(self, event: Any) -> None:
+        match event:
             case _FromSlice(member, messages.ProgressDelta(documents), bodies):
                 self._take_progress(member, documents, bodies)
             case _FromSlice(member, messages.Finished()):
@@ -174,25 +172,20 @@ class SessionActor:
                 )
             case _Ask():
                 self._asks += 1
-                self._asked[self._asks] = said, {}
-                for channel in self._slices:
-                    channel.send(messages.AskStatus(self._asks))
+                self._asked[self._asks] = event, {}
+                self._send_all(messages.AskStatus(self._asks))
             case Changes():
-                self._assign(self._state.journals_changed(said))
-            case _Poll() if self._poll:
-                refusal = UsageError("a checkpoint is asked for already", do="wait for it")
-                said.answer.set_exception(refusal)
+                self._carry_out(self._state.journals_changed(event))
             case _Poll():
-                self._poll = said
-            case _GiveUp(answer):
-                self._serve()
-                if self._poll and self._poll.answer is answer:
-                    self._poll = None
-                    answer.set_result(None)
+                self._open_poll(event)
+            case _GiveUp(answer) if answer is self._poll:
+                self._carry_out(self._state.give_up())
+            case _GiveUp():
+                pass  # It was answered before.
             case _Failed(error):
                 raise error
             case _:
-                raise ProtocolError(f"a Session was told {said!r}", do=REPORT)
+                raise ProtocolError(f"a Session was told {event!r}", do=REPORT)
 
     def _take_progress(self, member: int, documents: int, bodies: tuple[Any, ...]) -> None:
         try:
@@ -209,44 +202,34 @@ class SessionActor:
             members = [answers[at] for at in range(len(answers))]
             ask.answer.set_result(session_status(self._state, members))
 
-    def _assign(self, told: AssignmentChange) -> None:
-        for member, channel in enumerate(self._slices):
-            if told.tags:
-                channel.send(messages.Tags(told.tags))  # type: ignore[arg-type]
-            if (starts := told.start.get(member)) is not None:
-                channel.send(messages.StartRead(starts, told.last))
-            if stops := told.stop.get(member):
-                channel.send(messages.StopRead(stops, told.made))
-            if heads := told.heads.get(member):
-                channel.send(messages.Heads(heads))
+    def _open_poll(self, poll: _Poll) -> None:
+        try:
+            self._state.poll(poll.documents_max, may_be_empty=poll.may_be_empty)
+        except UsageError as refusal:
+            poll.answer.set_exception(refusal)
+        else:
+            self._poll = poll.answer
 
-    def _serve(self) -> None:
-        self._answer()
-        if self._hold != (hold := self._state.hold()):
-            self._hold = hold
-            for channel in self._slices:
-                channel.send(messages.Hold(tuple(sorted(hold.lanes)), dict(hold.behind)))
+    # -- what the state decides ------------------------------------------------------------
 
-    def _answer(self) -> None:
-        if self._poll is None:
-            # Whoever does not ask has enough: reads stop at the soft limit.
-            self._starve(False)
-            return
-        delta = self._state.next_checkpoint(
-            self._poll.documents_max, may_be_empty=self._poll.may_be_empty
-        )
-        has_answer = delta is not None or self._state.is_over
-        if has_answer:
-            poll, self._poll = self._poll, None
-            made = self._state.assignment.made
-            poll.answer.set_result(None if delta is None else NextCheckpoint(made, delta))
-        self._starve(not has_answer)
+    def _advance(self) -> None:
+        self._carry_out(self._state.advance())
 
-    def _starve(self, starving: bool) -> None:
-        if self._starving != starving:
-            self._starving = starving
-            for channel in self._slices:
-                channel.send(messages.Starving(starving, self._state.assignment.made))
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendSlice(member, message):
+                    self._slices[member].send(message)
+                case SendAllSlices(message):
+                    self._send_all(message)
+                case AnswerPoll(checkpoint):
+                    assert self._poll is not None
+                    self._poll.set_result(checkpoint)
+                    self._poll = None
+
+    def _send_all(self, control: object) -> None:
+        for channel in self._slices:
+            channel.send(control)
 
     def _end(self, error: HeadraceError) -> None:
         with self._lock:
@@ -258,11 +241,11 @@ class SessionActor:
                 channel.leave()
             else:
                 channel.fail(error)
-        waiting: list[_Poll | _Ask] = [ask for ask, _ in self._asked.values()]
-        waiting += [self._poll] if self._poll else []
+        unanswered: list[Future[Any]] = [ask.answer for ask, _ in self._asked.values()]
+        unanswered += [self._poll] if self._poll else []
         while not self._inbox.empty():
-            said = self._inbox.get()
-            if isinstance(said, _Poll | _Ask):
-                waiting.append(said)
-        for each in waiting:
-            each.answer.set_exception(error)
+            event = self._inbox.get()
+            if isinstance(event, _Poll | _Ask):
+                unanswered.append(event.answer)
+        for answer in unanswered:
+            answer.set_exception(error)

@@ -15,28 +15,42 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.names import parse_journal_name
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.messages import ReadStart
+from headrace.shuffle.messages import Heads, ReadStart, StartRead, StopRead, Tags
 from headrace.shuffle.routing import Range, assign
+from headrace.shuffle.session.effects import Effect, SendAllSlices, SendSlice
 
 _PLACE = re.compile(r"\bplace (\d+)\b")
 
 
 @dataclass(slots=True)
 class AssignmentChange:
-    """What Slices are to be told, by member."""
+    """What changed in who reads what. Numbers of members are the keys."""
 
     tags: list[tuple[JournalId, tuple[int, ...]]] = field(default_factory=list)
-    """Journals of which every Slice learns what reads them."""
+    """New journals, each with the bindings that read it."""
     start: dict[int, list[ReadStart]] = field(default_factory=dict)
-    """At first of every member, if only that there is nothing."""
+    """The first change has every member, even if it reads nothing."""
     stop: dict[int, list[int]] = field(default_factory=dict)
     gone: set[JournalTag] = field(default_factory=set)
-    """Of journals that were deleted."""
-    made: int = 0
-    """The last checkpoint that may show anything of those."""
+    """Tags of journals that were deleted."""
     heads: dict[int, list[tuple[int, Offset]]] = field(default_factory=dict)
-    last: bool = False
-    """That was all: every Slice says when it has finished it."""
+    checkpoint: int = 0
+    """The last checkpoint that may show anything of the places in `stop`."""
+    is_cut: bool = False
+    """True if nothing else will change."""
+
+    def effects(self) -> list[Effect]:
+        """What Slices are told. They learn of a journal before anybody reads it."""
+        effects: list[Effect] = []
+        if self.tags:
+            effects.append(SendAllSlices(Tags(self.tags)))  # type: ignore[arg-type]
+        for member, starts in self.start.items():
+            effects.append(SendSlice(member, StartRead(starts, self.is_cut)))
+        for member, places in self.stop.items():
+            effects.append(SendSlice(member, StopRead(places, self.checkpoint)))
+        for member, heads in self.heads.items():
+            effects.append(SendSlice(member, Heads(heads)))
+        return effects
 
 
 class Assignment:
@@ -81,7 +95,7 @@ class Assignment:
 
     def changed(self, changes: Changes) -> AssignmentChange:
         """What a watch saw; at first, all journals there are."""
-        told = AssignmentChange(made=self.made, last=self._is_cut)
+        told = AssignmentChange(checkpoint=self.made, is_cut=self._is_cut)
         if not self.is_listed:
             told.start = {member: [] for member in range(len(self._ranges))}
         for info in changes.created:

@@ -9,7 +9,6 @@ nowhere, nobody waits: clocks must go on for the horizon to apply. The hard limi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from headrace.errors import QueueFullError, StorageError
 from headrace.ids import JournalId, Producer, format_producer
@@ -19,18 +18,6 @@ PENDING_MAX = 1 << 16
 _HARD_SHARE = 4
 _BEHIND_MAX = 256
 """At most this many journals catch up at a time."""
-
-Behind = tuple[tuple[int, tuple[int, ...]], ...]
-"""Lanes, each with the places of it that go on."""
-
-
-class Hold(NamedTuple):
-    """What Slices do not take for now."""
-
-    lanes: frozenset[int] = frozenset()
-    """Nothing of these lanes, since many of their reports wait."""
-    behind: Behind = ()
-    """Of these lanes only these places, since many transactions wait for ACKs there."""
 
 
 class PendingLimit:
@@ -60,11 +47,13 @@ class PendingLimit:
             what, do="a retry will not help: see why it is missing, or set a shorter horizon_s"
         )
 
-    def behind(self, find: Find, place_of: PlaceOf, lane_of: Callable[[int], int]) -> Behind:
-        """The places that go on while others wait; nothing while nobody waits."""
+    def behind(
+        self, find: Find, place_of: PlaceOf, lane_of: Callable[[int], int]
+    ) -> dict[int, tuple[int, ...]]:
+        """By lane, the places that go on while others wait; empty while none waits."""
         by_lane: dict[int, list[int]] = {}
         for journal, binding in self._groups.behind(find, _BEHIND_MAX) if self._is_reached else ():
             at = place_of(JournalId(journal), binding)
             assert at is not None, "a journal that has more to read is read"
             by_lane.setdefault(lane_of(at), []).append(at)
-        return tuple((lane, tuple(sorted(places))) for lane, places in sorted(by_lane.items()))
+        return {lane: tuple(sorted(places)) for lane, places in sorted(by_lane.items())}

@@ -28,7 +28,8 @@ from headrace.shuffle.queue import state as queue
 from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.routing import Range, Router
-from headrace.shuffle.session.pending_limit import PENDING_MAX, Hold
+from headrace.shuffle.session import effects as sessions
+from headrace.shuffle.session.pending_limit import PENDING_MAX
 from headrace.shuffle.session.state import KEPT_ROWS_MAX, SessionState
 from headrace.shuffle.slice import effects as slices
 from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
@@ -148,8 +149,9 @@ class Run:
             pending_max=conditions.pending_max,
             pending_hard_max=PENDING_MAX,
         )
-        self._hold = Hold()
-        self._is_starving = False
+        self._is_polling = False
+        self.answer: Checkpoint | None = None
+        """The answer to the last poll, until it is taken."""
         self.known_heads: dict[JournalId, Offset] = {}
         """The heads that the watch has told of so far."""
         self.checkpoints_read = 0
@@ -222,26 +224,26 @@ class Run:
             changes = self.journals.changes_since(self.known_heads)
         if not changes:
             return False
-        change = self.session.journals_changed(changes)
-        for member in range(len(self.members)):
-            if change.tags:
-                self._send_slice(member, messages.Tags(change.tags))  # type: ignore[arg-type]
-            if (starts := change.start.get(member)) is not None:
-                self._send_slice(member, messages.StartRead(starts, change.last))
-            if stops := change.stop.get(member):
-                self._send_slice(member, messages.StopRead(stops, change.made))
-            if heads := change.heads.get(member):
-                self._send_slice(member, messages.Heads(heads))
+        self._carry_out_session(self.session.journals_changed(changes))
+        self._advance_session()
         return True
 
     def poll(
         self, documents_max: int | None = None, *, may_be_empty: bool = False
     ) -> Checkpoint | None:
-        """Ask for the next checkpoint. The consumer starves if there is none."""
-        delta = self.session.next_checkpoint(documents_max, may_be_empty=may_be_empty)
-        self._starve(delta is None)
-        self._check_hold()
-        return delta
+        """Take the next checkpoint. If there is none yet, the poll stays open: ask again."""
+        if not self._is_polling and self.answer is None:
+            self._is_polling = True
+            self.session.poll(documents_max, may_be_empty=may_be_empty)
+            self._advance_session()
+        answer, self.answer = self.answer, None
+        return answer
+
+    def give_up(self) -> None:
+        """Give up the open poll, if there is one. The next poll takes what it was answered."""
+        if self._is_polling:
+            self._carry_out_session(self.session.give_up())
+            self._advance_session()
 
     def _tell_session(self, member: int, message: Message) -> None:
         match message:
@@ -250,29 +252,29 @@ class Run:
             case slices.Finish():
                 self.counts[Kind.FINISHED] += 1
                 self.session.finished(member)
+                self._advance_session()
 
     def reported(self, member: int, delta: Delta) -> None:
         self.session.progress(member, delta)
-        self._check_hold()
+        self._advance_session()
 
-    def _check_hold(self) -> None:
-        """Tell Slices if they are to take more, or no more; after whatever changes that."""
-        if self._hold != (hold := self.session.hold()):
-            self._hold = hold
-            self.counts[Kind.HELD] += bool(hold.lanes)
-            self.counts[Kind.AHEAD] += bool(hold.behind)
-            for member in range(len(self.members)):
-                told = messages.Hold(tuple(sorted(hold.lanes)), dict(hold.behind))
-                self._send_slice(member, told)
+    def _advance_session(self) -> None:
+        self._carry_out_session(self.session.advance())
 
-    def _starve(self, is_starving: bool) -> None:
-        """Tell Slices whether the consumer waits for a checkpoint: they tell the Queues."""
-        if self._is_starving == is_starving:
-            return
-        self._is_starving = is_starving
-        for member in range(len(self.members)):
-            made = self.session.assignment.made
-            self._send_slice(member, messages.Starving(is_starving, made))
+    def _carry_out_session(self, effects: Sequence[sessions.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case sessions.SendSlice(member, message):
+                    self._send_slice(member, message)
+                case sessions.SendAllSlices(message):
+                    if isinstance(message, messages.Hold):
+                        self.counts[Kind.HELD] += bool(message.lanes)
+                        self.counts[Kind.AHEAD] += bool(message.behind)
+                    for member in range(len(self.members)):
+                        self._send_slice(member, message)
+                case sessions.AnswerPoll(checkpoint):
+                    self._is_polling = False
+                    self.answer = checkpoint.delta if checkpoint else None
 
     def _send_slice(self, member: int, message: messages.ToSlice) -> None:
         self.send(Pipe(SESSION, Party(Role.SLICE, member)), message)
@@ -389,7 +391,7 @@ class Run:
 
     def _count_limits(self, target: Member) -> None:
         reached = {Kind.SOFT_LIMIT} if target.queue.reason() else set()
-        if reached and self._is_starving:
+        if reached and self.session.is_starving:
             reached.add(Kind.STARVING)
         self.counts.update(reached - target.limits_reached)
         target.limits_reached = reached

@@ -211,6 +211,8 @@ class Simulator:
             return
         limit = self.rng.choice([None, None, 1, 5])
         may_be_empty = self.rng.random() < self.empty_share
+        if not self.is_draining and self.rng.random() < 0.7:
+            self.run.give_up()
         delta = self.run.poll(limit, may_be_empty=may_be_empty)
         if delta is None:
             if self.rng.random() < 0.5:
@@ -321,7 +323,7 @@ class Simulator:
                 self.pass_time()
             self.deliver_one()
             self.poll()
-            if self.run.session.is_over and not self.is_in_hand:
+            if self.run.session.is_over and not (self.is_in_hand or self.run.answer):
                 break
         assert self.run.session.is_over, "the cut has no end"
         self.oracle.check_cut(cut)
@@ -344,6 +346,7 @@ class Simulator:
     def settle(self, *, empty_share: float) -> None:
         """Until nothing moves any more; `empty_share` of the checkpoints may be empty."""
         self.empty_share = empty_share
+        self.run.give_up()
         for _ in range(10_000):
             self.world.pass_time(200)
             moved = self.run.watch()

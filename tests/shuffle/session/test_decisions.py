@@ -1,0 +1,146 @@
+"""What a Session's state decides: when a poll is answered, who starves, what Slices hold back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.errors import UsageError
+from headrace.frontier import JOURNAL_ROW, place
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Changes, JournalInfo
+from headrace.shuffle.binding import Sources
+from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.messages import Hold, Starving
+from headrace.shuffle.progress_delta import PROGRESS_ROW, Delta
+from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.effects import AnswerPoll, Effect, SendAllSlices
+from headrace.shuffle.session.state import SessionState
+from tests.shuffle.builders import source
+
+A = place(0, 0)
+
+
+def reading(*, is_cut: bool = False, kept_rows_max: int = 1 << 18) -> SessionState:
+    """A Session with one member, which reads one journal that ends at 1000."""
+    state = SessionState(
+        Sources([source(0, "a")]),
+        split_evenly(1),
+        Checkpoint(),
+        None,
+        1 << 60,
+        is_cut=is_cut,
+        is_limited=True,
+        kept_rows_max=kept_rows_max,
+    )
+    info = JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(1000), 1)
+    state.journals_changed(Changes([info], [], {}))
+    return state
+
+
+def report(state: SessionState, number: int) -> None:
+    """One document, committed at clock `number`."""
+    through = number * 10
+    row = (A, 1, number, -through, through - 10, number)
+    journals, producers = np.array([(A, through)], JOURNAL_ROW), np.array([row], PROGRESS_ROW)
+    state.progress(0, Delta(journals, producers, documents=1))
+
+
+def answer(effects: list[Effect]) -> int | None:
+    """The number of the checkpoint that answers a poll, which is the first effect."""
+    assert isinstance(effects[0], AnswerPoll)
+    return effects[0].checkpoint.number if effects[0].checkpoint else None
+
+
+def starving(is_starving: bool, checkpoint: int) -> SendAllSlices:
+    return SendAllSlices(Starving(is_starving, checkpoint))
+
+
+def test_a_poll_is_answered_at_once_if_something_is_visible_and_nobody_starves() -> None:
+    state = reading()
+    report(state, 1)
+    assert state.advance() == [], "nobody asks"
+    state.poll()
+    effects = state.advance()
+    assert (len(effects), answer(effects)) == (1, 1)
+    assert state.advance() == []
+
+
+# proves G13
+def test_the_consumer_starves_from_its_poll_on_until_that_is_answered() -> None:
+    state = reading()
+    state.poll()
+    assert state.advance() == [starving(True, 0)]
+    assert state.advance() == [], "Slices know"
+    report(state, 1)
+    effects = state.advance()
+    assert answer(effects) == 1
+    assert effects[1:] == [starving(False, 1)]
+
+
+def test_a_poll_that_is_given_up_is_answered_with_nothing_and_starves_no_more() -> None:
+    state = reading()
+    state.poll()
+    assert state.give_up() == [starving(True, 0), AnswerPoll(None)]
+    assert state.advance() == [starving(False, 0)]
+    report(state, 1)
+    assert state.advance() == [], "nobody asks"
+
+
+def test_a_poll_that_is_given_up_gets_what_is_visible_by_then() -> None:
+    state = reading()
+    report(state, 1)
+    state.poll()
+    effects = state.give_up()
+    assert (len(effects), answer(effects)) == (1, 1)
+
+
+def test_a_second_poll_is_refused_and_the_first_one_stays_open() -> None:
+    state = reading()
+    state.poll()
+    with pytest.raises(UsageError, match="asked for already"):
+        state.poll()
+    report(state, 1)
+    assert answer(state.advance()) == 1
+    state.poll()
+
+
+def test_a_poll_is_answered_with_nothing_at_the_end_of_a_cut() -> None:
+    state = reading(is_cut=True)
+    state.poll()
+    assert state.advance() == [starving(True, 0)]
+    state.finished(0)
+    assert state.advance() == [AnswerPoll(None), starving(False, 0)]
+
+
+def test_a_poll_has_the_limit_and_the_leave_to_be_empty_that_it_came_with() -> None:
+    state = reading()
+    for number in (1, 2, 3):
+        report(state, number)
+    state.poll(2)
+    [answered] = state.advance()
+    assert isinstance(answered, AnswerPoll)
+    assert answered.checkpoint
+    assert answered.checkpoint.delta.frontier.producers["last_commit"].tolist() == [2]
+    state.poll()
+    assert answer(state.advance()) == 2
+    state.progress(0, Delta(np.array([(A, 50)], JOURNAL_ROW)))
+    state.poll()
+    assert state.give_up()[-1] == AnswerPoll(None), "nothing shows a document"
+    state.poll(may_be_empty=True)
+    assert answer(state.advance()) == 3
+
+
+# proves G12
+def test_slices_are_told_once_that_they_hold_a_lane_and_once_that_they_go_on() -> None:
+    state = reading(kept_rows_max=100)
+    effects = []
+    for number in range(1, 13):
+        report(state, number)
+        effects += state.advance()
+    assert effects == [SendAllSlices(Hold((0,)))]
+    while state.held_lanes:
+        state.poll(1)
+        effects = state.advance()
+        assert answer(effects)
+    assert effects[1:] == [SendAllSlices(Hold(()))]
