@@ -9,11 +9,11 @@ import pytest
 from headrace.errors import ProtocolError
 from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame
-from headrace.testing.journal_oracle import Document, JournalOracle, documents
+from headrace.testing.journal_oracle import DocumentId, JournalOracle, documents
 from tests.journal.frame_script import frames, random_frames
 
 
-def shown(given: list[Frame]) -> list[Document]:
+def shown(given: list[Frame]) -> list[DocumentId]:
     return [document for frame in committed(given) for document in documents(frame)]
 
 

@@ -1,7 +1,7 @@
-"""What crash tests are made of: processes to kill, disks that kill, seeds to repeat a run with.
+"""Tools for crash tests: processes to kill, disks that kill, and seeds that repeat a run.
 
-A `Child` is a Python process that does what it is told until it is killed. It is started anew,
-never forked: a forked copy of a process that uses Flight hangs.
+A `Child` is a Python process that evaluates what a test sends it, until the test kills it. It is
+spawned and never forked: a forked copy of a process that uses Flight hangs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINGER_S = 0.05
 
 
 def chosen_seed(default: int | None = None) -> int:
-    """The seed of this run: HEADRACE_SEED, else the default, else a new one. Prints it."""
+    """Return and print the seed of this run: HEADRACE_SEED, else the default, else a new one."""
     given = os.environ.get(SEED_VARIABLE)
     seed = int(given) if given else random.SystemRandom().getrandbits(32)
     if not given and default is not None:
@@ -39,7 +39,10 @@ def chosen_seed(default: int | None = None) -> int:
 
 
 def eventually(check: Callable[[], T | None], timeout_s: float, what: str) -> T:
-    """The first true value of `check`, which is asked again and again until the time is over."""
+    """Call `check` again and again; return its first true value.
+
+    Raises TimeoutError if there is none in time; `what` says what was expected.
+    """
     deadline = time.monotonic() + timeout_s
     while not (value := check()):
         if time.monotonic() > deadline:
@@ -49,10 +52,10 @@ def eventually(check: Callable[[], T | None], timeout_s: float, what: str) -> T:
 
 
 class Child:
-    """A process that evaluates what it is sent, with all names it was given before."""
+    """A process that evaluates the code it is sent, with all names that it got before."""
 
     def __init__(self, setup: str = "", **names: Any) -> None:
-        """`setup` runs first, without being waited for."""
+        """The process runs `setup` first; nobody waits for that."""
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace.testing.crash", str(theirs.fileno())],
@@ -74,17 +77,20 @@ class Child:
         return self._process.poll() is None
 
     def run(self, code: str, timeout_s: float = 60, **names: Any) -> Any:
-        """The value of `code`, evaluated there, or what it raises; None if it is a statement."""
+        """Return the value of `code`, evaluated there, or raise what it raises.
+
+        The value of a statement is None.
+        """
         self.start(code, **names)
         return self.answer(timeout_s)
 
     def start(self, code: str, **names: Any) -> None:
-        """Send `code` without waiting for it; `answer` tells what became of it."""
+        """Send `code` and do not wait for it; `answer` returns its value."""
         self._connection.send((code, names))
         self._unanswered += 1
 
     def answer(self, timeout_s: float = 60) -> Any:
-        """The outcome of the newest `start`; those before it must have succeeded."""
+        """Return the outcome of the newest `start`. Raises if an earlier one failed."""
         deadline = time.monotonic() + timeout_s
         while self._unanswered:
             if not self._connection.poll(max(0.0, deadline - time.monotonic())):
@@ -96,22 +102,22 @@ class Child:
         return value
 
     def kill(self) -> None:
-        """As a power switch would, for this process alone."""
+        """End the process at once, with no chance to clean up."""
         self._process.kill()
         self._process.wait()
 
     def wait(self, timeout_s: float) -> int:
-        """Until it has ended by itself; its exit code."""
+        """Wait until the process has ended by itself; return its exit code."""
         return self._process.wait(timeout_s)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it, and none has let it go on."""
+        """True if a signal has stopped the process and none has resumed it."""
         flags = os.WSTOPPED | os.WNOWAIT | os.WNOHANG
         return self.is_alive and os.waitid(os.P_PID, self.pid, flags) is not None
 
     def stop(self) -> None:
-        """Stop it where it stands; returns when it does."""
+        """Suspend the process; return when it is suspended."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -128,11 +134,11 @@ class Child:
 
 @dataclass(slots=True)
 class KillPoint:
-    """The change of a disk, counted from 0, at which the process ends."""
+    """The change to a disk, counted from 0, at which the process dies."""
 
     change: int
     when: Literal["before", "torn", "after"]
-    """Torn: a write does `share` of its bytes; any other change is not done at all."""
+    """Torn: a write writes `share` of its bytes; any other change does not happen."""
     share: float = 0.5
     _changes: int = field(default=0, init=False)
 
@@ -142,7 +148,7 @@ class KillPoint:
         return cls(chance.randrange(changes), chance.choice(when), chance.random())
 
     def passes(self) -> bool:
-        """Count one change; whether it is this one."""
+        """Count one change; return True if the process dies at it."""
         self._changes += 1
         return self._changes == self.change + 1
 
@@ -174,7 +180,7 @@ class DeadlyDisk:
         if strikes and self._point.when != "after":
             if self._point.when == "torn" and do_part:
                 do_part(self._point.share)
-            # Whatever was said too early has the time to be heard.
+            # A message that was sent too early gets the time to arrive, so that the test sees it.
             time.sleep(_LINGER_S)
             end_uncleanly()
         value = do()
@@ -211,7 +217,7 @@ def end_uncleanly() -> None:
 
 
 def _obey(connection: Connection) -> None:
-    """In a child: do what is asked, in order. The end of the connection ends the process."""
+    """Evaluate requests in order, in the child. The end of the connection ends the process."""
     asked: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, asked), daemon=True).start()
     names: dict[str, Any] = {}
@@ -235,9 +241,9 @@ def _listen(connection: Connection, asked: queue.SimpleQueue[tuple[str, dict[str
 
 def _evaluate(code: str, names: dict[str, Any]) -> Any:
     try:
-        expression = compile(code, "<told>", "eval")
+        expression = compile(code, "<request>", "eval")
     except SyntaxError:
-        exec(compile(code, "<told>", "exec"), names)
+        exec(compile(code, "<request>", "exec"), names)
         return None
     return eval(expression, names)
 

@@ -1,4 +1,4 @@
-"""An oracle of what readers must see: it goes document by document and keeps no clever state."""
+"""An oracle of what readers must see. It goes document by document and is as simple as can be."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags
 
 
-class Document(NamedTuple):
-    """Names one document of a journal."""
+class DocumentId(NamedTuple):
+    """Identifies one document of a journal."""
 
     producer: Producer
     clock: Clock
 
 
-def documents(frame: Frame) -> list[Document]:
-    """Those of a frame that were not seen before."""
+def documents(frame: Frame) -> list[DocumentId]:
+    """Return the documents of a frame that no frame before it had."""
     return [
-        Document(frame.producer, Clock(frame.clock + i)) for i in range(frame.skip, frame.documents)
+        DocumentId(frame.producer, Clock(frame.clock + i))
+        for i in range(frame.skip, frame.documents)
     ]
 
 
 class JournalOracle:
-    """What one journal shows after each frame: `visible`, in the order it became so."""
+    """Computes what readers see of one journal: `visible`, in the order in which it became so."""
 
     def __init__(self) -> None:
-        self.visible: list[Document] = []
-        self._pending: dict[Producer, list[Document]] = {}
+        self.visible: list[DocumentId] = []
+        self._pending: dict[Producer, list[DocumentId]] = {}
         self._seen: dict[Producer, set[Clock]] = {}
         self._last_commit: dict[Producer, Clock] = {}
 
@@ -45,7 +46,7 @@ class JournalOracle:
             else:
                 self._continue(document)
 
-    def take_all(self, frames: Iterable[Frame]) -> list[Document]:
+    def take_all(self, frames: Iterable[Frame]) -> list[DocumentId]:
         for frame in frames:
             self.take(frame)
         return self.visible
@@ -56,14 +57,14 @@ class JournalOracle:
     def _committed(self, producer: Producer) -> Clock:
         return self._last_commit.get(producer, ZERO)
 
-    def _outside(self, document: Document) -> None:
+    def _outside(self, document: DocumentId) -> None:
         if self.is_open(document.producer):
             raise ProtocolError(f"{document} stands inside an open span")
         if document.clock > self._committed(document.producer):
             self.visible.append(document)
             self._last_commit[document.producer] = document.clock
 
-    def _continue(self, document: Document) -> None:
+    def _continue(self, document: DocumentId) -> None:
         seen = self._seen.setdefault(document.producer, set())
         if document.clock > max(seen, default=ZERO) and document.clock > self._committed(
             document.producer

@@ -1,12 +1,12 @@
-"""A disk in memory that records what is done to it, and knows what a power failure could leave.
+"""A disk in memory that records every operation, and knows what a power failure could leave.
 
-What a sync covered is there afterwards. Of everything else each piece is kept or lost on its
-own, whatever the order it was done in:
+What a sync covered survives a power failure. Every other operation survives or is lost on its own,
+in whatever order the operations happened:
 
-- a write, cut at sector boundaries: each sector is written, lost, torn, or full of zeros (the
-  file grew, its data never came); bytes of the same sector that were synced before stay;
-- a truncation and a punched hole: done or not;
-- a created name: there or not, even if the file itself was synced; an unlinked name: gone or
+- A write is cut at sector boundaries. Each sector is written, lost, torn, or full of zeros (the
+  file grew, but its data never arrived). Bytes of the same sector that were synced before stay.
+- A truncation or a punched hole took place or did not.
+- A created name is there or not, even if the file itself was synced. An unlinked name is gone or
   back. Only a sync of the directory settles names.
 """
 
@@ -74,7 +74,7 @@ class _Punched:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A name now means this file, or nothing."""
+    """A name now stands for this file, or for nothing."""
 
     name: str
     inode: _Inode | None
@@ -110,22 +110,22 @@ class RecordedDisk:
 
     @property
     def point(self) -> int:
-        """How many operations were done so far."""
+        """The number of operations so far."""
         return len(self._operations)
 
     def files(self) -> Files:
-        """What another process sees now: all that was done, synced or not."""
+        """Return what another process sees now: the result of all operations, synced or not."""
         with self._lock:
             return {name: bytes(inode.content) for name, inode in self._names.items()}
 
     def after_power_failure(
         self, point: int, *, states_max: int = 256, seed: int = 0
     ) -> Iterator[Files]:
-        """Each different state that a power failure after `point` operations may leave.
+        """Yield each different state that a power failure after `point` operations may leave.
 
-        All of them if there are at most `states_max`. Otherwise the telling ones: everything up
-        to each operation, everything but one, only one, each also with the rest zeroed or torn;
-        and as many random ones, the same for the same seed.
+        If there are more than `states_max`, yield those that tell most: everything up to each
+        operation, everything but one, only one, each also with the rest zeroed or torn; and as many
+        random ones, which are the same for the same seed.
         """
         names, contents, unsettled = self._settled(point)
         seen = set()
@@ -186,7 +186,8 @@ class RecordedDisk:
     def _settled(
         self, point: int
     ) -> tuple[dict[str, _Inode], dict[_Inode, bytes], list[_Unsettled]]:
-        """Names and contents that are sure after `point` operations, and what is not."""
+        """Return the names and contents that are sure after `point` operations, and the operations
+        that are not."""
         names = dict(self._first_names)
         contents = {inode: bytearray(data) for inode, data in self._first_contents.items()}
         unsettled: list[_Unsettled] = []
@@ -245,11 +246,11 @@ def _rename(names: dict[str, _Inode], change: _Named) -> None:
 
 
 def _sectors(write: _Written) -> Iterator[_Written]:
-    at = 0
-    while at < len(write.data):
-        length = SECTOR_BYTES - (write.start + at) % SECTOR_BYTES
-        yield _Written(write.inode, write.start + at, write.data[at : at + length])
-        at += length
+    done = 0
+    while done < len(write.data):
+        length = SECTOR_BYTES - (write.start + done) % SECTOR_BYTES
+        yield _Written(write.inode, write.start + done, write.data[done : done + length])
+        done += length
 
 
 def _fates(

@@ -37,13 +37,13 @@ from headrace.journal.local.records import (
 from headrace.journal.local.state import OwnerState
 from headrace.journal.names import NAME_BYTES_MAX
 from headrace.journal.sequencer import Flags
-from headrace.testing.journal_oracle import Document, documents
+from headrace.testing.journal_oracle import DocumentId, documents
 
 CLIENTS: list[Client] = [0, 1, 2, 3]
 NAMES = ["ann", "bob"]
 COLLECTIONS = ["a", "b/c"]
 
-Shown = dict[JournalId, list[Document]]
+Shown = dict[JournalId, list[DocumentId]]
 
 
 class Logged(NamedTuple):
@@ -424,7 +424,7 @@ class Simulator:
             assert isinstance(docs_record, Docs)
             journal = docs_record.journal
             assert self.state.catalog.journals[journal].name == names[head.journal]
-            new = [Document(producer, Clock(head.clock + i)) for i in range(head.documents)]
+            new = [DocumentId(producer, Clock(head.clock + i)) for i in range(head.documents)]
             outside = head.flags is Flags.OUTSIDE
             if not outside:
                 holding.pending[journal] += new

@@ -31,15 +31,15 @@ _COLLECTIONS = {
             (SCHEMA.serialize().to_pybytes(),),
             ("key",),
             ("key",) if name == PARTITIONED else (),
-            id=at + 1,
+            id=id,
         )
     )
-    for at, name in enumerate(COLLECTIONS)
+    for id, name in enumerate(COLLECTIONS, 1)
 }
 
 
 def reads(binding: Binding, journal: Journal) -> bool:
-    """Whether the binding selects the journal."""
+    """True if the binding selects the journal."""
     if binding.collection != journal.collection:
         return False
     selector, value = binding.selector or Selector(), str(journal.key)
@@ -59,19 +59,19 @@ def resolve_in_ticks(bindings: Sequence[Binding], known: Mapping[BindingTag, str
 
 
 class Bindings:
-    """Those of the task now, and those that were removed from it."""
+    """The bindings of the task, and those that a restart removed from it."""
 
     def __init__(self, rng: Random, counts: Counter[Kind]) -> None:
         self._rng = rng
         self._counts = counts
-        self._made = 0
+        self._created = 0
         names = rng.choice([COLLECTIONS, ("a", "b"), ("a", "a", "b"), ("c", "c", "a")])
         self.all = [self._binding(name) for name in names]
         self._removed: list[Binding] = []
 
     def _binding(self, collection: str) -> Binding:
         rng = self._rng
-        self._made += 1
+        self._created += 1
         begin, end = sorted(rng.randrange(80) for _ in range(2))
         not_before, not_after = rng.choice(
             [(ZERO, CLOCK_MAX)] * 4
@@ -79,13 +79,13 @@ class Bindings:
         )
         binding = Binding(
             collection=collection,
-            name=f"{collection}.{self._made}",
+            name=f"{collection}.{self._created}",
             selector=self._selector(collection),
             key=rng.choice([None, ()]),
             not_before=Clock(not_before),
             not_after=Clock(not_after),
         )
-        return self._placed(binding)
+        return self._in_random_cohort(binding)
 
     def _selector(self, collection: str) -> Selector | None:
         if collection != PARTITIONED:
@@ -95,8 +95,8 @@ class Bindings:
             [None, Selector(include={"key": some}), Selector(exclude={"key": some[:1]})]
         )
 
-    def _placed(self, binding: Binding) -> Binding:
-        """In some cohort."""
+    def _in_random_cohort(self, binding: Binding) -> Binding:
+        """The binding in a random cohort."""
         priority, delay = self._rng.choice([1, 1, 1, 0]), self._rng.choice(DELAYS)
         return replace(binding, priority=priority, read_delay_s=float(delay))
 
@@ -104,7 +104,10 @@ class Bindings:
         return resolve_in_ticks(self.all, known)
 
     def change(self, fixed: Collection[str]) -> bool:
-        """What a restart may change; `fixed` bindings must go on reading what they read."""
+        """Change the bindings as a restart may; return True if any changed.
+
+        A `fixed` binding must go on reading what it reads.
+        """
         change = self._rng.choice(
             [self._add, self._remove, self._bring_back, self._move] * 2 + [self._reselect]
         )
@@ -131,24 +134,25 @@ class Bindings:
     def _bring_back(self, _: Collection[str]) -> None:
         if self._removed:
             back = self._removed.pop(self._rng.randrange(len(self._removed)))
-            self.all.append(self._rng.choice([back, self._placed(back)]))
+            self.all.append(self._rng.choice([back, self._in_random_cohort(back)]))
             self._counts[Kind.BINDING_BACK] += 1
 
     def _move(self, _: Collection[str]) -> None:
-        at = self._rng.randrange(len(self.all))
-        before, self.all[at] = self.all[at], self._placed(self.all[at])
-        self._counts[Kind.BINDING_MOVED] += self.all[at] != before
+        index = self._rng.randrange(len(self.all))
+        before, after = self.all[index], self._in_random_cohort(self.all[index])
+        self.all[index] = after
+        self._counts[Kind.BINDING_MOVED] += after != before
 
     def _reselect(self, fixed: Collection[str]) -> None:
         found = [
-            at
-            for at, each in enumerate(self.all)
+            index
+            for index, each in enumerate(self.all)
             if each.collection == PARTITIONED and each.name not in fixed
         ]
         if found:
-            at = self._rng.choice(found)
-            before, selector = self.all[at], self._selector(PARTITIONED)
-            self.all[at] = replace(before, selector=selector)
+            index = self._rng.choice(found)
+            before, selector = self.all[index], self._selector(PARTITIONED)
+            self.all[index] = replace(before, selector=selector)
             self._counts[Kind.SELECTOR_CHANGED] += selector != before.selector
 
     def count_delays(self) -> None:

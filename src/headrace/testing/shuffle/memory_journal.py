@@ -48,7 +48,7 @@ class Journal:
         return JournalInfo(self.id, self.name, Offset(0), head, len(self.frames))
 
     def fetch(self, offset: int, through: int, bytes_max: int) -> list[Frame]:
-        """As `Journals.fetch`."""
+        """Answer as `Journals.fetch` does."""
         found = (frame for frame in self.frames if offset <= frame.offset < through)
         return until_full(found, bytes_max, lambda frame: frame.bytes)
 

@@ -1,6 +1,7 @@
-"""What must hold of the documents that checkpoints show.
+"""Judges the documents that checkpoints show.
 
-It knows what publishers meant and what bindings ask for, and uses nothing of the states it judges.
+The oracle knows what publishers meant and what bindings ask for. It uses no code of the states that
+it judges.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ class Oracle:
         self._bindings: dict[BindingTag, Binding] = {}
         self._router: Router | None = None
         self.seen: dict[Key, int] = {}
-        """The checkpoint in which each document was shown that is committed."""
+        """The documents of stored checkpoints, each with the number of its checkpoint."""
         self.checkpoints = 0
 
-    def opened(self, bindings: Mapping[BindingTag, Binding], router: Router) -> None:
-        """A Session was: from now on it is judged by these."""
+    def session_opened(self, bindings: Mapping[BindingTag, Binding], router: Router) -> None:
+        """Judge by these bindings and routes from now on."""
         self._bindings = dict(bindings)
         self._router = router
 
     # -- one checkpoint --------------------------------------------------------------------
 
     def shown(self, by_member: Sequence[Sequence[Key]]) -> set[Key]:
-        """What a checkpoint shows, after all that must hold of any: safety, once, order, route."""
+        """Return what a checkpoint shows, and check that: safety, once, order, route."""
         committed = self._world.documents
         found: set[Key] = set()
         for member, keys in enumerate(by_member):
@@ -60,7 +61,7 @@ class Oracle:
         return found
 
     def check_unseen(self, shown: set[Key]) -> None:
-        """Nothing is shown again, and within a cohort transactions are shown as a whole."""
+        """Check that nothing is shown again, and that each cohort shows transactions whole."""
         again = shown & self.seen.keys()
         assert not again, f"{again} are shown twice"
         touched = {(self._cohort(tag), self._transaction(number)): number for tag, number in shown}
@@ -70,17 +71,17 @@ class Oracle:
             assert not parts, f"transaction {transaction} is shown in parts: {parts} are left out"
 
     def check_ordered(self, ordered: Sequence[Sequence[Key]], shown: set[Key]) -> None:
-        """Read in order, it is the same documents, by priority, then clock plus read delay."""
+        """Check an ordered read: the same documents, by priority, then clock plus read delay."""
         assert sum(map(len, ordered)) == len(shown)
         assert {key for keys in ordered for key in keys} == shown
         for keys in ordered:
             ranks = [self._rank(*key) for key in keys]
             assert ranks == sorted(ranks), f"{keys} are not in order"
 
-    def check_said(
+    def check_commits(
         self, delta: Checkpoint, refs: Mapping[JournalTag, JournalRef], shown: set[Key]
     ) -> None:
-        """Everything is shown that a checkpoint says is committed: also if it is deleted by now."""
+        """Check that checkpoints show all that they say is committed, even if deleted since."""
         for at, producer, commit, _ in delta.frontier.producers.tolist():
             journal = refs[JournalTag(at >> TAG_BITS)].id
             tag = BindingTag(at & TAG_MAX)
@@ -105,7 +106,7 @@ class Oracle:
         assert is_in_window(binding, document), f"{document} is outside the window"
 
     def _check_route(self, member: int, keys: Sequence[Key]) -> None:
-        """Every document is on the member that owns it."""
+        """Check that every document is on the member that owns it."""
         assert self._router
         for tag, binding in self._bindings.items():
             mine = [self._world.documents[number] for each, number in keys if each == tag]
@@ -128,7 +129,8 @@ class Oracle:
     def _keys(
         self, cohort: tuple[int, float] | None, documents: Iterable[Document]
     ) -> Iterable[Key]:
-        """Under each binding of the cohort, or of all, that reads them where they are there."""
+        """Yield the documents of existing journals, under each binding of the cohort that reads
+        them; None: of any cohort."""
         for document in documents:
             journal = self._world.journals[document.journal]
             if journal.id not in self._world.deleted:
@@ -140,11 +142,11 @@ class Oracle:
     # -- all of them -----------------------------------------------------------------------
 
     def all_committed(self) -> set[Key]:
-        """What the bindings ask for, of what is committed and there."""
+        """Return all committed documents of existing journals that the bindings ask for."""
         return set(self._keys(None, self._world.documents.values()))
 
     def check_cut(self, cut: set[Key]) -> None:
-        """Of what the bindings ask for, exactly the cut is shown by now."""
+        """Check that exactly the cut is shown, of what the bindings ask for."""
         assert self.all_committed() & self.seen.keys() == cut, "exactly the cut is shown"
 
     def check_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""The file of a Queue, in memory. Positions are numbers of entries."""
+"""The file of a Queue, in memory. A position in it is the number of an entry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Stop(NamedTuple):
 
 
 class QueueFile(QueueStore):
-    """What was written is durable once `synced` says so. Space that was given back is gone."""
+    """Entries become durable with `synced`. Reading an entry that was given back fails."""
 
     def __init__(self) -> None:
         self._items: list[_Block | _Retraction | _Stop | None] = []
@@ -46,7 +46,7 @@ class QueueFile(QueueStore):
         self._items.append(_Stop(places, made))
 
     def synced(self, end: int) -> None:
-        """Everything below is durable."""
+        """Everything below `end` has become durable."""
         self._synced_end = max(self._synced_end, end)
 
     def synced_end(self) -> int:

@@ -117,7 +117,7 @@ class Simulator:
         self._watch_lags = self.rng.random() < 0.5
         self._trace = Trace(self.run, lambda producer: f"producer {producer}")
         by_name = {binding.name: binding for binding in self.bindings.all}
-        self.oracle.opened(
+        self.oracle.session_opened(
             {source.tag: by_name[source.name] for source in sources.all}, self.run.router
         )
         return self.run
@@ -241,7 +241,7 @@ class Simulator:
             assert shown == self.prepared_documents, "the replay shows the same documents"
         else:
             self.oracle.check_unseen(shown)
-        self.oracle.check_said(delta, {**self.last_commit.journals, **delta.journals}, shown)
+        self.oracle.check_commits(delta, {**self.last_commit.journals, **delta.journals}, shown)
         if self.rng.random() < 0.3:
             self.counts[Kind.READ_AGAIN] += 1
             self.oracle.check_ordered(self.run.read_again(ordered=True), shown)
