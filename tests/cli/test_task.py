@@ -182,7 +182,7 @@ def test_a_running_task_is_stopped_from_elsewhere_and_one_that_is_killed_has_fai
         assert states(ok) == {"moves": ("running", None), "kept": ("running", None)}
         for command in ("reset", "delete"):
             assert error(run, command, "moves", "-w", "bank", "--yes").startswith(
-                f"error: task 'moves' runs, as process {running.process.pid} on "
+                f"error: task 'moves' runs as process {running.process.pid} on "
             )
         stopped = headrace("task", "stop", "moves", "-w", "bank", timeout_s=SPARK_S)
         assert stopped.returncode == 0, stopped.stderr
@@ -193,7 +193,7 @@ def test_a_running_task_is_stopped_from_elsewhere_and_one_that_is_killed_has_fai
         state, why = states(ok)["kept"]
         assert state == "failed"
         assert why is not None
-        assert why.startswith(f"its process {running.process.pid} ended without a word")
+        assert why.startswith(f"its process {running.process.pid} was killed")
     generation = json.loads(ok("task", "show", "moves", "-w", "bank", "--json"))["generation"]
     assert run("task", "reset", "moves", "-w", "bank", input="n\n").exit_code == 1
     ok("task", "reset", "moves", "-w", "bank", "--yes")

@@ -186,9 +186,9 @@ def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object
         (made(sources="a"), "sources are a list; write"),
         (made(sources=[3]), "a source of type int; name a collection"),
         (made(sink="movements"), r"a sink of type str; use hr\.parquet"),
-        (made(shards="2"), "shards='2'; use a whole number"),
-        (made(documents_max=0), "documents_max=0; use a whole number"),
-        (made(workspace="./bank"), r"of './bank'; give it what hr\.open returned"),
+        (made(shards="2"), "shards of task .* must be at least 1, got '2'; use a whole"),
+        (made(documents_max=0), "documents_max of task .* must be at least 1, got 0; use"),
+        (made(workspace="./bank"), r"'./bank' instead of a workspace; give it what hr\.open"),
         (made(name="a b"), "cannot name a task; use"),
         (lambda: headrace.derivation(workspace, sources=["a"], to=3), "to 3; name a collection"),  # type: ignore[arg-type]
         (lambda: headrace.foreach_batch("x"), "'x' is no function; give"),  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ class Display:
             self._print(task, "running", progress, _line(progress))
 
     def _show_end(self, task: str, progress: Progress) -> None:
-        from headrace.spark.tasks.run_summary import ending
+        from headrace.spark.tasks.progress import ending
 
         with self._lock:
             self._shown.pop(task, None)

@@ -18,8 +18,8 @@ from headrace.spark.sinks.writer import writer
 from headrace.spark.source.dataframes import read, stream
 from headrace.spark.spark_session import session, ship
 from headrace.spark.tasks.cut import Cut
+from headrace.spark.tasks.progress import Progress
 from headrace.spark.tasks.task_definition import Task, derivation, materialization
-from headrace.spark.tasks.task_run import Progress
 
 __all__ = [
     "CheckpointId",

@@ -13,8 +13,8 @@ import headrace
 from headrace.spark.spark_members import SparkMembers
 from headrace.spark.spark_session import session
 from headrace.spark.tasks import task_run
+from headrace.spark.tasks.progress import Progress
 from headrace.spark.tasks.task_definition import materialization
-from headrace.spark.tasks.task_run import Progress
 from tests.spark.cluster import CORES, WORKERS
 from tests.spark.crash.death import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
 from tests.spark.crash.outputs import Kind, output

@@ -20,9 +20,9 @@ from headrace.spark.tasks.run_record import (
     RunRecord,
     RunRecorder,
     check_not_running,
-    folder_of_runs,
     forget_runs,
     last_run,
+    runs_folder,
     stop_run,
 )
 from headrace.testing.crash import Child
@@ -61,7 +61,7 @@ def test_a_run_is_running_until_it_says_how_it_ended(workspace: hr.Workspace) ->
             *("running", 5, 7),
             2,
         )
-        with pytest.raises(UsageError, match="task 't' runs, as process"):
+        with pytest.raises(UsageError, match="task 't' runs as process"):
             check_not_running(workspace, "t")
         recorder.end(None)
     assert newest(workspace).state == "stopped"
@@ -85,14 +85,14 @@ def test_a_run_that_was_killed_has_failed(workspace: hr.Workspace) -> None:
         assert newest(workspace).state == "running"
         assert newest(workspace).process == child.pid
         child.kill()
-    [path] = folder_of_runs(workspace, "t").glob("*.lock")
+    [path] = runs_folder(workspace, "t").glob("*.lock")
     # Somebody else looks at the same moment.
     looking = lock(path, fcntl.LOCK_SH)
     record = newest(workspace)
     os.close(looking)
     assert record.state == "failed"
     assert record.since == record.seen
-    assert record.error.startswith(f"its process {record.process} ended without a word")
+    assert record.error.startswith(f"its process {record.process} was killed")
     check_not_running(workspace, "t")
 
 
@@ -107,7 +107,7 @@ def test_whoever_runs_it_last_counts_and_the_one_before_says_nothing_more(
             assert (newest(workspace).state, newest(workspace).checkpoint) == ("running", 3)
             recorder.end(None)
         assert newest(workspace).state == "stopped"
-    assert {each.stem for each in folder_of_runs(workspace, "t").iterdir()} == {f"{2:020d}"}
+    assert {each.stem for each in runs_folder(workspace, "t").iterdir()} == {f"{2:020d}"}
 
 
 def test_one_that_begins_late_takes_nothing_from_whoever_took_over(
@@ -144,7 +144,7 @@ def test_a_run_that_is_replaced_while_it_is_looked_at_is_not_taken_for_killed(
 def test_a_record_that_is_damaged_is_named(workspace: hr.Workspace) -> None:
     with RunRecorder(workspace, "t", 1, ignore) as recorder:
         recorder.end(None)
-    [path] = folder_of_runs(workspace, "t").glob("*.json")
+    [path] = runs_folder(workspace, "t").glob("*.json")
     path.write_bytes(b"{}")
     with pytest.raises(DataError, match=f"{path} is damaged: .*; delete it"):
         last_run(workspace, "t")
@@ -162,7 +162,7 @@ def test_a_run_that_stands_still_writes_seldom_that_it_lives(
 
 
 def requests(workspace: hr.Workspace) -> list[Path]:
-    return list(folder_of_runs(workspace, "t").glob("*.stop"))
+    return list(runs_folder(workspace, "t").glob("*.stop"))
 
 
 def test_a_run_hears_that_it_is_asked_to_stop(workspace: hr.Workspace) -> None:
@@ -209,7 +209,7 @@ def test_whoever_asks_a_run_to_stop_does_not_wait_for_its_successor(
 def test_a_run_leaves_no_request_of_somebody_who_was_killed(workspace: hr.Workspace) -> None:
     asked = threading.Event()
     with RunRecorder(workspace, "t", 1, asked.set):
-        (folder_of_runs(workspace, "t") / f"{1:020d}.stop").touch()
+        (runs_folder(workspace, "t") / f"{1:020d}.stop").touch()
         assert asked.wait(WAIT_S)
     assert requests(workspace) == []
 
@@ -217,7 +217,7 @@ def test_a_run_leaves_no_request_of_somebody_who_was_killed(workspace: hr.Worksp
 def test_a_run_that_does_not_stop_is_named(workspace: hr.Workspace) -> None:
     with (
         RunRecorder(workspace, "t", 1, ignore),
-        pytest.raises(UsageError, match="task 't' still runs after 0 s, as process"),
+        pytest.raises(UsageError, match="task 't' still runs after 0 s as process"),
     ):
         stop_run(workspace, "t", 0.0)
 
@@ -239,7 +239,7 @@ def test_a_run_on_another_machine_is_believed(workspace: hr.Workspace) -> None:
     elsewhere = msgspec.structs.replace(
         record, host=f"not-{record.host}", kernel="another", state="running"
     )
-    path = folder_of_runs(workspace, "t") / f"{1:020d}.json"
+    path = runs_folder(workspace, "t") / f"{1:020d}.json"
     path.write_bytes(msgspec.json.encode(elsewhere))
     assert newest(workspace) == elsewhere
     assert not elsewhere.is_here

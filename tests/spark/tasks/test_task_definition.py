@@ -20,8 +20,8 @@ from headrace.errors import PeerLostError, UsageError
 from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.source.datasource import HeadraceSource
 from headrace.spark.tasks.cut import Cut
+from headrace.spark.tasks.progress import Progress
 from headrace.spark.tasks.task_definition import Task, derivation
-from headrace.spark.tasks.task_run import Progress
 from headrace.testing.crash import Child, eventually
 from tests.spark.bank import Bank
 from tests.spark.crash.process_tree import is_gone
@@ -117,7 +117,9 @@ def test_a_function_must_return_a_dataframe(spark: SparkSession, bank: Bank) -> 
     bank.transfer(1)
     task = moving(bank)
     task.function = lambda cut: None  # type: ignore[assignment, return-value]
-    with pytest.raises(UsageError, match="its function returned NoneType; return a DataFrame"):
+    with pytest.raises(
+        UsageError, match=r"the function of task .* returned NoneType; return a DataFrame"
+    ):
         task.run(spark, once=True)
 
 

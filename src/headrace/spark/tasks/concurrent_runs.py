@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
+from headrace.spark.tasks.progress import Progress
 from headrace.spark.tasks.task_definition import Task
-from headrace.spark.tasks.task_run import Progress
 
 
 def run_beside(

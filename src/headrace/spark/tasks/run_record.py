@@ -1,12 +1,12 @@
-"""Who runs a task, how its last run ended, and how another process asks it to stop.
+"""The record of a run: which process runs a task, and how the run ended. Also asks a run to stop.
 
-    runs/<task>/<turn>.json   how the run of that turn stands
-    runs/<task>/<turn>.lock   locked by the process that runs it, for as long as that lives
-    runs/<task>/<turn>.stop   somebody asks it to stop
+    runs/<task>/<number>.json   how the run of that number stands
+    runs/<task>/<number>.lock   the process that runs it locks this file for as long as it lives
+    runs/<task>/<number>.stop   asks the run to stop
 
-The highest turn counts: whoever runs a task last has taken it over. That a process lives is what
-its lock says, which the kernel takes away however the process ends. So a record that says
-`running` without a lock is of a run that was killed.
+The number is that of the run's fence, and the highest counts. The kernel takes the lock away when
+the process ends, however it ends. So if a record says `running` and nobody holds the lock, the
+process was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Self
 
 import msgspec
 
@@ -28,53 +28,51 @@ from headrace.errors import DataError, HeadraceError, UsageError
 from headrace.files import lock, make_directory, running_kernel, storage_errors, write_durably
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.checkpoints.task_keys import runs_path
-
-if TYPE_CHECKING:
-    from headrace.spark.tasks.task_run import Progress
+from headrace.spark.tasks.progress import Progress
+from headrace.spark.tasks.run_state import RecordedState, is_killed
 
 _LOOK_S = 0.25
 _SEEN_EVERY_S = 10.0
 _WRITABLE = "let this user write to the workspace's directory"
 
-State = Literal["running", "stopped", "failed", "never run"]
-
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run of a task stands, or how it ended."""
+    """How a run of a task stands or ended."""
 
     task: str
-    state: State
+    state: RecordedState
     since: float
-    """When it came to that state, in seconds since 1970."""
+    """When the run entered this state, in seconds since 1970."""
     seen: float
-    """When its process said so last."""
+    """When its process wrote the record last."""
     host: str
     process: int
     checkpoint: int = 0
-    """The last that it saw applied."""
+    """The last checkpoint that the run saw applied."""
     rows: int = 0
     restarts: int = 0
     error: str = ""
-    """Why it failed: one line."""
+    """Why the run failed, in one line."""
 
     kernel: str = ""
-    """Containers of one machine have it in common, and see each other's locks."""
+    """The kernel's id. Containers of one machine share a kernel, and see each other's locks."""
 
     @property
     def is_here(self) -> bool:
+        """True if the process ran on this machine."""
         return self.host == socket.gethostname() or (
             self.kernel != "" and self.kernel == running_kernel()
         )
 
 
 class RunRecorder:
-    """Keeps the record of one run, and hears when it is asked to stop."""
+    """Writes the record of one run, and calls `stop` when another process asks the run to stop."""
 
     def __init__(
-        self, workspace: Workspace, task: str, turn: int, stop: Callable[[], None]
+        self, workspace: Workspace, task: str, number: int, stop: Callable[[], None]
     ) -> None:
-        folder = folder_of_runs(workspace, task)
-        self._path = folder / f"{turn:020d}.json"
+        folder = runs_folder(workspace, task)
+        self._path = folder / f"{number:020d}.json"
         self._lock_path = self._path.with_suffix(".lock")
         self._stop_path = self._path.with_suffix(".stop")
         now = time.time()
@@ -127,8 +125,8 @@ class RunRecorder:
 
     def _write(self) -> None:
         self._written_at = self._record.seen
-        # A run that was replaced has no record any more. And no run ends because its record cannot
-        # be written: what else it writes to that disk will tell.
+        # A run that was replaced has no record any more. And a run does not fail because its record
+        # cannot be written: the other things that it writes to this disk will fail.
         with suppress(OSError):
             if self._lock_path.exists():
                 write_durably(self._path, msgspec.json.encode(self._record))
@@ -152,50 +150,52 @@ class RunRecorder:
 
 
 def last_run(workspace: Workspace, task: str) -> RunRecord | None:
-    """The record of the last run as it is true now; None if there was none.
+    """Return the record of the last run, corrected if its process was killed; None without a run.
 
-    A run on another machine is believed: whether its process lives cannot be seen from here.
+    The record of a run on another machine is returned as it is: from here nobody sees whether its
+    process lives.
     """
     killed_at: Path | None = None
     while path := _newest(workspace, task):
         try:
-            is_alive = _is_locked(path.with_suffix(".lock"))
+            is_locked = _is_locked(path.with_suffix(".lock"))
             record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
         except FileNotFoundError:
-            # Another run has replaced it, or it was forgotten.
+            # Another run has replaced this one, or the task was reset.
             continue
         except msgspec.MsgspecError as error:
             raise DataError(
-                f"{path} is damaged: {error}", do="delete it; the next run of the task writes anew"
+                f"{path} is damaged: {error}", do="delete it: the next run writes another"
             ) from error
-        if record.state != "running" or is_alive or not record.is_here:
+        if not is_killed(record.state, is_locked=is_locked, is_here=record.is_here):
             return record
         if path == killed_at:
             return _killed(record)
-        # Whoever replaces a run takes its lock away before its record.
+        # A run that replaces another deletes the lock before the record: look once more.
         killed_at = path
     return None
 
 
 def _killed(record: RunRecord) -> RunRecord:
-    killed = f"its process {record.process} ended without a word: it was killed, or the machine was"
+    killed = f"its process {record.process} was killed, or its machine stopped"
     return msgspec.structs.replace(record, state="failed", since=record.seen, error=killed)
 
 
 def check_not_running(workspace: Workspace, task: str) -> None:
+    """Raise UsageError if a process runs the task."""
     record = last_run(workspace, task)
     if record and record.state == "running":
         raise UsageError(
-            f"task {task!r} runs, as process {record.process} on {record.host}",
+            f"task {task!r} runs as process {record.process} on {record.host}",
             do=f"stop it first: headrace task stop {task}"
             + ("" if record.is_here else "; or run it here, which takes it over"),
         )
 
 
 def stop_run(workspace: Workspace, task: str, timeout_s: float) -> RunRecord | None:
-    """Ask a task that runs to stop, and wait until it has: how it ended then.
+    """Ask a task to stop, wait until it has stopped, and return how it ended; None if none runs.
 
-    None if it does not run. UsageError if it still runs when the time is over.
+    Raises UsageError if the task still runs after `timeout_s`.
     """
     record, deadline = last_run(workspace, task), time.monotonic() + timeout_s
     if record is None or record.state != "running":
@@ -207,7 +207,7 @@ def stop_run(workspace: Workspace, task: str, timeout_s: float) -> RunRecord | N
                 path.with_suffix(".stop").touch()
         if time.monotonic() > deadline:
             raise UsageError(
-                f"task {task!r} still runs after {timeout_s:g} s, as process {record.process} on"
+                f"task {task!r} still runs after {timeout_s:g} s as process {record.process} on"
                 f" {record.host}",
                 do="wait longer with --timeout, or end that process",
             )
@@ -219,19 +219,20 @@ def stop_run(workspace: Workspace, task: str, timeout_s: float) -> RunRecord | N
 
 
 def forget_runs(workspace: Workspace, task: str) -> None:
-    """The task has never run, as far as anybody can tell."""
-    shutil.rmtree(folder_of_runs(workspace, task), ignore_errors=True)
+    """Delete the records of all runs, so that the task has never run."""
+    shutil.rmtree(runs_folder(workspace, task), ignore_errors=True)
 
 
-def folder_of_runs(workspace: Workspace, task: str) -> Path:
+def runs_folder(workspace: Workspace, task: str) -> Path:
     return local_directory(workspace) / runs_path(task)
 
 
 def local_directory(workspace: Workspace) -> Path:
+    """Return the workspace's directory; raise UsageError if it is known by its address only."""
     if workspace.directory is None:
         raise UsageError(
-            f"{workspace.place} is known by its address, and tasks run where its directory is",
-            do="open it by its directory",
+            f"{workspace.place} is an address, and tasks need the workspace's directory",
+            do="run the task on the machine of the workspace, and open it by its directory",
         )
     return workspace.directory.absolute()
 
@@ -246,13 +247,13 @@ def in_one_line(error: BaseException) -> str:
 def _newest(workspace: Workspace, task: str) -> Path | None:
     if workspace.directory is None:
         return None
-    return max(folder_of_runs(workspace, task).glob("*.json"), default=None)
+    return max(runs_folder(workspace, task).glob("*.json"), default=None)
 
 
 def _is_locked(path: Path) -> bool:
     with suppress(FileNotFoundError):
         try:
-            # Shared: others who look do not count.
+            # A shared lock: other processes that look at the same time do not count.
             os.close(lock(path, fcntl.LOCK_SH | fcntl.LOCK_NB))
         except BlockingIOError:
             return True

@@ -1,4 +1,4 @@
-"""The tasks of a workspace: how each stands, and how one is reset or deleted from outside."""
+"""The tasks of a workspace: how each stands. Resets and deletes a task from outside of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle import Checkpoint, History, TaskInfo, describe_task, list_tasks
 from headrace.shuffle.checkpoints.checkpoint_history import delete_checkpoints, reset_task
 from headrace.spark.tasks.lag_watch import behind_bytes
-from headrace.spark.tasks.offset_log import committed_checkpoint
+from headrace.spark.tasks.query_logs import committed_checkpoint, delete_logs, logs_folder
 from headrace.spark.tasks.run_fence import RunFence
 from headrace.spark.tasks.run_record import RunRecord, check_not_running, forget_runs, last_run
 from headrace.spark.tasks.task_record import (
@@ -18,34 +18,33 @@ from headrace.spark.tasks.task_record import (
     get_task_record,
     list_task_records,
 )
-from headrace.spark.tasks.task_run import delete_logs, folder_of_logs
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a task without running it."""
+    """What the workspace knows of a task."""
 
     task: str
     stored: TaskInfo | None
     """Its checkpoints; None before its first run."""
     record: TaskRecord | None
-    """None of a stream, which is no task but has checkpoints, too."""
+    """None for a stream: it is no task, but it has checkpoints, too."""
     run: RunRecord | None
-    """Its last run; None if it never ran, or if this is not the machine to tell."""
+    """Its last run; None if it never ran, or if this process does not see the directory."""
     applied: int
     """The last checkpoint that is known to be applied."""
     behind_bytes: int | None
-    """What its sources have beyond that; None if that is not known."""
+    """Bytes that its sources have beyond that checkpoint; None if nobody can tell."""
 
     @property
     def state(self) -> str:
-        """`running`, `stopped`, `failed` or `never run`; nothing of a stream."""
+        """`running`, `stopped`, `failed` or `never run`; empty for a stream."""
         if self.run:
             return self.run.state
         return "never run" if self.record else ""
 
 
 def list_statuses(workspace: Workspace) -> list[TaskStatus]:
-    """All tasks that were run, or were to be run, and streams; by name."""
+    """Return all tasks that were registered or run, and all streams, by name."""
     stored = {each.task: each for each in list_tasks(workspace.objects)}
     records = {each.task: each for each in list_task_records(workspace.objects)}
     return [
@@ -55,7 +54,7 @@ def list_statuses(workspace: Workspace) -> list[TaskStatus]:
 
 
 def task_status(workspace: Workspace, task: str) -> TaskStatus:
-    """NotFoundError if nothing is known of such a task."""
+    """Return how one task stands; raise NotFoundError if the workspace knows no such task."""
     record = get_task_record(workspace.objects, task)
     try:
         stored = describe_task(workspace.objects, task)
@@ -83,10 +82,10 @@ def _status(
 def _applied(
     workspace: Workspace, task: str, stored: TaskInfo | None, run: RunRecord | None
 ) -> int:
-    """What its last run saw applied, or what Spark has in its commit log."""
+    """Return the higher of what the last run reported and what Spark's commit log says."""
     if stored is None or workspace.directory is None:
         return 0
-    logged = committed_checkpoint(str(folder_of_logs(workspace, task) / stored.generation))
+    logged = committed_checkpoint(str(logs_folder(workspace, task) / stored.generation))
     return min(max(logged, run.checkpoint if run else 0), stored.last)
 
 
@@ -95,12 +94,15 @@ def _checkpoint(workspace: Workspace, task: str, number: int) -> Checkpoint:
     try:
         return history.load(number)
     except NotFoundError:
-        # A task that runs has released it since.
+        # A task that runs has released the checkpoint since.
         return history.load(history.last())
 
 
 def reset(workspace: Workspace, task: str) -> str:
-    """Forget how far a task is, unless it runs; the generation that begins anew."""
+    """Forget how far a task is, and return its new generation.
+
+    Raises UsageError while the task runs.
+    """
     _take_over(workspace, task)
     generation = reset_task(workspace.objects, task)
     forget_runs(workspace, task)
@@ -108,11 +110,11 @@ def reset(workspace: Workspace, task: str) -> str:
 
 
 def delete(workspace: Workspace, task: str) -> None:
-    """Remove what the workspace knows of a task, unless it runs.
+    """Remove everything that the workspace knows of a task.
 
-    It is reset first: a crash on the way leaves a task that begins anew, and never one that
-    takes checkpoints of another life for its own. Its last turn stays, so that a process that was
-    given up long ago does not take itself for the one that runs it.
+    Raises UsageError while the task runs. The task is reset first. So a crash on the way leaves a
+    task that starts from the beginning, never one that takes old checkpoints for its own. The
+    highest number of its fence stays, so that a run which was replaced long ago stays replaced.
     """
     _take_over(workspace, task)
     try:
@@ -129,5 +131,5 @@ def delete(workspace: Workspace, task: str) -> None:
 def _take_over(workspace: Workspace, task: str) -> None:
     task_status(workspace, task)
     check_not_running(workspace, task)
-    # Whoever begins to run it at this moment is refused.
+    # This refuses a run that begins at this moment.
     RunFence(workspace.objects, task)

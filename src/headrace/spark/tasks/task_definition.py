@@ -1,14 +1,14 @@
-"""Tasks: a function of one cut, run for checkpoint after checkpoint, whose output is applied once.
+"""Tasks: a function of one cut that runs for each checkpoint and whose output is applied once.
 
-The order that makes it exact, for every micro-batch:
+Every micro-batch takes these steps, in this order:
 
-1. the checkpoint is stored, put if absent (the source, when Spark asks for the next offset);
-2. Spark writes its number to the offset log;
-3. the function's rows are written to the sink, and become visible there together with the number;
-4. Spark writes the batch to its commit log; only then is anything released.
+1. the source stores the checkpoint, put if absent, when Spark asks for the next offset;
+2. Spark writes the checkpoint's number to its offset log;
+3. the sink makes the function's rows visible together with the number;
+4. Spark writes the batch to its commit log, and only then is anything released.
 
-A run that is killed between any two finds on its next start what is done: the checkpoint is the
-one that was stored, and the sink says whether it has it.
+If a run is killed between any two steps, the next run finds out what is done: the checkpoint is the
+one that was stored, and the sink says whether it holds it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
@@ -32,19 +30,17 @@ from headrace.shuffle.binding import SourceLike, bindings_of, resolve
 from headrace.shuffle.checkpoints.checkpoint_history import has_checkpoints, reset_task
 from headrace.shuffle.checkpoints.task_keys import check_task_name
 from headrace.spark.gateway_log import silence_accumulators, without_tracebacks
-from headrace.spark.query_failure import GONE, is_final, is_gone, one_line_if_gone
+from headrace.spark.query_failure import one_line_if_gone
 from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
 from headrace.spark.spark_session import activate
 from headrace.spark.tasks.cut import Cut
+from headrace.spark.tasks.progress import Progress, RunTotals, print_line, summary
 from headrace.spark.tasks.run_fence import RunFence
 from headrace.spark.tasks.run_record import RunRecorder, check_not_running, forget_runs
-from headrace.spark.tasks.run_summary import say, summary
+from headrace.spark.tasks.run_state import RunEnd, RunState, run_end
 from headrace.spark.tasks.task_record import TaskRecord, get_task_record, put_task_record
-from headrace.spark.tasks.task_run import Progress, Run, Total
-
-_RESTART_S = 0.5
-_RESTART_S_MAX = 30.0
+from headrace.spark.tasks.task_run import RunAttempt
 
 _log = logging.getLogger("headrace")
 
@@ -52,7 +48,10 @@ Function = Callable[[Cut], DataFrame]
 
 
 class Task:
-    """Made by `derivation` and `materialization`. Whoever runs it last takes it over."""
+    """A function with its sources and its sink; see `derivation` and `materialization`.
+
+    The process that runs a task last takes it over from all others.
+    """
 
     def __init__(
         self,
@@ -69,12 +68,18 @@ class Task:
         if documents_max is not None:
             _check_whole(name, "documents_max", documents_max)
         if isinstance(workspace, str | Path):
-            raise UsageError(f"task {name!r} of {workspace!r}", do="give it what hr.open returned")
+            raise UsageError(
+                f"task {name!r} was given {workspace!r} instead of a workspace",
+                do="give it what hr.open returned",
+            )
         if not callable(function):
-            raise UsageError(f"task {name!r} is {function!r}", do="give it a function")
+            raise UsageError(
+                f"task {name!r} was given {function!r} instead of a function",
+                do="give it a function",
+            )
         if not hasattr(sink, "is_exactly_once"):
             raise UsageError(
-                f"task {name!r} has a sink of type {type(sink).__name__}",
+                f"task {name!r} was given a sink of type {type(sink).__name__}",
                 do="use hr.parquet(…), hr.jdbc(…), hr.foreach_batch(…) or hr.writer(…)",
             )
         self.workspace = workspace
@@ -96,92 +101,87 @@ class Task:
     ) -> None:
         """Apply checkpoint after checkpoint until stopped; `once`: what is committed by now.
 
-        A run that fails is started again, `restarts` times without anything done in between; not
-        one that another process has taken over.
+        After a failure the task is started again, up to `restarts` times without progress in
+        between, but not if another process has taken it over. `watch` is called with the progress
+        about once a second and once at the end; without it, the end is printed.
         """
         resolve(self.bindings, {each.name: each for each in self.workspace.collections()}, {})
         try:
             with without_tracebacks(), one_line_if_gone(spark):
                 silence_accumulators(spark)
-                # Spark knows data sources by the session of the thread, and this may be any.
+                # Spark looks data sources up in the session of the thread, which may be another.
                 activate(spark)
                 self.register()
-                backoff = Backoff(restarts, first_s=_RESTART_S, longest_s=_RESTART_S_MAX)
-                self._run(spark, once, backoff, watch or self._print_summary)
+                self._run(spark, once, RunState(restarts), watch or self._print_summary)
         finally:
             self._stopping.clear()
 
     def _print_summary(self, progress: Progress) -> None:
         if progress.ended:
-            say(summary(self.name, progress))
+            print_line(summary(self.name, progress))
 
     def register(self) -> None:
-        """Make it known to its workspace, as each run does: `headrace task list` shows it."""
+        """Store the task's record, as each run does, so that `headrace task list` shows it."""
         objects = self.workspace.objects
         if get_task_record(objects, self.name) is None and has_checkpoints(objects, self.name):
             raise UsageError(
                 f"{self.name!r} is the name of a stream, which has checkpoints of its own",
-                do="name the task otherwise, or reset it first",
+                do="give the task another name, or reset the stream first",
             )
         put_task_record(objects, self.about())
 
     def _run(
-        self,
-        spark: SparkSession,
-        once: bool,
-        backoff: Backoff,
-        watch: Callable[[Progress], None],
+        self, spark: SparkSession, once: bool, state: RunState, watch: Callable[[Progress], None]
     ) -> None:
-        total = Total(begin_s=time.monotonic())
+        totals = RunTotals(begin_s=time.monotonic())
         fence = RunFence(self.workspace.objects, self.name)
-        with RunRecorder(self.workspace, self.name, fence.number, self.stop) as record:
+        with RunRecorder(self.workspace, self.name, fence.number, self.stop) as recorder:
 
             def report(progress: Progress) -> None:
-                record.report(progress)
+                recorder.report(progress)
                 watch(progress)
 
+            def end(error: BaseException | None) -> None:
+                how = run_end(error, is_stopping=self.is_stopping)
+                recorder.end(error if how == "failed" else None)
+                _report_end(watch, totals, how)
+
             try:
-                self._repeat(spark, once, fence, backoff, report, total)
+                self._repeat(spark, once, fence, state, totals, report)
             except BaseException as error:
-                is_failure = isinstance(error, Exception)
-                record.end(error if is_failure else None)
-                _report_end(watch, total, "failed" if is_failure else "stopped")
+                end(error)
                 raise
-            record.end(None)
-            _report_end(watch, total, "stopped" if self.is_stopping else "done")
+            end(None)
 
     def _repeat(
         self,
         spark: SparkSession,
         once: bool,
         fence: RunFence,
-        backoff: Backoff,
+        state: RunState,
+        totals: RunTotals,
         watch: Callable[[Progress], None],
-        total: Total,
     ) -> None:
-        """Start it again after each failure that this may mend."""
+        """Make one attempt after the other, as long as `state` says that another may help."""
         while not self._stopping.is_set():
-            run = Run(self, spark, fence, backoff, watch, total)
+            attempt = RunAttempt(self, spark, fence, state, totals, watch)
             try:
-                run.to_its_end(once=once)
+                attempt.run(once=once)
+                return
             except Exception as error:
-                # Whoever is fenced after this was not replaced: the owner of the journals was.
+                # If a fence refused this run and this passes, it was that of the journals' owner.
                 fence.check()
-                failure = GONE if is_gone(spark) else run.why(error)
-                if run.progressed:
-                    backoff.reset()
-                delay_s = None if is_final(failure) else backoff.next_delay_s()
-                if delay_s is None:
+                failure = attempt.failure(error)
+                restart = state.fail(failure)
+                if restart is None:
                     raise failure from error
                 _log.warning(
                     "task %s: %s: starting it again in %.1f s (%d of %d)",
-                    *(self.name, failure, delay_s, backoff.retries, backoff.retries_max),
+                    *(self.name, failure, *restart),
                 )
                 what = failure.what if isinstance(failure, HeadraceError) else str(failure)
-                run.report(failure=what)
-                self._stopping.wait(delay_s)
-            else:
-                return
+                attempt.report(failure=what)
+                self._stopping.wait(restart.delay_s)
 
     def about(self) -> TaskRecord:
         return TaskRecord(
@@ -195,16 +195,16 @@ class Task:
         )
 
     def stop(self) -> None:
-        """Let `run`, in another thread, return, or the next one if none runs.
+        """Make `run` return in another thread, or the next `run` if none is active.
 
-        What it is at is given up, and done by the next run.
+        The task gives up the micro-batch that it is at; the next run does it again.
         """
         self._stopping.set()
 
     def reset(self) -> None:
-        """Forget how far it is: its next run reads everything again, as another generation.
+        """Forget how far the task is: its next run reads everything again, as a new generation.
 
-        Refused while it runs.
+        Raises UsageError while the task runs.
         """
         check_not_running(self.workspace, self.name)
         reset_task(self.workspace.objects, self.name)
@@ -213,6 +213,7 @@ class Task:
 
     @property
     def is_stopping(self) -> bool:
+        """True from `stop` until the run has returned."""
         return self._stopping.is_set()
 
     def __repr__(self) -> str:
@@ -221,7 +222,9 @@ class Task:
 
 def _check_whole(task: str, name: str, value: object) -> None:
     if not isinstance(value, int) or value < 1:
-        raise UsageError(f"task {task!r} with {name}={value!r}", do="use a whole number from 1 on")
+        raise UsageError(
+            f"{name} of task {task!r} must be at least 1, got {value!r}", do="use a whole number"
+        )
 
 
 def _file_of(function: Function) -> str:
@@ -229,13 +232,11 @@ def _file_of(function: Function) -> str:
     return str(Path(code.co_filename).absolute()) if code else ""
 
 
-def _report_end(
-    watch: Callable[[Progress], None], total: Total, how: Literal["done", "stopped", "failed"]
-) -> None:
-    """The last report of a run that had any."""
-    if total.progress:
-        seconds = time.monotonic() - total.begin_s
-        watch(msgspec.structs.replace(total.progress, ended=how, failure="", duration_s=seconds))
+def _report_end(watch: Callable[[Progress], None], totals: RunTotals, how: RunEnd) -> None:
+    """Report how a run ended, unless it ended before its first report."""
+    if totals.progress:
+        seconds = time.monotonic() - totals.begin_s
+        watch(msgspec.structs.replace(totals.progress, ended=how, failure="", duration_s=seconds))
 
 
 def materialization(
@@ -247,10 +248,10 @@ def materialization(
     shards: int = 2,
     documents_max: int | None = None,
 ) -> Callable[[Function], Task]:
-    """Make a task of a function: the DataFrame that it makes of a cut goes to the sink.
+    """Make a task of a function: the DataFrame that it returns for a cut goes to the sink.
 
-    It is named like the function, and read by `shards` members. A checkpoint has about
-    `documents_max` documents at most.
+    The task has the function's name unless `name` is given. `shards` members read its sources. A
+    checkpoint has about `documents_max` documents at most.
     """
 
     def make(function: Function) -> Task:
@@ -276,10 +277,11 @@ def derivation(
     shards: int = 2,
     documents_max: int | None = None,
 ) -> Callable[[Function], Task]:
-    """Make a task of a function: the DataFrame that it makes of a cut is published to `to`."""
+    """Make a task of a function: the DataFrame that it returns for a cut is published to `to`."""
     if not isinstance(to, str | Collection):
         raise UsageError(
-            f"a derivation to {to!r}", do="name a collection, or give what ws.collection returned"
+            f"a derivation cannot publish to {to!r}",
+            do="name a collection, or give what ws.collection returned",
         )
     sink = CollectionSink(to if isinstance(to, str) else to.name)
     return materialization(

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headrace.spark import Progress
-from headrace.spark.tasks.run_summary import say, summary
+from headrace.spark.tasks.progress import print_line, summary
 
 
 def ended(rows: int, checkpoints: int, restarts: int, output: str = "") -> Progress:
@@ -39,11 +39,11 @@ def test_it_says_what_was_done_and_where_it_is() -> None:
 
 def test_a_program_that_logs_has_it_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "headrace"):
-        say("moves: done")
+        print_line("moves: done")
     assert caplog.messages == ["moves: done"]
 
 
 def test_a_script_prints_it() -> None:
-    script = "from headrace.spark.tasks.run_summary import say; say('moves: done')"
+    script = "from headrace.spark.tasks.progress import print_line; print_line('moves: done')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"moves: done\n")
