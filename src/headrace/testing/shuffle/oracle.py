@@ -82,9 +82,9 @@ class Oracle:
         self, delta: Checkpoint, refs: Mapping[JournalTag, JournalRef], shown: set[Key]
     ) -> None:
         """Check that checkpoints show all that they say is committed, even if deleted since."""
-        for at, producer, commit, _ in delta.frontier.producers.tolist():
-            journal = refs[JournalTag(at >> TAG_BITS)].id
-            tag = BindingTag(at & TAG_MAX)
+        for place, producer, commit, _ in delta.frontier.producers.tolist():
+            journal = refs[JournalTag(place >> TAG_BITS)].id
+            tag = BindingTag(place & TAG_MAX)
             for document in self._world.streams.get((journal, producer), ()):
                 if document.clock > commit or not is_in_window(self._bindings[tag], document):
                     continue

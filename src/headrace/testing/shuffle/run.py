@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -35,41 +34,12 @@ from headrace.shuffle.slice import effects as slices
 from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.memory_journals import MemoryJournals
+from headrace.testing.shuffle.pipes import CONSUMER, SESSION, Party, Pipe, Role
 from headrace.testing.shuffle.queue_file import QueueFile
 
 AMPLE = 1 << 40
 """A limit in bytes that no test reaches."""
 HORIZON = 1 << 60
-
-
-class Role(StrEnum):
-    SESSION = "session"
-    SLICE = "slice"
-    QUEUE = "queue"
-    JOURNAL = "journal"
-    DISK = "disk"
-    READER = "reader"
-
-
-class Party(NamedTuple):
-    """Somebody who sends or receives messages."""
-
-    role: Role
-    number: int = 0
-    """The member; of a journal the place; the Session has none."""
-
-    def __str__(self) -> str:
-        return "session" if self.role is Role.SESSION else f"{self.role} {self.number}"
-
-
-class Pipe(NamedTuple):
-    """A way from one party to another. It keeps the order of its messages."""
-
-    sender: Party
-    receiver: Party
-
-    def __str__(self) -> str:
-        return f"{self.sender} -> {self.receiver}"
 
 
 class Synced(NamedTuple):
@@ -83,8 +53,9 @@ class NeedsChanged(NamedTuple):
     """A reader told its Queue that it needs other parts of the file than before."""
 
 
-Message = messages.ToSlice | slices.Effect | queue.Effect | Synced | NeedsChanged
-SESSION = Party(Role.SESSION)
+Message = (
+    messages.ToSlice | slices.Effect | queue.Effect | sessions.AnswerPoll | Synced | NeedsChanged
+)
 
 
 class Conditions(NamedTuple):
@@ -129,7 +100,7 @@ class Run:
         counts: Counter[Kind] | None = None,
         on_send: Callable[[Pipe, Message], None] | None = None,
     ) -> None:
-        """`on_send` hears of every message when it is sent, and of every write to a file."""
+        """`on_send` hears of every message when it is sent, and of every write and answer."""
         self.journals = journals
         self.sources = sources
         self.ranges = ranges
@@ -273,6 +244,7 @@ class Run:
                     for member in range(len(self.members)):
                         self._send_slice(member, message)
                 case sessions.AnswerPoll(checkpoint):
+                    self._note(Pipe(SESSION, CONSUMER), effect)
                     self._is_polling = False
                     self.answer = checkpoint.delta if checkpoint else None
 

@@ -34,7 +34,9 @@ What happens between components:
 
 The consumer:
 
-    poll                 it asks for a checkpoint; options: max (documents), empty=yes
+    poll                 it asks for a checkpoint, and waits if there is none yet; options: max
+                         (documents), empty=yes
+    give_up              it waits no longer
     read                 it reads the checkpoint that it polled; option: ordered=yes
     store                it stores that checkpoint
     release              it will not read again what it has read
@@ -64,7 +66,8 @@ from headrace.shuffle.slice.state import Limits
 from headrace.testing.shuffle.bindings import resolve_in_ticks
 from headrace.testing.shuffle.memory_journal import Document, Journal
 from headrace.testing.shuffle.memory_journals import MemoryJournals
-from headrace.testing.shuffle.run import AMPLE, CALM, Conditions, Message, Pipe, Run
+from headrace.testing.shuffle.pipes import Pipe
+from headrace.testing.shuffle.run import AMPLE, CALM, Conditions, Message, Run
 from headrace.testing.shuffle.trace import Topic, Trace, topic_of
 
 _INDENT = "  "
@@ -72,6 +75,7 @@ _PATIENCE_TICKS = 10
 """A Slice waits this long for a journal that may have earlier documents and does not answer."""
 _OPTION = re.compile(r"[a-z_]+=.*")
 _SHOWN = {
+    Topic.CHECKPOINTS,
     Topic.READS,
     Topic.BLOCKS,
     Topic.ACKS,
@@ -149,6 +153,9 @@ class _Player:
                 raise
             self._answer(f"the Session fails: {type(error).__name__}: {error.what}")
             self._opened = None
+        if self._opened is not None and self._run.answer is not None:
+            # A poll that waited was answered.
+            self._prepared, self._run.answer = self._run.answer, None
         return self._answers
 
     def _answer(self, line: str) -> None:
@@ -320,19 +327,15 @@ class _Player:
 
     def poll(self, command: _Command) -> None:
         may_be_empty = command.options.get("empty") == "yes"
-        delta = self._run.poll(command.some_number("max"), may_be_empty=may_be_empty)
-        if delta is None:
-            is_over = self._run.session.is_over
-            self._answer(f"session: {'the cut is over' if is_over else 'no checkpoint yet'}")
-            return
-        self._prepared = delta
-        self._answer(f"session: checkpoint {self._run.session.assignment.made}")
-        for line in self._trace.checkpoint(delta):
-            self._answer(_INDENT + line)
+        answer = self._run.poll(command.some_number("max"), may_be_empty=may_be_empty)
+        self._prepared = answer or self._prepared
+
+    def give_up(self, command: _Command) -> None:
+        self._run.give_up()
 
     def read(self, command: _Command) -> None:
         if self._prepared is None:
-            self._answer("no checkpoint was polled")
+            self._answer("the consumer has no checkpoint")
             return
         if self._run.checkpoints_read < self._run.session.assignment.made:
             self._run.read(self._prepared)
@@ -396,6 +399,7 @@ _COMMANDS: dict[str, Callable[[_Player, _Command], None]] = {
     "resume": _Player.resume,
     "settle": _Player.settle,
     "poll": _Player.poll,
+    "give_up": _Player.give_up,
     "read": _Player.read,
     "store": _Player.store,
     "stored": _Player.stored,

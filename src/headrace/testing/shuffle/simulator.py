@@ -25,7 +25,8 @@ from headrace.shuffle.slice.state import Limits
 from headrace.testing.shuffle.bindings import COLLECTIONS, PARTITIONED, Bindings
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.oracle import Key, Oracle
-from headrace.testing.shuffle.run import AMPLE, Conditions, Message, Pipe, Role, Run
+from headrace.testing.shuffle.pipes import Pipe, Role
+from headrace.testing.shuffle.run import AMPLE, Conditions, Message, Run
 from headrace.testing.shuffle.trace import Trace
 from headrace.testing.shuffle.world import World
 
@@ -218,8 +219,6 @@ class Simulator:
             if self.rng.random() < 0.5:
                 self.run.release()
             return
-        for line in self._trace.checkpoint(delta):
-            self.say(f"    checkpoint: {line}")
         if self.prepared is not None:
             assert delta.encode() == self.prepared.encode(), "replay equals read_through"
         # A cut does not change, and what is replayed must be there.
@@ -296,7 +295,7 @@ class Simulator:
             return set()
         names = {**self.last_commit.bindings, **self.prepared.bindings}
         places = self.prepared.frontier.producers["place"].tolist()
-        return {names[BindingTag(at & TAG_MAX)] for at in places}
+        return {names[BindingTag(place & TAG_MAX)] for place in places}
 
     def commit_what_cannot_be_replayed(self) -> None:
         """A Session may not have seen yet that a journal is deleted when it shows it once more."""
@@ -304,7 +303,7 @@ class Simulator:
             return
         assignment, there = self.run.session.assignment, self.world.there()
         places = self.prepared.frontier.producers["place"].tolist()
-        if any(assignment.journal_id(at) not in there for at in places):
+        if any(assignment.journal_id(place) not in there for place in places):
             self.commit()
 
     def drain(self) -> None:

@@ -10,16 +10,19 @@ from headrace.ids import JournalId
 from headrace.shuffle import messages
 from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.block import BlockHead, SpanEnd
-from headrace.shuffle.checkpoint import Checkpoint
+from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.queue import state as queue
+from headrace.shuffle.session.effects import AnswerPoll
 from headrace.shuffle.slice import effects as slices
-from headrace.testing.shuffle.run import Message, NeedsChanged, Party, Pipe, Role, Run, Synced
+from headrace.testing.shuffle.pipes import Party, Pipe, Role
+from headrace.testing.shuffle.run import Message, NeedsChanged, Run, Synced
 
 
 class Topic(StrEnum):
     """What a message is about, so that a script can leave out what it does not show."""
 
+    CHECKPOINTS = "checkpoints"
     TAGS = "tags"
     READS = "reads"
     HEADS = "heads"
@@ -38,6 +41,7 @@ class Topic(StrEnum):
 
 
 _TOPICS: dict[type, Topic] = {
+    AnswerPoll: Topic.CHECKPOINTS,
     messages.Tags: Topic.TAGS,
     messages.StartRead: Topic.READS,
     messages.StopRead: Topic.READS,
@@ -104,8 +108,13 @@ class Trace:
 
     def message(self, message: Message) -> list[str]:
         """A line, and those that say more."""
-        if isinstance(message, slices.Report):
-            return ["progress", *self._delta(message.delta)]
+        match message:
+            case slices.Report(delta):
+                return ["progress", *self._delta(delta)]
+            case AnswerPoll(None):
+                return ["no checkpoint"]
+            case AnswerPoll(NextCheckpoint(number, delta)):
+                return [f"checkpoint {number}", *self._checkpoint(delta)]
         return [self._to_queue(message)]
 
     def _to_queue(self, message: Message) -> str:
@@ -209,7 +218,7 @@ class Trace:
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def checkpoint(self, delta: Checkpoint) -> Iterator[str]:
+    def _checkpoint(self, delta: Checkpoint) -> Iterator[str]:
         """A line for each place that moved, and one for each journal that is gone."""
         yield from self.frontier(delta.frontier)
         for tag in sorted(delta.gone):
@@ -220,8 +229,8 @@ class Trace:
         for place, through in frontier.journals.tolist():
             producers = [
                 self._progress(producer, commit, span)
-                for at, producer, commit, span in rows
-                if at == place
+                for row_place, producer, commit, span in rows
+                if row_place == place
             ]
             yield f"{self.place(place)} through {through}: {', '.join(producers) or 'no producers'}"
 

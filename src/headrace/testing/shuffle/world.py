@@ -24,7 +24,7 @@ PARTITIONS = 3
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenTransaction:
     """A transaction that is neither committed nor rolled back."""
 
     number: int
@@ -43,33 +43,33 @@ class World(MemoryJournals):
         rng: Random,
         collections: Sequence[str],
         producers: int,
-        hints: bool,
+        has_hints: bool,
         *,
         partitioned: Collection[str] = (),
         counts: Counter[Kind] | None = None,
     ) -> None:
         super().__init__()
         self._rng = rng
-        self._hints = hints
+        self._has_hints = has_hints
         self._partitioned = frozenset(partitioned)
         self._counts: Counter[Kind] = Counter() if counts is None else counts
         self._transactions = 0
-        self._told_heads: dict[JournalId, Offset] = {}
-        """The greatest head that any watch has told of each journal; no later watch tells less."""
+        self._reported_heads: dict[JournalId, Offset] = {}
+        """The greatest head that a watch has reported of each journal; none reports less later."""
         self._written: dict[tuple[JournalId, Producer], tuple[Frame, list[Document]]] = {}
         """The last frame of documents of each producer in each journal."""
         self._last_commits: dict[tuple[int, int], int] = {}
         """The clock of the last commit, by journal and producer."""
-        self.open: list[Open] = []
+        self.open: list[OpenTransaction] = []
         self.committed: dict[int, list[Document]] = {}
-        """Documents by committed transaction; each OUTSIDE document is one by itself."""
+        """Documents by committed transaction; each OUTSIDE document is a transaction by itself."""
         self.documents: dict[int, Document] = {}
         """Committed documents by number."""
         self.transactions: dict[int, int] = {}
         """The transaction of each committed document, by number."""
         self.streams: dict[tuple[JournalId, Producer], list[Document]] = defaultdict(list)
         """Committed documents by journal and producer, in order."""
-        self.idle = [Producer(at + 1) for at in range(producers)]
+        self.idle = [Producer(number) for number in range(1, producers + 1)]
         for name in collections:
             self.create(name)
 
@@ -92,25 +92,28 @@ class World(MemoryJournals):
             self._counts[Kind.DELETED] += 1
 
     def changes_since(self, known: dict[JournalId, Offset], *, lags: bool = False) -> Changes:
-        """As for any journals; a watch that lags sees only some of it."""
+        """Return what a watch sees; one that lags sees only some of it."""
         heads = {
             id: self._head(journal, lags)
             for id, journal in self.there().items()
             if id in known or not (lags and self._comes_late(journal))
         }
-        self._told_heads |= heads
+        self._reported_heads |= heads
         return self._changes(known, heads)
 
     def _comes_late(self, journal: Journal) -> bool:
-        is_late = journal.id not in self._told_heads and self._rng.random() < 0.3
+        is_late = journal.id not in self._reported_heads and self._rng.random() < 0.3
         self._counts[Kind.LATE_JOURNAL] += is_late and journal.head > 0
         return is_late
 
     def _head(self, journal: Journal, lags: bool) -> Offset:
         if not lags or self._rng.random() < 0.5:
             return journal.head
-        told_head = self._told_heads.get(journal.id, Offset(0))
-        ends = [told_head, *(frame.end for frame in journal.frames if frame.end > told_head)]
+        reported_head = self._reported_heads.get(journal.id, Offset(0))
+        ends = [
+            reported_head,
+            *(frame.end for frame in journal.frames if frame.end > reported_head),
+        ]
         head = self._rng.choice(ends)
         self._counts[Kind.LAGGING_HEAD] += head < journal.head
         return head
@@ -122,12 +125,12 @@ class World(MemoryJournals):
         if count:
             taken = [self.idle.pop(self._rng.randrange(len(self.idle))) for _ in range(count)]
             self._transactions += 1
-            self.open.append(Open(self._transactions, taken))
+            self.open.append(OpenTransaction(self._transactions, taken))
 
-    def write(self, transaction: Open) -> None:
+    def write(self, transaction: OpenTransaction) -> None:
         producer = self._rng.choice(transaction.producers)
         journal = self._rng.choice(list(self.there().values()))
-        documents = self._docs(journal, producer, Flags.CONTINUE, transaction.number)
+        documents = self._write_frame(journal, producer, Flags.CONTINUE, transaction.number)
         transaction.documents += documents
         frame, _ = self._written[journal.id, producer]
         transaction.begins.setdefault((journal.id, producer), frame.offset)
@@ -136,11 +139,11 @@ class World(MemoryJournals):
         if self.idle:
             producer = self._rng.choice(self.idle)
             journal = self._rng.choice(list(self.there().values()))
-            for document in self._docs(journal, producer, Flags.OUTSIDE, 0):
+            for document in self._write_frame(journal, producer, Flags.OUTSIDE, 0):
                 self._transactions += 1
                 self._commit(self._transactions, [document])
 
-    def commit(self, transaction: Open) -> None:
+    def commit(self, transaction: OpenTransaction) -> None:
         """Commit the participants that win, and roll back those that lose."""
         self.open.remove(transaction)
         coordinator, *joined = transaction.producers
@@ -163,13 +166,13 @@ class World(MemoryJournals):
         if kept:
             self._commit(transaction.number, kept)
 
-    def roll_back(self, transaction: Open) -> None:
+    def roll_back(self, transaction: OpenTransaction) -> None:
         self.open.remove(transaction)
         for producer in transaction.producers:
             self._retract(transaction, producer)
         self.idle += transaction.producers
 
-    def lose(self, transaction: Open) -> None:
+    def lose(self, transaction: OpenTransaction) -> None:
         """Fence a participant and roll it back; the transaction continues without it."""
         if len(transaction.producers) > 1:
             lost = transaction.producers.pop(self._rng.randrange(1, len(transaction.producers)))
@@ -179,13 +182,13 @@ class World(MemoryJournals):
             transaction.begins = {at: b for at, b in transaction.begins.items() if at[1] != lost}
             self.idle.append(lost)
 
-    def _retract(self, transaction: Open, producer: Producer) -> None:
+    def _retract(self, transaction: OpenTransaction, producer: Producer) -> None:
         """Roll a producer back, by ACKs of clock zero or of its last commits."""
         rows = self.ack_rows(transaction.begins, {producer: 0})
         if self._rng.random() < 0.3:
-            for at, (id, offset, _, _) in enumerate(rows):
+            for number, (id, offset, _, _) in enumerate(rows):
                 clock = self._last_commits.get((id, producer), 0)
-                rows[at] = id, offset, producer, clock
+                rows[number] = id, offset, producer, clock
                 self._counts[Kind.CLEAN_ROLLBACK] += clock > 0
             for row in rows:
                 self._acknowledge(transaction, [row])
@@ -199,7 +202,7 @@ class World(MemoryJournals):
             self.transactions[document.number] = transaction
             self.streams[document.journal, document.producer].append(document)
 
-    def _docs(
+    def _write_frame(
         self, journal: Journal, producer: Producer, flags: Flags, transaction: int
     ) -> list[Document]:
         """Write a frame, which may repeat or overlap another; return the documents new in it."""
@@ -253,15 +256,15 @@ class World(MemoryJournals):
             for (id, who), begin in transaction.begins.items()
         )
 
-    def _acknowledge(self, transaction: Open, rows: list[AckRow]) -> None:
+    def _acknowledge(self, transaction: OpenTransaction, rows: list[AckRow]) -> None:
         """Write all ACKs at once, and some of them twice."""
         for id, _, producer, clock in rows:
             last = self._last_commits.get((id, producer), 0)
             self._last_commits[id, producer] = max(last, clock)
-        for frame in self.acknowledge(rows, has_hints=self._hints):
+        for frame in self.acknowledge(rows, has_hints=self._has_hints):
             self._repeat_end(transaction, frame)
 
-    def _repeat_end(self, transaction: Open, ack: Frame) -> None:
+    def _repeat_end(self, transaction: OpenTransaction, ack: Frame) -> None:
         """Sometimes repeat the ACK, the last frame of its span, or both."""
         if self._rng.random() < 0.5:
             return
