@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.journal.wire import hint_tables
-from headrace.journal.wire.hint_tables import Recent
+from headrace.journal import hint_tables
+from headrace.journal.hint_tables import HintTableCache
 
 
 @pytest.fixture(autouse=True)
@@ -13,12 +13,12 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hint_tables, "REMEMBERED_BYTES", 100)
 
 
-def held(recent: Recent[str], *positions: int) -> list[str | None]:
+def held(recent: HintTableCache[str], *positions: int) -> list[str | None]:
     return [recent._held[each][0] if each in recent._held else None for each in positions]
 
 
 def test_what_was_used_longest_ago_is_forgotten_first() -> None:
-    recent: Recent[str] = Recent()
+    recent: HintTableCache[str] = HintTableCache()
     for position in (1, 2, 3):
         recent.put(position, f"table {position}", 40)
     assert held(recent, 1, 2, 3) == [None, "table 2", "table 3"]
@@ -30,7 +30,7 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
 
 def test_the_last_is_remembered_however_large() -> None:
     """Else the widest transaction would be the one that is never shared."""
-    recent: Recent[str] = Recent()
+    recent: HintTableCache[str] = HintTableCache()
     recent.put(1, "small", 10)
     recent.put(2, "huge", 1000)
     assert held(recent, 1, 2) == [None, "huge"]
@@ -39,7 +39,7 @@ def test_the_last_is_remembered_however_large() -> None:
 
 
 def test_what_is_put_again_counts_once() -> None:
-    recent: Recent[str] = Recent()
+    recent: HintTableCache[str] = HintTableCache()
     for _ in range(10):
         recent.put(1, "one", 50)
     recent.put(2, "two", 50)

@@ -15,10 +15,10 @@ import msgspec
 from headrace.clock import Clock
 from headrace.errors import CommitOutcome
 from headrace.ids import Holder, JournalId, Offset, Producer
+from headrace.journal.hint_tables import HintTable
 from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import Selector
 from headrace.journal.sequencer import Flags
-from headrace.journal.wire.hint_tables import Table
 from headrace.journal.write.commit_id import CommitId
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class Frame(NamedTuple):
     """What it takes to hold it. Hints that others share count for the one that brought them."""
     skip: int = 0
     """How many of its first documents were seen in an earlier frame."""
-    hints: Table | None = None
+    hints: HintTable | None = None
     """Of an ACK: the rows (journal, offset, producer, clock) of its transaction, its own too."""
 
 

@@ -13,8 +13,8 @@ from headrace.clock import to_unix_ns
 from headrace.errors import BehindRetentionError
 from headrace.ids import Offset
 from headrace.journal.contract import Frame, JournalInfo
-from headrace.journal.wire.hint_tables import Recent
-from headrace.journal.wire.messages import PointedOut
+from headrace.journal.hint_tables import HintTableCache
+from headrace.journal.wire.messages import Located
 from headrace.journal.wire.remote_journals import _stored_frames
 from headrace.testing.crash import eventually
 from tests.journal.conftest import SETTINGS
@@ -196,7 +196,7 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(kept: Kept
     wanted = journal.id, Offset(0), journal.head
 
     def read() -> list[Frame] | None:
-        return _stored_frames(journal.id, PointedOut(0, kept.owner.directory, found), Recent())
+        return _stored_frames(journal.id, Located(0, kept.owner.directory, found), HintTableCache())
 
     found = list(kept.owner.stored(*wanted))
     before = read()

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import DataError, NotFoundError
 from headrace.journal.contract import JournalInfo
-from headrace.journal.wire.hint_tables import Table
+from headrace.journal.hint_tables import HintTable
 from headrace.testing.crash import chosen_seed
 from tests.journal.conftest import SETTINGS
 from tests.journal.local.keeping import Kept, from_offset, seen
@@ -168,7 +168,7 @@ def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
         monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
     reader = ws if way == "owner" else hr.open(kept.root, settings=SETTINGS)
 
-    def read(journal: JournalInfo) -> list[Table]:
+    def read(journal: JournalInfo) -> list[HintTable]:
         fetch = reader._connection.journals().fetch
         frames = fetch(journal.id, journal.begin, journal.head, 1 << 20).result()
         assert [seen(frame) for frame in frames] == expected[journal.name]

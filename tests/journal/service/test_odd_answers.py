@@ -13,7 +13,8 @@ import headrace as hr
 from headrace.errors import PeerLostError
 from headrace.ids import Offset
 from headrace.journal.wire import messages
-from headrace.journal.wire.fetches import Fetches
+from headrace.journal.wire.calls import CALLS
+from headrace.journal.wire.journal_service import FetchAnswers
 from headrace.journal.wire.messages import Answer
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.settings import ServiceSettings
@@ -35,7 +36,7 @@ def remote(owner: hr.Workspace) -> Iterator[RemoteJournals]:
 
 
 def ask(journals: RemoteJournals) -> Future[Any]:
-    call = messages.ListCollections()
+    call = CALLS["collections"]()
     return journals._ask(call, (), call.answer)
 
 
@@ -80,7 +81,7 @@ def test_an_answer_that_cannot_be_understood_ends_the_conversation_with_the_caus
 def test_an_answer_that_cannot_be_sent_ends_the_conversation_with_the_cause(
     owner: hr.Workspace, remote: RemoteJournals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Fetches, "answer", lambda *_: Message(object()))
+    monkeypatch.setattr(FetchAnswers, "answer", lambda *_: Message(object()))
     (journal,) = owner.journals()
     with pytest.raises(PeerLostError, match=r"TypeError: .*; report it"):
         remote.fetch(journal.id, Offset(0), journal.head, 1).result(SOON_S)

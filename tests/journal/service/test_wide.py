@@ -9,9 +9,9 @@ import pytest
 
 import headrace as hr
 from headrace.ids import Offset
+from headrace.journal import hint_tables
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.local.records import ACK_BYTES
-from headrace.journal.wire import hint_tables
 from headrace.journal.wire.messages import Ask, Fetch, Fetched
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.log import Extent, LogFiles
@@ -185,7 +185,7 @@ def test_a_reader_that_has_forgotten_a_table_asks_anew(
     check(owner, journals, fetched(reader, journals))
     place = reader._connection.journals()
     assert isinstance(place, RemoteJournals)
-    place._tables = hint_tables.Recent()
+    place._tables = hint_tables.HintTableCache()
     _, asked, _ = spied(monkeypatch)
     check(owner, journals[:1], fetched(reader, journals[:1]))
     assert [fetch.anew for fetch in asked] == [False, True]

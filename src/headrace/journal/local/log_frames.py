@@ -11,10 +11,10 @@ from typing import NamedTuple
 from headrace.errors import DataError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Frame
+from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
 from headrace.journal.local import records
 from headrace.journal.local.records import AckTable, Docs
 from headrace.journal.sequencer import Flags
-from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
 from headrace.log import Extent
 
 DOCS_ROW = (1 << 32) - 1
@@ -60,7 +60,7 @@ def stored_frame(
 
 
 def ack_frame(
-    journal: JournalId, offset: Offset, end: Offset, row: int, table: Table, *, brought: bool
+    journal: JournalId, offset: Offset, end: Offset, row: int, table: HintTable, *, brought: bool
 ) -> Frame:
     """An ACK by the table that its record holds; whether it is the one that brought it."""
     _, _, producer, clock = table[row].tolist()
@@ -71,14 +71,14 @@ def ack_frame(
 def stored_frames(
     journal: JournalId,
     found: Sequence[FrameLocation],
-    tables: Recent[Table],
+    tables: HintTableCache[HintTable],
     read: Callable[[Iterable[Extent]], Iterable[memoryview]],
 ) -> list[Frame]:
     """The frames; `read` gives the payloads of extents, each of which is read once.
 
     Records whose table is remembered are not read at all.
     """
-    known: dict[Extent, Table] = {}
+    known: dict[Extent, HintTable] = {}
     for each in found:
         if each.row != DOCS_ROW and (table := tables.get(each.extent.offset)) is not None:
             known[each.extent] = table

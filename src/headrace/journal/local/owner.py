@@ -29,6 +29,7 @@ from headrace.files import identify_directory
 from headrace.ids import JournalId, Offset
 from headrace.journal.committed_documents import committed
 from headrace.journal.contract import Frame, JournalInfo, Write
+from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
 from headrace.journal.local import records
 from headrace.journal.local.index import Entry, Index
 from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation, ack_frame, stored_frame
@@ -44,7 +45,6 @@ from headrace.journal.local.snapshot import SnapshotFiles, capture
 from headrace.journal.local.state import OwnerState
 from headrace.journal.local.watch import LocalWatch
 from headrace.journal.names import Selector, parse_journal_name
-from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
 from headrace.log import Directory, Log
 from headrace.settings import Settings
 
@@ -72,7 +72,7 @@ class Owner:
         self.directory = identify_directory(root / "log")
         self._planning = threading.Lock()
         self._view = threading.Lock()
-        self._tables: Recent[Table] = Recent()
+        self._tables: HintTableCache[HintTable] = HintTableCache()
         self._watches: list[LocalWatch] = []
         self._failure: HeadraceError | None = None
         self._queueing = False

@@ -1,57 +1,100 @@
-"""Frames on the wire: their heads and tables of hints, and beside these their bodies. Pure."""
+"""Frames on the wire: one message holds their heads and hint tables, beside their bodies. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.ids import JournalId
+import msgspec
+
+from headrace.clock import Clock
+from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame
+from headrace.journal.hint_tables import HintTable
 from headrace.journal.local.records import ACK_BYTES, docs_bytes
 from headrace.journal.sequencer import Flags
-from headrace.journal.wire.hint_tables import Table
-from headrace.journal.wire.messages import FrameHead, Frames
 
 
-def packed(frames: Sequence[Frame]) -> tuple[Frames, tuple[Any, ...]]:
-    """Frames with all their tables, and their bodies."""
-    numbers: dict[int, int] = {}
-    tables: list[bytes] = []
-    heads: list[FrameHead] = []
-    for frame in frames:
-        if frame.hints is not None and id(frame.hints) not in numbers:
-            numbers[id(frame.hints)] = len(tables)
-            tables.append(frame.hints.tobytes())
-        heads.append(frame_head(frame, -1 if frame.hints is None else numbers[id(frame.hints)]))
-    return Frames(heads, tables), tuple(frame.body for frame in frames)
+class FrameHead(msgspec.Struct, frozen=True, array_like=True):
+    """A frame without its body, its journal and its hints."""
+
+    offset: Offset
+    end: Offset
+    producer: Producer
+    clock: Clock
+    documents: int
+    schema: int
+    flags: int
+    skip: int
+    hints: int
+    """The index of the frame's table in `Frames.hints`; -1 if it has none."""
 
 
-def frame_head(frame: Frame, table: int) -> FrameHead:
-    return FrameHead(
-        frame.offset,
-        frame.end,
-        frame.producer,
-        frame.clock,
-        frame.documents,
-        frame.schema,
-        frame.flags,
-        frame.skip,
-        table,
-    )
+class Frames(msgspec.Struct, frozen=True, array_like=True, tag="frames"):
+    """Frames of one journal; each has a body. ACKs of one transaction share its hint table."""
+
+    heads: list[FrameHead]
+    hints: list[bytes]
+    """The rows of `AckTable` records."""
 
 
-def unpacked(
-    journal: JournalId, frames: Frames, bodies: Sequence[Any], tables: Sequence[Table]
+class FrameEncoder:
+    """Collects frames for one message, and each hint table once."""
+
+    def __init__(self) -> None:
+        self._heads: list[FrameHead] = []
+        self._hints: list[bytes] = []
+        self.tables: dict[int, int] = {}
+        """The index of each table in `Frames.hints`, by the key that `add` got."""
+        self.bodies: list[Any] = []
+
+    @property
+    def frames(self) -> Frames:
+        return Frames(self._heads, self._hints)
+
+    def add(self, frame: Frame, key: int, *, is_known: bool = False) -> int:
+        """Add a frame and return how many bytes that takes.
+
+        Frames with the same `key` share one hint table. The message leaves out the rows of a table
+        that the reader knows.
+        """
+        added = docs_bytes(len(frame.body))
+        if frame.hints is not None and key not in self.tables:
+            self.tables[key] = len(self._hints)
+            self._hints.append(b"" if is_known else frame.hints.tobytes())
+            added += len(self._hints[-1])
+        self._heads.append(
+            FrameHead(
+                frame.offset,
+                frame.end,
+                frame.producer,
+                frame.clock,
+                frame.documents,
+                frame.schema,
+                frame.flags,
+                frame.skip,
+                -1 if frame.hints is None else self.tables[key],
+            )
+        )
+        self.bodies.append(frame.body)
+        return added
+
+
+def decode_frames(
+    journal: JournalId, frames: Frames, bodies: Sequence[Any], tables: Sequence[HintTable]
 ) -> Iterator[Frame]:
-    """`tables` are those that the heads name; each counts for the first frame that has it here."""
-    brought = [len(rows) for rows in frames.hints]
+    """Yield the frames of a message; `tables` are its hint tables, decoded or remembered.
+
+    The bytes of a table count for the first frame that uses it, if the message brought them.
+    """
+    uncounted = [len(rows) for rows in frames.hints]
     for head, body in zip(frames.heads, bodies, strict=True):
         size = docs_bytes(len(body))
         hints = None
         if head.hints >= 0:
             hints = tables[head.hints]
-            size = ACK_BYTES + brought[head.hints]
-            brought[head.hints] = 0
+            size = ACK_BYTES + uncounted[head.hints]
+            uncounted[head.hints] = 0
         yield Frame(
             journal,
             head.offset,

@@ -17,21 +17,31 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError, UsageError, to_wire
-from headrace.journal.contract import Changes, Frame, Write
+from headrace.journal.contract import Changes, Frame, Write, until_full
+from headrace.journal.hint_tables import WIDE_BYTES, HintTableCache
 from headrace.journal.local.local_journals import LocalJournals
+from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation
 from headrace.journal.local.owner import Owner
+from headrace.journal.local.records import ACK_BYTES
 from headrace.journal.wire import messages
-from headrace.journal.wire.fetches import Fetches
-from headrace.journal.wire.frame_codec import packed
-from headrace.journal.wire.messages import Answer, Ask, Changed, Refusal
+from headrace.journal.wire.frame_codec import FrameEncoder, Frames
+from headrace.journal.wire.messages import (
+    Answer,
+    Ask,
+    Changed,
+    Fetch,
+    Fetched,
+    Located,
+    Refusal,
+)
 from headrace.settings import MIB
 from headrace.transport import Channel, Message
 
 _FRAMES_BYTES = 1 * MIB
-_FRAMES_MOST = 1024
+_FRAMES_MAX = 1024
 _OBSERVE_S = 60.0
 
-_Answer = Message[Answer | messages.Fetched | messages.PointedOut]
+_Answer = Message[Answer | Fetched | Located]
 
 _NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -47,7 +57,7 @@ class JournalService:
 
     def converse(self, channel: Channel[messages.Request]) -> None:
         journals = LocalJournals(self._owner, next(self._clients))
-        fetches = Fetches(self._owner)
+        fetches = FetchAnswers(self._owner)
         answers: SimpleQueue[_Answer | None] = SimpleQueue()
         answering = threading.Thread(
             target=_send_answers, args=(channel, answers), name="headrace-answers", daemon=True
@@ -64,7 +74,7 @@ class JournalService:
     def _take(
         self,
         journals: LocalJournals,
-        fetches: Fetches,
+        fetches: FetchAnswers,
         message: Message[messages.Request],
         answers: SimpleQueue[Any],
     ) -> None:
@@ -73,13 +83,13 @@ class JournalService:
         if not isinstance(ask, Ask):
             raise UsageError(f"{type(ask).__name__} opens a stream", do="send requests only")
         try:
-            if isinstance(ask.call, messages.Fetch):
+            if isinstance(ask.call, Fetch):
                 answers.put(fetches.answer(ask.number, ask.call))
             elif isinstance(ask.call, Write):
                 written = journals.write(ask.call, message.bodies)
                 written.add_done_callback(lambda done: answers.put(_written(ask.number, done)))
             else:
-                value = msgspec.Raw(msgspec.msgpack.encode(_call(journals, ask.call)))
+                value = msgspec.Raw(msgspec.msgpack.encode(ask.call.perform(journals)))
                 answers.put(Message(Answer(ask.number, value)))
         except HeadraceError as error:
             answers.put(_refused(ask.number, error))
@@ -117,36 +127,56 @@ class JournalService:
             watch.close()
 
 
-def _call(journals: LocalJournals, call: messages.AnyCall) -> Any:
-    match call:
-        case messages.PutCollection():
-            return journals.put_collection(call.collection)
-        case messages.DeleteCollection():
-            return journals.delete_collection(call.name)
-        case messages.ListCollections():
-            return journals.collections()
-        case messages.CreateJournals():
-            return journals.create_journals(call.collection, call.incarnation, call.partitions)
-        case messages.DeleteJournals():
-            return journals.delete_journals(call.names)
-        case messages.ListJournals():
-            return journals.journals(call.selector)
-        case messages.OpenPublisher():
-            return journals.open_publisher(call.name)
-        case messages.ClosePublisher():
-            return journals.close_publisher(call.producer, call.holder)
-        case messages.Rollback():
-            return journals.rollback(call.producer, call.holder)
-        case messages.Begin():
-            return journals.begin(call.producer, call.holder)
-        case messages.Join():
-            return journals.join(call.transaction)
-        case messages.Prepare():
-            return journals.prepare(call.prepared)
-        case messages.JournalNames():
-            return journals.journal_names(call.journals)
-        case messages.AskOutcome():
-            return journals.outcome(call.asked, call.fence)
+class FetchAnswers:
+    """Answers the fetches of one conversation.
+
+    It sends a wide hint table once, and afterwards only its position, for as long as the reader
+    remembers the table: both ends forget by the same rule. A reader that forgot a table sooner asks
+    anew, and gets all tables.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._sent: HintTableCache[bool] = HintTableCache()
+        self._located: HintTableCache[bool] = HintTableCache()
+        """Kept apart from `_sent`: the reader may find that it cannot read the files."""
+
+    def answer(self, number: int, fetch: Fetch) -> Message[Fetched | Located]:
+        directory = self._owner.directory
+        if not fetch.kernel or fetch.kernel != directory.kernel:
+            return self._frames(number, fetch)
+        found = self._owner.stored(fetch.journal, fetch.offset, fetch.through)
+        locations = until_full(found, fetch.bytes_max, self._bytes_to_read)
+        return Message(Located(number, directory, locations))
+
+    def _bytes_to_read(self, location: FrameLocation) -> int:
+        extent = location.extent
+        if location.row != DOCS_ROW and _is_known(self._located, extent.offset, extent.bytes):
+            return ACK_BYTES
+        return extent.bytes
+
+    def _frames(self, number: int, fetch: Fetch) -> Message[Fetched | Located]:
+        encoder = FrameEncoder()
+        left = fetch.bytes_max
+        for frame, position in self._owner.placed(fetch.journal, fetch.offset, fetch.through):
+            is_known = False
+            if frame.hints is not None and position not in encoder.tables:
+                is_known = _is_known(self._sent, position, frame.hints.nbytes) and not fetch.anew
+            left -= encoder.add(frame, position, is_known=is_known)
+            if left <= 0:
+                break
+        answer = Fetched(number, encoder.frames, list(encoder.tables))
+        return Message(answer, tuple(encoder.bodies))
+
+
+def _is_known(tables: HintTableCache[bool], position: int, table_bytes: int) -> bool:
+    """Return True if the reader has a table already. A wide one it has from now on."""
+    if table_bytes <= WIDE_BYTES:
+        return False
+    if tables.get(position):
+        return True
+    tables.put(position, True, table_bytes)
+    return False
 
 
 def _written(number: int, done: Future[None]) -> _Answer:
@@ -179,8 +209,16 @@ def _batches(frames: Iterable[Frame]) -> Generator[Message[Any], None, None]:
     for frame in frames:
         batch.append(frame)
         size += frame.bytes
-        if size > _FRAMES_BYTES or len(batch) == _FRAMES_MOST:
-            yield Message(*packed(batch))
+        if size > _FRAMES_BYTES or len(batch) == _FRAMES_MAX:
+            yield _frames_message(batch)
             batch, size = [], 0
     if batch:
-        yield Message(*packed(batch))
+        yield _frames_message(batch)
+
+
+def _frames_message(batch: list[Frame]) -> Message[Frames]:
+    encoder = FrameEncoder()
+    for frame in batch:
+        # `batch` keeps every table alive, so no two of them have the same id.
+        encoder.add(frame, id(frame.hints))
+    return Message(encoder.frames, tuple(encoder.bodies))

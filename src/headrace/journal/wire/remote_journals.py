@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from headrace.errors import (
-    CommitOutcome,
     DataError,
     HeadraceError,
     NotFoundError,
@@ -24,32 +23,30 @@ from headrace.errors import (
     from_wire,
 )
 from headrace.files import is_here, running_kernel
-from headrace.ids import Holder, JournalId, Offset, Producer
-from headrace.journal.contract import Changes, Frame, JournalInfo, Lease, Prepared, Write
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import Changes, Frame, Write
+from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
 from headrace.journal.local.log_frames import stored_frames
-from headrace.journal.local.records import ACK_ROW, CollectionPut
+from headrace.journal.local.records import ACK_ROW
 from headrace.journal.names import Selector
 from headrace.journal.wire import messages
-from headrace.journal.wire.frame_codec import unpacked
-from headrace.journal.wire.hint_tables import WIDE_BYTES, Recent, Table
+from headrace.journal.wire.calls import Call, RemoteCalls
+from headrace.journal.wire.frame_codec import Frames, decode_frames
 from headrace.journal.wire.messages import (
     Answer,
     Ask,
     Changed,
+    Fetch,
     Fetched,
-    Frames,
-    PointedOut,
+    Located,
     replies,
 )
-from headrace.journal.write.commit_id import CommitId
 from headrace.log import LogFiles
 from headrace.settings import ServiceSettings
 from headrace.transport import Client, Stream
 
-T = TypeVar("T")
 
-
-class RemoteJournals:
+class RemoteJournals(RemoteCalls):
     """One conversation with the owner: requests are pipelined and answered in any order."""
 
     def __init__(
@@ -63,7 +60,7 @@ class RemoteJournals:
         self._asked: dict[int, tuple[Future[Any], Any]] = {}
         self._lost: HeadraceError | None = None
         self._closing = False
-        self._tables: Recent[Table] = Recent()
+        self._tables: HintTableCache[HintTable] = HintTableCache()
         self._kernel = running_kernel()
         """Nothing once it is known that the files of the log cannot be read here."""
         try:
@@ -74,50 +71,8 @@ class RemoteJournals:
         self._listener = threading.Thread(target=self._listen, name="headrace-remote", daemon=True)
         self._listener.start()
 
-    def put_collection(self, collection: CollectionPut) -> CollectionPut:
-        return self._call(messages.PutCollection(collection))
-
-    def delete_collection(self, name: str) -> None:
-        self._call(messages.DeleteCollection(name))
-
-    def collections(self) -> list[CollectionPut]:
-        return self._call(messages.ListCollections())
-
-    def create_journals(
-        self, collection: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
-    ) -> list[JournalInfo]:
-        call = messages.CreateJournals(collection, incarnation, list(partitions))
-        return self._call(call)
-
-    def delete_journals(self, names: Sequence[str]) -> None:
-        self._call(messages.DeleteJournals(list(names)))
-
-    def journals(self, selector: Selector) -> list[JournalInfo]:
-        return self._call(messages.ListJournals(selector))
-
-    def open_publisher(self, name: str) -> Lease:
-        return self._call(messages.OpenPublisher(name))
-
-    def close_publisher(self, producer: Producer, holder: Holder) -> None:
-        self._call(messages.ClosePublisher(producer, holder))
-
     def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
         return self._ask(write, bodies)
-
-    def rollback(self, producer: Producer, holder: Holder) -> None:
-        self._call(messages.Rollback(producer, holder))
-
-    def begin(self, producer: Producer, holder: Holder) -> int:
-        return self._call(messages.Begin(producer, holder))
-
-    def join(self, transaction: int) -> Lease:
-        return self._call(messages.Join(transaction))
-
-    def prepare(self, prepared: Prepared) -> None:
-        self._call(messages.Prepare(prepared))
-
-    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
-        return self._call(messages.AskOutcome(asked, fence))
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
@@ -127,19 +82,16 @@ class RemoteJournals:
                 assert isinstance(message.control, Frames)
                 frames = message.control
                 tables = [np.frombuffer(rows, ACK_ROW) for rows in frames.hints]
-                yield from unpacked(journal, frames, message.bodies, tables)
+                yield from decode_frames(journal, frames, message.bodies, tables)
 
     def fetch(
         self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
     ) -> Future[list[Frame]]:
-        fetch = messages.Fetch(journal, offset, through, bytes_max, self._kernel)
+        fetch = Fetch(journal, offset, through, bytes_max, self._kernel)
         return self._ask(fetch, (), fetch)
 
     def at_most_bytes(self, offset: Offset, through: Offset) -> int:
         return through - offset
-
-    def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
-        return self._call(messages.JournalNames(list(journals)))
 
     def watch(self, *selectors: Selector) -> RemoteWatch:
         return RemoteWatch(self._stream(messages.Observe(selectors)))
@@ -177,9 +129,8 @@ class RemoteJournals:
                 raise
             raise PeerLostError(error.what, do="ask the next owner") from error
 
-    def _call(self, call: messages.Call[T]) -> T:
-        answer: T = self._ask(call, (), call.answer).result()
-        return answer
+    def call(self, call: Call) -> Any:
+        return self._ask(call, (), call.answer).result()
 
     def _ask(self, call: Any, bodies: Sequence[Any], expected: Any = None) -> Future[Any]:
         future: Future[Any] = Future()
@@ -202,7 +153,7 @@ class RemoteJournals:
         lost: HeadraceError = PeerLostError("the owner of the workspace closed it", do="try again")
         try:
             while (message := self._channel.receive()) is not None:
-                assert isinstance(message.control, Answer | Fetched | PointedOut)
+                assert isinstance(message.control, Answer | Fetched | Located)
                 self._settle(message.control, message.bodies)
         except TransportError as error:
             lost = error
@@ -222,7 +173,7 @@ class RemoteJournals:
         for future in asked:
             future.set_exception(lost)
 
-    def _settle(self, answer: Answer | Fetched | PointedOut, bodies: Sequence[Any]) -> None:
+    def _settle(self, answer: Answer | Fetched | Located, bodies: Sequence[Any]) -> None:
         with self._lock:
             asked = self._asked.get(answer.number)
         if asked is None:
@@ -235,13 +186,13 @@ class RemoteJournals:
         self,
         future: Future[Any],
         expected: Any,
-        answer: Answer | Fetched | PointedOut,
+        answer: Answer | Fetched | Located,
         bodies: Sequence[Any],
     ) -> None:
         """`expected` is the type of the answer; of a Fetch, it is that."""
         if isinstance(answer, Fetched):
             self._take_frames(future, expected, answer, bodies)
-        elif isinstance(answer, PointedOut):
+        elif isinstance(answer, Located):
             self._read_files(future, expected, answer)
         elif answer.refusal:
             refusal = answer.refusal
@@ -250,10 +201,10 @@ class RemoteJournals:
             future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
 
     def _take_frames(
-        self, future: Future[Any], fetch: messages.Fetch, answer: Fetched, bodies: Sequence[Any]
+        self, future: Future[Any], fetch: Fetch, answer: Fetched, bodies: Sequence[Any]
     ) -> None:
         """If a table is forgotten that was sent before, everything is asked for anew."""
-        tables: list[Table] = []
+        tables: list[HintTable] = []
         for position, rows in zip(answer.positions, answer.frames.hints, strict=True):
             if (table := self._tables.get(position)) is None:
                 if not rows:
@@ -263,9 +214,9 @@ class RemoteJournals:
                 if table.nbytes > WIDE_BYTES:
                     self._tables.put(position, table, table.nbytes)
             tables.append(table)
-        future.set_result(list(unpacked(fetch.journal, answer.frames, bodies, tables)))
+        future.set_result(list(decode_frames(fetch.journal, answer.frames, bodies, tables)))
 
-    def _read_files(self, future: Future[Any], fetch: messages.Fetch, found: PointedOut) -> None:
+    def _read_files(self, future: Future[Any], fetch: Fetch, found: Located) -> None:
         """What was moved meanwhile, or cannot be seen from here, is asked for again as bytes."""
         if not is_here(found.directory):
             self._kernel = ""
@@ -274,7 +225,7 @@ class RemoteJournals:
             return
         self._ask_again(future, fetch, anew=False)
 
-    def _ask_again(self, future: Future[Any], fetch: messages.Fetch, *, anew: bool) -> None:
+    def _ask_again(self, future: Future[Any], fetch: Fetch, *, anew: bool) -> None:
         with self._lock:
             number = next(self._numbers)
             self._asked[number] = future, fetch
@@ -309,7 +260,7 @@ class RemoteWatch:
 
 
 def _stored_frames(
-    journal: JournalId, found: PointedOut, tables: Recent[Table]
+    journal: JournalId, found: Located, tables: HintTableCache[HintTable]
 ) -> list[Frame] | None:
     """None if some are not where they were, or cannot be read: the owner knows more."""
     try:

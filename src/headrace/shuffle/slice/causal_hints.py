@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from headrace.ids import JournalId
 from headrace.journal.contract import Frame
-from headrace.journal.wire.hint_tables import Table
+from headrace.journal.hint_tables import HintTable
 from headrace.shuffle.binding import Sources
 
 _WIDE_ROWS = 16
@@ -40,7 +40,7 @@ class CausalHints:
         """By the length and the first row of their table, which no two transactions share."""
         self._wide: dict[tuple[int, object], Hinted] = {}
         """Those whose ACKs come over several reports."""
-        self._known: WeakValueDictionary[int, Table] = WeakValueDictionary()
+        self._known: WeakValueDictionary[int, HintTable] = WeakValueDictionary()
         """Tables of hints that name no unknown journal, by identity: ACKs share them."""
 
     def reported(self) -> None:
@@ -64,7 +64,7 @@ class CausalHints:
     def learned(self, journal: JournalId, tags: Iterable[int]) -> None:
         self._bindings[journal] = tuple(tags)
 
-    def of_transaction(self, hints: Table | None) -> Hinted:
+    def of_transaction(self, hints: HintTable | None) -> Hinted:
         if hints is None or len(hints) < 2:
             return _ALONE
         key = len(hints), hints[0].item()

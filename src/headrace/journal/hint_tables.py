@@ -1,11 +1,11 @@
-"""Tables of hints, which the ACKs of a transaction share.
+"""Tables of hints, and a cache for them.
 
-The ACKs of a transaction over k journals are the k rows of one record, and each has the whole table
-as its hints. Who reads those journals gets the table once, not k times: it is remembered by the
-position of its record in the log. What a position holds never changes while the log has an owner:
-a record that is rewritten is another record, at another position, perhaps with fewer rows. So what
-is remembered stays true, also of records that were given up, and a row is always looked up in the
-table of the record that it was said of.
+The ACKs of a transaction over k journals are the k rows of one log record, and each ACK carries
+the whole table as its hints. A reader of those journals should get the table once, not k times, so
+both ends of a conversation remember tables by the log position of their record. An owner never
+changes what a position holds: when it rewrites a record, the copy gets another position, perhaps
+with fewer rows. A remembered table therefore stays true even after its record is gone, as long as
+a row is looked up in the table of the record that it was read with.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ import numpy.typing as npt
 
 V = TypeVar("V")
 
-Table = npt.NDArray[np.void]
+HintTable = npt.NDArray[np.void]
 """Rows of `records.ACK_ROW`."""
 
 WIDE_BYTES = 512
-"""What is not larger is sooner sent or read again than looked up."""
+"""Only tables above this size are remembered: it costs less to send or read smaller ones again."""
 REMEMBERED_BYTES = 16 << 20
 
 
-class Recent(Generic[V]):
-    """Something about each table that was used last: of as many as fit, but always of one."""
+class HintTableCache(Generic[V]):
+    """Remembers a value for each of the tables used last.
+
+    It holds as many tables as fit into `REMEMBERED_BYTES`, and always at least one.
+    """
 
     def __init__(self) -> None:
         self._bytes_max = REMEMBERED_BYTES
