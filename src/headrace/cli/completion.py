@@ -16,7 +16,7 @@ import typer
 import headrace as hr
 from headrace.cli.workspace_argument import DEFAULT_PLACE
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
-from headrace.journal.location.workspace_name import is_address
+from headrace.journal.location.workspace_ref import is_address
 from headrace.shuffle import list_tasks
 from headrace.storage import open_objects
 

@@ -22,7 +22,7 @@ from headrace.cli.units import counted, format_size
 from headrace.cli.workspace_argument import check_is_workspace, open_workspace
 from headrace.errors import HeadraceError
 from headrace.journal.location.workspace_directory import FORMAT, WorkspaceDirectory
-from headrace.journal.location.workspace_name import is_address
+from headrace.journal.location.workspace_ref import is_address
 from headrace.log import Directory
 from headrace.settings import MIB
 

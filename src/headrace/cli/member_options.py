@@ -11,7 +11,7 @@ from headrace.cli.access import token_option
 from headrace.cli.units import counted
 from headrace.cli.workspace_argument import checked_place
 from headrace.errors import UsageError
-from headrace.journal.location.workspace_name import is_address
+from headrace.journal.location.workspace_ref import is_address
 
 SHARDS_MAX = 64
 """Each member talks to each other one: on one machine, more members are slower."""

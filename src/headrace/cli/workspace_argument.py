@@ -15,7 +15,7 @@ import typer
 import headrace as hr
 from headrace.cli.access import token_option
 from headrace.errors import UsageError, WorkspaceError
-from headrace.journal.location.workspace_name import check_place, is_address
+from headrace.journal.location.workspace_ref import check_place, is_address
 
 DEFAULT_PLACE = "./headrace-data"
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, PeerLostError
 from headrace.ids import JournalId, Offset
-from headrace.journal.committed_documents import CommittedFrames
+from headrace.journal.committed_documents import CommittedFrames, documents
 from headrace.journal.contract import Changes, Frame, JournalInfo
-from headrace.journal.documents.frame_documents import documents
 from headrace.journal.names import Selector
 
 if TYPE_CHECKING:

@@ -1,13 +1,23 @@
-"""From all frames of a journal to those whose transactions committed. Pure."""
+"""From the frames of a journal to the documents whose transactions committed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headrace.ids import FIRST, Producer
+import numpy as np
+import pyarrow as pa
+
+from headrace.ids import FIRST, Producer, format_producer
 from headrace.journal import sequencer
+from headrace.journal.collection import Collection
 from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, FrameOutcome, sequence
+
+META_FIELDS = (
+    pa.field("_journal", pa.string()),
+    pa.field("_producer", pa.string()),
+    pa.field("_clock", pa.uint64()),
+)
 
 
 class CommittedFrames:
@@ -52,3 +62,19 @@ def committed(
     selection = CommittedFrames(known)
     for frame in frames:
         yield from selection.take(frame)
+
+
+def documents(collection: Collection, journal: str, frame: Frame, *, meta: bool) -> pa.RecordBatch:
+    """Return the documents of a frame; `meta` adds `_journal`, `_producer` and `_clock`."""
+    batch = collection.decode(frame.body, frame.schema).slice(frame.skip)
+    if not meta:
+        return batch
+    rows = batch.num_rows
+    first = frame.clock + frame.skip
+    columns = [
+        pa.repeat(journal, rows),
+        pa.repeat(format_producer(frame.producer), rows),
+        pa.array(np.arange(first, first + rows, dtype=np.uint64)),
+    ]
+    schema = pa.schema([*collection.schema, *META_FIELDS])
+    return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)

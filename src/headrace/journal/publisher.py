@@ -22,8 +22,12 @@ from headrace.journal.contract import PAYLOAD_BYTES_MAX, CommitRequest, Prepared
 from headrace.journal.names import check_publisher_name
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId, workspace_digits
-from headrace.journal.write.outcome_inquiry import OutcomeInquiry
-from headrace.journal.write.pending_commit import PendingCommit, interrupted, rolled_back
+from headrace.journal.write.pending_commit import (
+    OutcomeInquiry,
+    PendingCommit,
+    interrupted,
+    rolled_back,
+)
 from headrace.journal.write.producer_pool import ProducerPool
 from headrace.journal.write.write_buffer import Documents, ProducerWriter
 

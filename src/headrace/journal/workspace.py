@@ -15,9 +15,9 @@ from headrace.errors import BehindRetentionError, CommitOutcome, UsageError
 from headrace.ids import Offset
 from headrace.journal.collection import Collection, define
 from headrace.journal.collection_follower import CollectionFollower
+from headrace.journal.committed_documents import META_FIELDS, documents
 from headrace.journal.contract import Frame, JournalInfo, Watch
 from headrace.journal.documents.arrow_stream import is_streamed
-from headrace.journal.documents.frame_documents import META_FIELDS, documents
 from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_ref import WorkspaceRef

@@ -10,7 +10,7 @@ from pathlib import Path
 import headrace as hr
 from headrace.ids import Producer
 from headrace.journal.sequencer import Sequence, sequence
-from tests.journal.crash.publishing import COLLECTIONS
+from tests.journal.crash.publisher_process import COLLECTIONS
 
 Tx = tuple[str, int]
 """A writer's label and the number it gave to its transaction."""

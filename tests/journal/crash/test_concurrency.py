@@ -13,8 +13,8 @@ import pytest
 
 import headrace as hr
 from headrace.testing.crash import Child
-from tests.journal.crash.publishing import SCHEMA
-from tests.journal.crash.scripted import ownership_of
+from tests.journal.crash.publisher_process import SCHEMA
+from tests.journal.crash.scripted_work import ownership_of
 
 WRITERS = 16
 WAIT_S = 120.0

@@ -10,19 +10,19 @@ import pytest
 
 from headrace.testing.crash import Child, KillPoint, chosen_seed, eventually
 from tests.journal.crash import oracle
-from tests.journal.crash.company import (
+from tests.journal.crash.joint_transaction import (
     COMMIT,
     COORDINATOR,
     EVERYBODY,
     SETTINGS,
     STEPS,
     WAIT_S,
-    Company,
+    JointTransaction,
     Kill,
     Outcome,
     Step,
 )
-from tests.journal.crash.publishing import open_workspace
+from tests.journal.crash.publisher_process import open_workspace
 
 DURING_S_MAX = 0.002
 TRIES = 3
@@ -77,16 +77,17 @@ def kill_members(root: Path, chosen: Sequence[Kill]) -> None:
     undecided = []
     with (
         Child(
-            "from tests.journal.crash.company import Part\npart = Part(root, 'owner')", root=root
+            "from tests.journal.crash.joint_transaction import Part\npart = Part(root, 'owner')",
+            root=root,
         ) as owner,
-        Company() as company,
+        JointTransaction() as joint,
     ):
         owner.answer(WAIT_S)
-        company.open(root)
-        assert company.run(0) == "committed"
+        joint.open(root)
+        assert joint.run(0) == "committed"
         assert ledger.check(root, 0, "committed")
         for tx, kill in enumerate(chosen, 1):
-            outcome = company.run(tx, kill)
+            outcome = joint.run(tx, kill)
             assert outcome in expected(kill), kill
             is_there = ledger.check(root, tx, outcome)
             if outcome == "unknown":
@@ -97,24 +98,25 @@ def kill_members(root: Path, chosen: Sequence[Kill]) -> None:
     )
 
 
-def owner_changes(root: Path, company: Company) -> tuple[int, list[bool]]:
+def owner_changes(root: Path, joint: JointTransaction) -> tuple[int, list[bool]]:
     """How many changes of its disk precede the steps, and whether those of the steps are writes."""
     writes: list[bool]
     with Child(
-        "from tests.journal.crash import company\n"
-        "writes = []; company.count_in(writes); part = company.Part(root, 'owner')",
+        "from tests.journal.crash import joint_transaction\n"
+        "writes = []; joint_transaction.count_in(writes)\n"
+        "part = joint_transaction.Part(root, 'owner')",
         root=root,
     ) as owner:
         owner.answer(WAIT_S)
-        company.open(root)
+        joint.open(root)
         before = owner.run("len(writes)")
-        assert company.run(0) == "committed"
+        assert joint.run(0) == "committed"
         writes = owner.run("writes")
-        company.leave()
+        joint.leave()
     return before, writes[before:]
 
 
-def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> None:
+def kill_owner(root: Path, chosen: Sequence[KillPoint], joint: JointTransaction) -> None:
     """At every point, each tried until it is reached.
 
     It may not be: the more of what an owner writes shares a sync, the fewer changes it makes.
@@ -123,7 +125,7 @@ def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> Non
     kills = 0
     for number, point in enumerate(chosen):
         for again in range(TRIES):
-            outcome, is_killed = run_until_killed(root / f"{number}-{again}", point, company)
+            outcome, is_killed = run_until_killed(root / f"{number}-{again}", point, joint)
             outcomes.append(outcome)
             kills += is_killed
             if is_killed:
@@ -132,21 +134,23 @@ def kill_owner(root: Path, chosen: Sequence[KillPoint], company: Company) -> Non
     print(f"{kills} kills of the owner; {outcomes.count('committed')} committed")
 
 
-def run_until_killed(place: Path, point: KillPoint, company: Company) -> tuple[Outcome, bool]:
+def run_until_killed(
+    place: Path, point: KillPoint, joint: JointTransaction
+) -> tuple[Outcome, bool]:
     """How a transaction ended whose owner dies at a point, and whether it came to that."""
     with Child(
-        "from tests.journal.crash import company\n"
-        "company.die_at(point); part = company.Part(root, 'owner')",
+        "from tests.journal.crash import joint_transaction\n"
+        "joint_transaction.die_at(point); part = joint_transaction.Part(root, 'owner')",
         root=place,
         point=point,
     ) as owner:
         owner.answer(WAIT_S)
-        company.open(place)
-        outcome = company.run(1)
+        joint.open(place)
+        outcome = joint.run(1)
         if outcome != "committed":
             owner.wait(WAIT_S)
         is_killed = not owner.is_alive
-        company.leave()
+        joint.leave()
     Ledger().check(place, 1, outcome)
     return outcome, is_killed
 
@@ -178,17 +182,17 @@ def test_every_member_is_killed_at_every_step(tmp_path: Path) -> None:
 # proves G1, G2, G3
 def test_the_owner_is_killed_at_some_change_and_all_four_parts_show_or_none(tmp_path: Path) -> None:
     chance = random.Random(chosen_seed(default=42))
-    with Company() as company:
-        found = points(*owner_changes(tmp_path / "rehearsal", company))
+    with JointTransaction() as joint:
+        found = points(*owner_changes(tmp_path / "rehearsal", joint))
         while_committing = found[-COMMIT_POINTS:]
         earlier = chance.sample(found[:-COMMIT_POINTS], 3)
-        kill_owner(tmp_path / "deaths", earlier + while_committing, company)
+        kill_owner(tmp_path / "deaths", earlier + while_committing, joint)
 
 
 # proves G1, G2, G3
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_the_owner_is_killed_at_every_change_of_its_disk(tmp_path: Path) -> None:
-    with Company() as company:
-        found = points(*owner_changes(tmp_path / "rehearsal", company))
-        kill_owner(tmp_path / "deaths", found, company)
+    with JointTransaction() as joint:
+        found = points(*owner_changes(tmp_path / "rehearsal", joint))
+        kill_owner(tmp_path / "deaths", found, joint)

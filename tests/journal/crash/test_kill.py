@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.crash import chosen_seed
-from tests.journal.crash.crew import Crew, Victims
+from tests.journal.crash.process_group import ProcessGroup, Victims
 
 
 def kill_again_and_again(root: Path, seed: str, rounds: list[Victims]) -> int:
     root.mkdir()
-    with Crew(root, seed) as crew:
+    with ProcessGroup(root, seed) as crew:
         for victims in rounds:
             crew.round(victims)
         crew.stop()

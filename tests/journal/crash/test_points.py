@@ -19,9 +19,9 @@ from headrace.journal.collection import Collection
 from headrace.journal.local.owner import Owner
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.testing.crash import Child, KillPoint, chosen_seed
-from tests.journal.crash import oracle, scripted
-from tests.journal.crash.publishing import documents, open_workspace
-from tests.journal.crash.scripted import DOOMED, LABEL, SETTINGS, Rehearsal, Work
+from tests.journal.crash import oracle, scripted_work
+from tests.journal.crash.publisher_process import documents, open_workspace
+from tests.journal.crash.scripted_work import DOOMED, LABEL, SETTINGS, Rehearsal, Work
 
 AT_ONCE = 2
 WAIT_S = 60.0
@@ -29,7 +29,7 @@ SHARES = (0.01, 0.5, 0.99)
 REACHED_SHARE_MIN = 0.9
 LATER = 1_000_000
 ONE_SEGMENT = hr.Settings(
-    log=hr.LogSettings(idle_seal_s=scripted.NEVER_S), journal=SETTINGS.journal
+    log=hr.LogSettings(idle_seal_s=scripted_work.NEVER_S), journal=SETTINGS.journal
 )
 
 
@@ -74,10 +74,12 @@ def _die_and_check(work: Work, root: Path, death: Death) -> bool:
     """Whether it died: now and then a change less is made, and the last one is never reached."""
     verdicts = root.with_suffix(".verdicts")
     verdicts.touch()
-    setup = "from tests.journal.crash import scripted"
+    setup = "from tests.journal.crash import scripted_work"
     with Child(setup, work=work, root=root, verdicts=verdicts) as child:
         child.start(
-            "scripted.do(work, root, verdicts, death, line)", death=death.change, line=death.line
+            "scripted_work.do(work, root, verdicts, death, line)",
+            death=death.change,
+            line=death.line,
         )
         died = _dies(child)
     try:
@@ -116,7 +118,7 @@ def _check_reopened(root: Path, told: oracle.Verdicts) -> None:
 
 def rehearse(work: Work, root: Path) -> Rehearsal:
     """What there is to die at; with nobody dying, everything is there."""
-    rehearsal = scripted.rehearse(work, root)
+    rehearsal = scripted_work.rehearse(work, root)
     _check_reopened(root, oracle.verdicts([root.with_suffix(".verdicts")]))
     return rehearsal
 
@@ -198,7 +200,7 @@ def test_no_part_of_a_commit_shows_anything_and_the_whole_of_it_shows_everything
         transaction = workspace.publisher(LABEL).begin()
         for collection, some in documents(LABEL, 1, 60):
             transaction.append(collection, some)
-        log = scripted.ownership_of(workspace).owner.log
+        log = scripted_work.ownership_of(workspace).owner.log
         transaction._buffer.send(transaction._buffer.seal()).result()
         before, groups = _segment(root).stat().st_size, log.syncs
         transaction.commit(b"payload")
@@ -216,9 +218,9 @@ def test_part_of_a_group_shows_the_first_of_its_transactions_whole(tmp_path: Pat
     root = tmp_path / "workspace"
     sizes = {1: 9, 2: 1, 3: 12}
     with open_workspace(root, ONE_SEGMENT) as workspace:
-        log = scripted.ownership_of(workspace).owner.log
+        log = scripted_work.ownership_of(workspace).owner.log
         publisher = workspace.publisher(LABEL)
-        with scripted.written_together(log):
+        with scripted_work.written_together(log):
             before, groups = _segment(root).stat().st_size, log.syncs
             pending = []
             for tx, parts in sizes.items():

@@ -17,9 +17,9 @@ import pytest
 import headrace as hr
 from headrace.errors import HeadraceError, PublishError
 from headrace.testing.crash import Child, chosen_seed, eventually
-from tests.journal.crash.publishing import COLLECTIONS, SETTINGS, documents, open_workspace
-from tests.journal.crash.scripted import NEVER_S
-from tests.journal.crash.stopping import STEPS
+from tests.journal.crash.publisher_process import COLLECTIONS, SETTINGS, documents, open_workspace
+from tests.journal.crash.scripted_work import NEVER_S
+from tests.journal.crash.stopping_owner import STEPS
 
 Way = Literal["commit", "block", "pending", "append"]
 WAYS: tuple[Way, ...] = get_args(Way)
@@ -64,9 +64,9 @@ class Stage:
     def _open(self) -> None:
         self._owner = self._stack.enter_context(
             Child(
-                "from tests.journal.crash.publishing import open_workspace\n"
-                "from tests.journal.crash.stopping import Stops\n"
-                "stops = Stops()\n"
+                "from tests.journal.crash.publisher_process import open_workspace\n"
+                "from tests.journal.crash.stopping_owner import StoppingOwner\n"
+                "stops = StoppingOwner()\n"
                 "workspace = open_workspace(root, settings)",
                 root=self._root,
                 settings=self._settings,

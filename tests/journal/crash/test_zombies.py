@@ -15,7 +15,7 @@ from headrace.journal.contract import Prepared
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.testing.crash import Child, chosen_seed, eventually
 from tests.journal.crash import oracle
-from tests.journal.crash.publishing import SETTINGS, documents, open_workspace
+from tests.journal.crash.publisher_process import SETTINGS, documents, open_workspace
 
 WAIT_S = 30.0
 PATIENT = msgspec.structs.replace(
@@ -26,7 +26,7 @@ IMPATIENT = msgspec.structs.replace(
 )
 
 OPEN = """
-from tests.journal.crash.publishing import documents, open_workspace
+from tests.journal.crash.publisher_process import documents, open_workspace
 workspace = open_workspace(root, settings)
 def write(part, tx, parts=200):
     for collection, some in documents(label, tx, parts):
@@ -134,8 +134,8 @@ def test_a_publisher_may_be_stopped_and_replaced_at_any_moment(root: Path, tmp_p
     with (
         open_workspace(root, PATIENT) as workspace,
         Child(
-            "from tests.journal.crash.publishing import Publishing\n"
-            "publishing = Publishing(root, verdicts, 0, 1, seed, None)",
+            "from tests.journal.crash.publisher_process import PublisherProcess\n"
+            "publishing = PublisherProcess(root, verdicts, 0, 1, seed, None)",
             root=root,
             verdicts=verdicts,
             seed=str(chance.random()),

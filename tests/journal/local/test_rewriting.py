@@ -16,20 +16,20 @@ from headrace.journal.contract import JournalInfo
 from headrace.journal.hint_tables import HintTable
 from headrace.testing.crash import chosen_seed
 from tests.journal.conftest import SETTINGS
-from tests.journal.local.keeping import Kept, from_offset, seen
+from tests.journal.local.maintained_workspace import MaintainedWorkspace, from_offset, seen
 
 SCHEMA = "n long, text string"
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    with Kept(tmp_path / "data") as kept:
+def kept(tmp_path: Path) -> Iterator[MaintainedWorkspace]:
+    with MaintainedWorkspace(tmp_path / "data") as kept:
         kept.workspace.collection("gone", SCHEMA)
         kept.workspace.collection("stays", SCHEMA, key="n", journals=2)
         yield kept
 
 
-def mix(kept: Kept, rounds: int) -> None:
+def mix(kept: MaintainedWorkspace, rounds: int) -> None:
     """Segments in which little stays: transactions over both collections, and some beside."""
     for n in range(rounds):
         with kept.workspace.publisher() as tx:
@@ -46,7 +46,7 @@ def mix(kept: Kept, rounds: int) -> None:
 @pytest.mark.parametrize("through_the_owner", [False, True])
 @pytest.mark.parametrize("read_before", [0, 1, 7, 40])
 def test_a_read_goes_on_across_rewriting(
-    kept: Kept, read_before: int, through_the_owner: bool
+    kept: MaintainedWorkspace, read_before: int, through_the_owner: bool
 ) -> None:
     mix(kept, 40)
     expected = kept.raw()["stays/0000"]
@@ -65,7 +65,7 @@ def test_a_read_goes_on_across_rewriting(
 
 
 # proves G1
-def test_readers_see_every_frame_once_while_segments_go(kept: Kept) -> None:
+def test_readers_see_every_frame_once_while_segments_go(kept: MaintainedWorkspace) -> None:
     mix(kept, 60)
     expected = kept.raw()
     del expected["gone/0000"]
@@ -110,7 +110,7 @@ def test_readers_see_every_frame_once_while_segments_go(kept: Kept) -> None:
 
 
 # proves G1
-def test_copies_whose_originals_were_not_dropped_yet_do_no_harm(kept: Kept) -> None:
+def test_copies_whose_originals_were_not_dropped_yet_do_no_harm(kept: MaintainedWorkspace) -> None:
     """As after a crash between the two."""
     mix(kept, 20)
     kept.workspace.delete_collection("gone")
@@ -128,7 +128,7 @@ def test_copies_whose_originals_were_not_dropped_yet_do_no_harm(kept: Kept) -> N
     assert kept.raw() == expected
 
 
-def test_hints_of_a_moved_ack_name_what_is_still_there(kept: Kept) -> None:
+def test_hints_of_a_moved_ack_name_what_is_still_there(kept: MaintainedWorkspace) -> None:
     mix(kept, 20)
     ids = {journal.id for journal in kept.workspace.journals(hr.selector("stays"))}
     kept.workspace.delete_collection("gone")
@@ -149,7 +149,7 @@ def test_hints_of_a_moved_ack_name_what_is_still_there(kept: Kept) -> None:
 # proves G1
 @pytest.mark.parametrize("way", ["owner", "files", "wire"])
 def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, way: str
+    kept: MaintainedWorkspace, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """The copy has fewer rows than the original, so that the same ACK is another row."""
     ws = kept.workspace
@@ -192,7 +192,7 @@ def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
 class Life:
     """Random work on a workspace, and what each journal must hold after it."""
 
-    def __init__(self, kept: Kept, seed: str) -> None:
+    def __init__(self, kept: MaintainedWorkspace, seed: str) -> None:
         self.kept = kept
         self.chance = random.Random(seed)
         self.numbers = count()
@@ -245,7 +245,7 @@ def test_whatever_is_done_each_journal_holds_its_frames_from_its_begin_on(tmp_pa
     seed = chosen_seed(default=5)
     dropped = 0
     for life in range(6):
-        with Kept(tmp_path / f"{life}") as kept:
+        with MaintainedWorkspace(tmp_path / f"{life}") as kept:
             kept.workspace.collection("gone", SCHEMA)
             kept.workspace.collection("stays", SCHEMA, key="n", journals=2)
             working = Life(kept, f"{seed}/{life}")
@@ -256,7 +256,7 @@ def test_whatever_is_done_each_journal_holds_its_frames_from_its_begin_on(tmp_pa
     assert dropped >= 3
 
 
-def test_a_journal_that_is_deleted_while_it_is_read_says_so(kept: Kept) -> None:
+def test_a_journal_that_is_deleted_while_it_is_read_says_so(kept: MaintainedWorkspace) -> None:
     kept.fill("stays", 0, 600)
     journal = kept.workspace.journals(hr.selector("stays"))[0]
     reading = kept.workspace.frames(journal, committed=False)
@@ -268,7 +268,9 @@ def test_a_journal_that_is_deleted_while_it_is_read_says_so(kept: Kept) -> None:
 
 
 # proves G4
-def test_a_segment_that_somebody_removed_is_an_error_and_no_endless_search(kept: Kept) -> None:
+def test_a_segment_that_somebody_removed_is_an_error_and_no_endless_search(
+    kept: MaintainedWorkspace,
+) -> None:
     mix(kept, 20)
     kept.keep()
     kept.workspace.close()

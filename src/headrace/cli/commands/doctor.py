@@ -16,7 +16,7 @@ from headrace.cli.doctor_checks import (
 )
 from headrace.cli.output import JsonOption, as_example, print_json, print_table
 from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption, TlsRootOption, TokenOption
-from headrace.journal.location.workspace_name import is_address
+from headrace.journal.location.workspace_ref import is_address
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

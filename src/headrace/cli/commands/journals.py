@@ -24,8 +24,8 @@ from headrace.cli.values import rows
 from headrace.cli.workspace_argument import on_workspace
 from headrace.errors import NotFoundError
 from headrace.ids import JournalId, format_producer
+from headrace.journal.committed_documents import documents
 from headrace.journal.contract import Frame, JournalInfo
-from headrace.journal.documents.frame_documents import documents
 from headrace.journal.local.records import NO_JOURNAL
 from headrace.journal.names import JournalName, Selector, parse_journal_name, unescape_value
 

@@ -24,7 +24,7 @@ from headrace.cli.service_options import (
 from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
-from headrace.journal.location.workspace_name import is_address
+from headrace.journal.location.workspace_ref import is_address
 
 
 def register(app: typer.Typer) -> None:

@@ -33,7 +33,7 @@ from headrace.cli.service_options import (
 from headrace.cli.units import counted, format_size
 from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption, check_is_workspace
 from headrace.errors import UsageError
-from headrace.journal.location.workspace_name import is_address
+from headrace.journal.location.workspace_ref import is_address
 from headrace.shuffle.session_registry import RunningSession, running_sessions
 
 app = typer.Typer(no_args_is_help=True, help="Run members, and see how Sessions stand.")

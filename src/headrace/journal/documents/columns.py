@@ -21,7 +21,7 @@ An int is no boolean and a bool no number; a datetime is no date.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from headrace.errors import DocumentError
 from headrace.journal.documents.text_values import (
     FAILURES,
     WORDS,
@@ -42,7 +43,18 @@ from headrace.journal.documents.text_values import (
     text_of,
     zone_advice,
 )
-from headrace.journal.documents.validation import contains_map, unchecked_type, widen_float
+from headrace.journal.documents.validation import (
+    DocumentSpec,
+    RowName,
+    contains_map,
+    unchecked_type,
+    unfit_value,
+    unknown_field,
+    widen_float,
+)
+
+Shown = Callable[[Any], str]
+"""A value as an error shows it."""
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
@@ -67,6 +79,36 @@ class JsonNumber:
             if np.isfinite(found):
                 return found
         raise UnfitValueError
+
+
+def to_columns(
+    documents: Sequence[dict[str, Any]], spec: DocumentSpec, name: RowName, shown: Shown
+) -> list[pa.Array]:
+    """The columns of the schema in the loose layout, floats as doubles."""
+    unknown = set().union(*documents) - set(spec.schema.names)
+    if unknown:
+        index, field = next((i, n) for i, d in enumerate(documents) for n in d if n in unknown)
+        raise unknown_field(field, name(index), spec)
+    return [
+        _named_column([document.get(field.name) for document in documents], field, name, shown)
+        for field in spec.schema
+    ]
+
+
+def _named_column(values: list[Any], field: pa.Field, name: RowName, shown: Shown) -> pa.Array:
+    try:
+        return to_column(values, field.type)
+    except FAILURES:
+        pass
+    for index, value in enumerate(values):
+        try:
+            to_column([value], field.type)
+        except FAILURES as why:
+            raise unfit_value(name(index), field.name, shown(value), field.type, why) from None
+    raise DocumentError(
+        f"field {field.name!r}: the values do not fit in one batch",
+        do="append them in smaller pieces",
+    )
 
 
 def to_column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from headrace.errors import DocumentError
+from headrace.journal.documents.columns import to_columns
 from headrace.journal.documents.ndjson import NdjsonLines
-from headrace.journal.documents.python_objects import to_columns
 from headrace.journal.documents.schema import to_ddl
 from headrace.journal.documents.validation import (
     DocumentSpec,

@@ -19,8 +19,7 @@ import pyarrow.json as pj
 import pyarrow.types as pt
 
 from headrace.errors import DocumentError
-from headrace.journal.documents.columns import JsonNumber
-from headrace.journal.documents.python_objects import to_columns
+from headrace.journal.documents.columns import JsonNumber, to_columns
 from headrace.journal.documents.text_values import FAILURES, WORDS, parse_text
 from headrace.journal.documents.validation import (
     DocumentSpec,

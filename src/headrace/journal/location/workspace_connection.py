@@ -32,8 +32,12 @@ from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.maintenance import Maintenance
 from headrace.journal.local.owner import Owner
 from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
-from headrace.journal.location.workspace_name import check_place, is_address
-from headrace.journal.location.workspace_ref import WorkspaceRef, callable_by_others
+from headrace.journal.location.workspace_ref import (
+    WorkspaceRef,
+    callable_by_others,
+    check_place,
+    is_address,
+)
 from headrace.journal.wire.journal_service import JournalService
 from headrace.journal.wire.messages import JOURNALS, journals_of
 from headrace.journal.wire.remote_journals import RemoteJournals

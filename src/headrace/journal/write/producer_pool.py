@@ -11,8 +11,8 @@ from headrace.journal.collection import Collection
 from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId
-from headrace.journal.write.outcome_inquiry import OutcomeInquiry
 from headrace.journal.write.partitioner import Partitioner
+from headrace.journal.write.pending_commit import OutcomeInquiry
 from headrace.journal.write.write_buffer import ProducerWriter, WriteBuffer
 from headrace.settings import JournalSettings
 

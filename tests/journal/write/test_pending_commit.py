@@ -21,7 +21,7 @@ from headrace.errors import (
 )
 from headrace.journal.contract import CommitRequest
 from headrace.journal.write.commit_id import AppendedFrame, CommitId, workspace_digits
-from headrace.journal.write.outcome_inquiry import OutcomeInquiry
+from headrace.journal.write.pending_commit import OutcomeInquiry
 from headrace.journal.write.write_buffer import WriteBuffer
 from tests.journal.conftest import SETTINGS, column
 

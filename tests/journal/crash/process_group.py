@@ -12,7 +12,7 @@ from headrace.errors import PeerLostError
 from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
 from headrace.testing.crash import Child, KillPoint, eventually
 from tests.journal.crash import oracle
-from tests.journal.crash.publishing import SETTINGS
+from tests.journal.crash.publisher_process import SETTINGS
 
 SLOTS = 3
 WAIT_S = 60.0
@@ -22,7 +22,7 @@ DEADLY_SHARE = 0.6
 Victims = Literal["point", "owner", "other", "all"]
 
 
-class Crew:
+class ProcessGroup:
     def __init__(self, root: Path, seed: str) -> None:
         self._directory = WorkspaceDirectory(root / "workspace")
         self._root = root
@@ -89,8 +89,8 @@ class Crew:
         deadly = self._chance.random() < DEADLY_SHARE
         child = self._cleanup.enter_context(
             Child(
-                "from tests.journal.crash.publishing import Publishing\n"
-                "publishing = Publishing(root, verdicts, slot, life, seed, death)",
+                "from tests.journal.crash.publisher_process import PublisherProcess\n"
+                "publishing = PublisherProcess(root, verdicts, slot, life, seed, death)",
                 root=self._directory.root,
                 verdicts=file,
                 slot=slot,

@@ -15,12 +15,12 @@ from headrace.journal.contract import Lease
 from headrace.journal.local import records
 from headrace.journal.names import Selector
 from tests.journal.interruption import Interruption
-from tests.journal.local.owning import Owned, in_both
+from tests.journal.local.bare_owner import BareOwner, in_both
 
-Fault = Callable[[pytest.MonkeyPatch, Owned, BaseException], None]
+Fault = Callable[[pytest.MonkeyPatch, BareOwner, BaseException], None]
 
 
-def before_queueing(patch: pytest.MonkeyPatch, owned: Owned, error: BaseException) -> None:
+def before_queueing(patch: pytest.MonkeyPatch, owned: BareOwner, error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
@@ -30,7 +30,7 @@ def before_queueing(patch: pytest.MonkeyPatch, owned: Owned, error: BaseExceptio
 def encoding(number: int) -> Fault:
     """At the record of that number, counted from 0."""
 
-    def break_it(patch: pytest.MonkeyPatch, _: Owned, error: BaseException) -> None:
+    def break_it(patch: pytest.MonkeyPatch, _: BareOwner, error: BaseException) -> None:
         encode, left = records.encode, iter(range(number))
 
         def fail(record: records.Record) -> bytes:
@@ -43,14 +43,14 @@ def encoding(number: int) -> Fault:
     return break_it
 
 
-def before_appending(patch: pytest.MonkeyPatch, owned: Owned, error: BaseException) -> None:
+def before_appending(patch: pytest.MonkeyPatch, owned: BareOwner, error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
     patch.setattr(owned.owner.log, "append", fail)
 
 
-def after_appending(patch: pytest.MonkeyPatch, owned: Owned, error: BaseException) -> None:
+def after_appending(patch: pytest.MonkeyPatch, owned: BareOwner, error: BaseException) -> None:
     append = owned.owner.log.append
 
     def fail(*given: Any) -> None:
@@ -71,7 +71,7 @@ ERRORS = [TypeError("a str"), OverflowError("too large"), KeyboardInterrupt()]
 def test_a_decision_that_is_not_queued_whole_ends_the_writing(
     tmp_path: Path, fault: Fault, error: BaseException
 ) -> None:
-    with Owned(tmp_path) as owned:
+    with BareOwner(tmp_path) as owned:
         owned.add("kept")
         lease, other = owned.journals.open_publisher("job"), owned.journals.open_publisher("")
         owned.write(lease, ["sent"], commit=False).result()
@@ -82,14 +82,14 @@ def test_a_decision_that_is_not_queued_whole_ends_the_writing(
         assert_ended(owned, other)
         if fault is not after_appending:
             assert owned.seen() == in_both("kept")
-    with Owned(tmp_path) as again:
+    with BareOwner(tmp_path) as again:
         whole = ("kept", "sent", "last") if fault is after_appending else ("kept",)
         assert again.seen() == in_both(*whole)
         again.add("next")
         assert again.seen() == in_both(*whole, "next")
 
 
-def assert_ended(owned: Owned, other: Lease) -> None:
+def assert_ended(owned: BareOwner, other: Lease) -> None:
     for use in (
         lambda: owned.write(other, ["after"]),
         lambda: owned.journals.put_collection(define("d", "x long")),
@@ -107,7 +107,7 @@ def assert_ended(owned: Owned, other: Lease) -> None:
 def test_a_collection_that_is_not_queued_whole_is_gone_after_opening_again(
     tmp_path: Path, fault: Fault
 ) -> None:
-    with Owned(tmp_path) as owned:
+    with BareOwner(tmp_path) as owned:
         other = owned.journals.open_publisher("")
         with pytest.MonkeyPatch.context() as patch:
             fault(patch, owned, OverflowError())
@@ -115,7 +115,7 @@ def test_a_collection_that_is_not_queued_whole_is_gone_after_opening_again(
                 owned.journals.put_collection(define("e", "x long"))
                 owned.journals.put_collection(define("f", "x long"))
         assert_ended(owned, other)
-    with Owned(tmp_path) as again:
+    with BareOwner(tmp_path) as again:
         journals = {journal.name for journal in again.owner.journals(Selector())}
         there = {each.name for each in again.owner.collections()}
         assert journals == {"c/0000", "c/0001"} | {f"{name}/0000" for name in there - {"c"}}
@@ -123,7 +123,7 @@ def test_a_collection_that_is_not_queued_whole_is_gone_after_opening_again(
 
 
 def test_a_refused_decision_ends_nothing(tmp_path: Path) -> None:
-    with Owned(tmp_path) as owned:
+    with BareOwner(tmp_path) as owned:
         with pytest.raises(WorkspaceError, match="refused"):
             owned.owner.decide(refuse)
         owned.add("kept")
@@ -138,15 +138,15 @@ OWNER = ("journal/local/owner.py",)
 BELOW = ("journal/local/state.py", "log/log.py", "log/group.py", "contextlib.py")
 
 
-def commit(owned: Owned, lease: Lease) -> None:
+def commit(owned: BareOwner, lease: Lease) -> None:
     owned.write(lease, ["middle", "last"]).result()
 
 
-def take_over(owned: Owned, _: Lease) -> None:
+def take_over(owned: BareOwner, _: Lease) -> None:
     owned.journals.open_publisher("job")
 
 
-def roll_back(owned: Owned, lease: Lease) -> None:
+def roll_back(owned: BareOwner, lease: Lease) -> None:
     owned.journals.rollback(lease.producer, lease.holder)
 
 
@@ -156,14 +156,14 @@ def roll_back(owned: Owned, lease: Lease) -> None:
     "files", [OWNER, pytest.param(BELOW, marks=pytest.mark.deep)], ids=["owner", "below"]
 )
 def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
-    tmp_path: Path, decision: Callable[[Owned, Lease], None], files: tuple[str, ...]
+    tmp_path: Path, decision: Callable[[BareOwner, Lease], None], files: tuple[str, ...]
 ) -> None:
     """Ctrl-C can come between any two lines."""
     ended = went_on = 0
     lines = lines_of(tmp_path / "whole", decision, files)
     for at in range(1, lines + 1):
         root = tmp_path / f"{at}"
-        with Owned(root) as owned:
+        with BareOwner(root) as owned:
             owned.add("kept")
             lease, other = owned.journals.open_publisher("job"), owned.journals.open_publisher("")
             owned.write(lease, ["first"], commit=False).result()
@@ -175,7 +175,7 @@ def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
                 after, went_on = ["after", "next"], went_on + 1
             except WorkspaceError:
                 after, ended = [], ended + 1
-        with Owned(root) as again:
+        with BareOwner(root) as again:
             transaction = ["first", "middle", "last"]
             expected = [in_both("kept", *after)]
             if decision is commit:
@@ -185,9 +185,11 @@ def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
     assert ended + went_on == lines
 
 
-def lines_of(root: Path, decision: Callable[[Owned, Lease], None], files: tuple[str, ...]) -> int:
+def lines_of(
+    root: Path, decision: Callable[[BareOwner, Lease], None], files: tuple[str, ...]
+) -> int:
     """How many lines it runs."""
-    with Owned(root) as owned:
+    with BareOwner(root) as owned:
         lease = owned.journals.open_publisher("job")
         owned.write(lease, ["first"], commit=False).result()
         with Interruption(files) as counted:

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UsageError
-from headrace.journal.location.workspace_name import check_place, is_address
+from headrace.journal.location.workspace_ref import check_place, is_address
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ Seen = dict[str, list[str]]
 """The committed words of each journal."""
 
 
-class Owned:
+class BareOwner:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.owner = Owner(root, SETTINGS)

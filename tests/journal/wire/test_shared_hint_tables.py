@@ -16,7 +16,7 @@ from headrace.journal.wire.messages import Ask, Fetch, Fetched
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.log import Extent, LogFiles
 from tests.journal.conftest import SETTINGS
-from tests.journal.service.test_reading import PLENTY, comparable
+from tests.journal.test_contract import PLENTY, comparable
 
 WIDE = 60
 TABLE_BYTES = WIDE * ACK_BYTES

@@ -18,7 +18,7 @@ STEPS: tuple[Step, ...] = get_args(Step)
 """What the owner does with a write, in this order; it stops before or after it: see `_patch`."""
 
 
-class Stops:
+class StoppingOwner:
     """In the owner's process: stops it at a step of the write that follows."""
 
     def __init__(self) -> None:

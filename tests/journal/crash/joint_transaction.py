@@ -16,8 +16,8 @@ from headrace.errors import HeadraceError, PublishError
 from headrace.journal.local import owner
 from headrace.log import Directory
 from headrace.testing.crash import Child, DeadlyDisk, KillPoint
-from tests.journal.crash.publishing import documents, open_workspace
-from tests.journal.crash.scripted import NEVER_S, CountedDisk
+from tests.journal.crash.publisher_process import documents, open_workspace
+from tests.journal.crash.scripted_work import NEVER_S, CountedDisk
 
 WAIT_S = 60.0
 PARTS = 60
@@ -123,7 +123,7 @@ def count_in(writes: list[bool]) -> None:
     mock.patch.object(owner, "Directory", lambda path: CountedDisk(Directory(path), writes)).start()
 
 
-class Company:
+class JointTransaction:
     """The four, each in its process; one that was killed is replaced before the next run."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class Company:
         child = self._living.get(who)
         if child is None or not child.is_alive:
             child = self._cleanup.enter_context(
-                Child("from tests.journal.crash.company import Part", label=who)
+                Child("from tests.journal.crash.joint_transaction import Part", label=who)
             )
             self._living[who] = child
         child.run("part = Part(root, label)", WAIT_S, root=self._root)

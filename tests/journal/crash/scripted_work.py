@@ -22,7 +22,7 @@ from headrace.journal.local.snapshot import SnapshotFiles
 from headrace.journal.location.workspace_connection import Ownership
 from headrace.log import Directory, Log
 from headrace.testing.crash import DeadlyDisk, KillPoint, end_uncleanly
-from tests.journal.crash.publishing import SCHEMA, documents, open_workspace
+from tests.journal.crash.publisher_process import SCHEMA, documents, open_workspace
 
 T = TypeVar("T")
 

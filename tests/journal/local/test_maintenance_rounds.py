@@ -15,12 +15,12 @@ from headrace.errors import StorageError
 from headrace.journal.local import maintenance, snapshot
 from headrace.journal.local.owner import Owner
 from headrace.settings import KIB
-from tests.journal.local.keeping import Kept
+from tests.journal.local.maintained_workspace import MaintainedWorkspace
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    with Kept(tmp_path / "data") as workspace:
+def kept(tmp_path: Path) -> Iterator[MaintainedWorkspace]:
+    with MaintainedWorkspace(tmp_path / "data") as workspace:
         yield workspace
 
 
@@ -29,7 +29,7 @@ def frequent_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "_SNAPSHOT_EVERY_BYTES", 16 * KIB)
 
 
-def scattered(kept: Kept) -> None:
+def scattered(kept: MaintainedWorkspace) -> None:
     """Segments of which little is held, so that rewriting has something to move."""
     kept.workspace.collection("gone", "n long, text string")
     kept.workspace.collection("stays", "n long, text string")
@@ -44,7 +44,7 @@ def scattered(kept: Kept) -> None:
 
 # proves G1
 def test_rounds_that_are_asked_for_at_once_come_one_after_the_other(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    kept: MaintainedWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first waits in its midst for another to come in, which must not happen."""
     scattered(kept)
@@ -84,7 +84,7 @@ def at_once(*rounds: Callable[[], None]) -> list[BaseException]:
 
 # proves G1
 def test_a_workspace_may_be_maintained_by_many_threads_while_it_is_written_to(
-    kept: Kept, frequent_snapshots: None
+    kept: MaintainedWorkspace, frequent_snapshots: None
 ) -> None:
     workspace = kept.workspace
     workspace.collection("short", "n long, text string", retention_bytes=20_000)
@@ -110,7 +110,7 @@ def test_a_workspace_may_be_maintained_by_many_threads_while_it_is_written_to(
 
 
 def test_a_snapshot_that_failed_is_tried_again(
-    kept: Kept, frequent_snapshots: None, monkeypatch: pytest.MonkeyPatch
+    kept: MaintainedWorkspace, frequent_snapshots: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.workspace.collection("c", "n long, text string")
     kept.fill("c", 0, 10)
@@ -136,7 +136,7 @@ def test_a_snapshot_that_failed_is_tried_again(
 
 
 def test_a_close_tries_the_snapshot_that_failed_before(
-    kept: Kept, frequent_snapshots: None, monkeypatch: pytest.MonkeyPatch
+    kept: MaintainedWorkspace, frequent_snapshots: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.workspace.collection("c", "n long, text string")
     kept.fill("c", 0, 10)
@@ -154,7 +154,7 @@ def refuse(*_: object) -> None:
     raise OSError(errno.EIO, "Input/output error")
 
 
-def test_retention_in_bytes_keeps_at_least_that_much(kept: Kept) -> None:
+def test_retention_in_bytes_keeps_at_least_that_much(kept: MaintainedWorkspace) -> None:
     workspace: hr.Workspace = kept.workspace
     workspace.collection("c", "n long, text string", retention_bytes=6000)
     for n in range(6):

@@ -16,7 +16,7 @@ Seen = tuple[object, ...]
 """Everything about a frame but its hints."""
 
 
-class Kept:
+class MaintainedWorkspace:
     """Segments of 64 KiB, frames of about 4 KiB: see SETTINGS."""
 
     def __init__(self, root: Path) -> None:

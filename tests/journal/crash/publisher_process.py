@@ -56,7 +56,7 @@ def documents(label: str, tx: int, parts: int) -> Iterator[tuple[str, list[dict[
             yield name, whole[at :: len(COLLECTIONS)]
 
 
-class Publishing:
+class PublisherProcess:
     """Two writers and one transaction that is never ended, until stopped or killed."""
 
     def __init__(

@@ -18,14 +18,14 @@ from headrace.journal.wire.messages import Located
 from headrace.journal.wire.remote_journals import _stored_frames
 from headrace.testing.crash import eventually
 from tests.journal.conftest import SETTINGS
-from tests.journal.local.keeping import Kept, from_offset, seen
+from tests.journal.local.maintained_workspace import MaintainedWorkspace, from_offset, seen
 
 SCHEMA = "n long, text string"
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    with Kept(tmp_path / "data") as kept:
+def kept(tmp_path: Path) -> Iterator[MaintainedWorkspace]:
+    with MaintainedWorkspace(tmp_path / "data") as kept:
         yield kept
 
 
@@ -34,7 +34,7 @@ def only(workspace: hr.Workspace, name: str) -> JournalInfo:
     return journal
 
 
-def test_documents_older_than_their_retention_go(kept: Kept) -> None:
+def test_documents_older_than_their_retention_go(kept: MaintainedWorkspace) -> None:
     ws = kept.workspace
     ws.collection("c", SCHEMA, retention_s=1000.0)
     ws.collection("d", SCHEMA)
@@ -61,7 +61,9 @@ def test_documents_older_than_their_retention_go(kept: Kept) -> None:
     assert kept.numbers("c") == [9]
 
 
-def test_no_journal_holds_a_frame_more_than_its_retention_in_bytes(kept: Kept) -> None:
+def test_no_journal_holds_a_frame_more_than_its_retention_in_bytes(
+    kept: MaintainedWorkspace,
+) -> None:
     ws = kept.workspace
     ws.collection("c", SCHEMA, key="n", journals=2, retention_bytes=30_000)
     kept.fill("c", 0, 60)
@@ -82,7 +84,7 @@ def test_no_journal_holds_a_frame_more_than_its_retention_in_bytes(kept: Kept) -
 
 
 # proves G2
-def test_retention_does_not_cut_into_a_transaction_that_is_open(kept: Kept) -> None:
+def test_retention_does_not_cut_into_a_transaction_that_is_open(kept: MaintainedWorkspace) -> None:
     ws = kept.workspace
     ws.collection("c", SCHEMA, retention_bytes=1)
     ws.append("c", [{"n": 0}])
@@ -104,7 +106,7 @@ def test_retention_does_not_cut_into_a_transaction_that_is_open(kept: Kept) -> N
 # proves G27
 @pytest.mark.parametrize("through_the_owner", [False, True])
 def test_a_reader_behind_retention_is_told_where_to_go_on(
-    kept: Kept, through_the_owner: bool
+    kept: MaintainedWorkspace, through_the_owner: bool
 ) -> None:
     ws = kept.workspace
     ws.collection("c", SCHEMA, retention_bytes=30_000)
@@ -126,7 +128,9 @@ def test_a_reader_behind_retention_is_told_where_to_go_on(
 
 
 # proves G27
-def test_a_reader_that_retention_overtakes_gets_an_error_and_no_gap(kept: Kept) -> None:
+def test_a_reader_that_retention_overtakes_gets_an_error_and_no_gap(
+    kept: MaintainedWorkspace,
+) -> None:
     ws = kept.workspace
     ws.collection("c", SCHEMA, retention_bytes=30_000)
     kept.fill("c", 0, 400)
@@ -144,7 +148,7 @@ def test_a_reader_that_retention_overtakes_gets_an_error_and_no_gap(kept: Kept) 
     assert offsets == sorted(set(offsets))
 
 
-def test_a_changed_retention_holds_from_the_next_round(kept: Kept) -> None:
+def test_a_changed_retention_holds_from_the_next_round(kept: MaintainedWorkspace) -> None:
     kept.workspace.collection("c", SCHEMA)
     kept.fill("c", 0, 20)
     kept.keeper.keep()
@@ -159,7 +163,7 @@ def test_a_changed_retention_holds_from_the_next_round(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("what", ["collection", "journals", "retention"])
-def test_what_is_given_up_frees_its_segments(kept: Kept, what: str) -> None:
+def test_what_is_given_up_frees_its_segments(kept: MaintainedWorkspace, what: str) -> None:
     ws = kept.workspace
     ws.collection("gone", SCHEMA)
     ws.collection("stays", SCHEMA)
@@ -185,7 +189,9 @@ def test_what_is_given_up_frees_its_segments(kept: Kept, what: str) -> None:
         kept.reopen()
 
 
-def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(kept: Kept) -> None:
+def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(
+    kept: MaintainedWorkspace,
+) -> None:
     ws = kept.workspace
     ws.collection("gone", SCHEMA)
     ws.collection("stays", SCHEMA)
@@ -211,7 +217,7 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(kept: Kept
     assert [seen(frame) for frame in after] == [seen(frame) for frame in before]
 
 
-def test_nothing_is_dropped_that_is_not_in_two_snapshots(kept: Kept) -> None:
+def test_nothing_is_dropped_that_is_not_in_two_snapshots(kept: MaintainedWorkspace) -> None:
     ws = kept.workspace
     ws.collection("gone", SCHEMA)
     kept.fill("gone", 0, 50)
@@ -230,7 +236,9 @@ def test_nothing_is_dropped_that_is_not_in_two_snapshots(kept: Kept) -> None:
 
 # proves G4
 @pytest.mark.parametrize("damaged", [0, 1])
-def test_either_snapshot_and_the_log_after_it_say_everything(kept: Kept, damaged: int) -> None:
+def test_either_snapshot_and_the_log_after_it_say_everything(
+    kept: MaintainedWorkspace, damaged: int
+) -> None:
     ws = kept.workspace
     ws.collection("c", SCHEMA)
     ws.collection("gone", SCHEMA)
@@ -256,7 +264,7 @@ def test_either_snapshot_and_the_log_after_it_say_everything(kept: Kept, damaged
     assert kept.raw() == expected
 
 
-def test_a_close_after_much_writing_leaves_a_snapshot(kept: Kept) -> None:
+def test_a_close_after_much_writing_leaves_a_snapshot(kept: MaintainedWorkspace) -> None:
     kept.workspace.collection("c", SCHEMA)
     kept.reopen()
     assert not list((kept.root / "index").iterdir())
