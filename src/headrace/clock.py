@@ -1,7 +1,7 @@
 """Clocks: 60 bits of 100 ns ticks since 1970 and a 4-bit counter, as one 64-bit integer.
 
-The counter is the low end, so clocks that follow each other are consecutive integers, and a
-publisher that outruns the ticks runs ahead of the wall clock instead of repeating itself.
+The counter takes the low bits, so successive clocks are consecutive integers. A publisher that
+outruns the ticks runs ahead of the wall clock; it never repeats a clock.
 """
 
 from __future__ import annotations
@@ -30,26 +30,29 @@ def to_unix_ns(clock: Clock) -> int:
 
 
 def to_datetime(clock: Clock) -> datetime:
-    """The clock's moment, rounded down to the microsecond."""
+    """Return the moment of a clock, rounded down to the microsecond."""
     return _EPOCH + timedelta(microseconds=to_unix_ns(clock) // 1000)
 
 
 def from_datetime(moment: datetime) -> Clock:
-    """`moment` must know its time zone: a naive one would mean another instant elsewhere."""
+    """Return the clock of a moment with a time zone.
+
+    A moment without a time zone would mean another instant on another machine.
+    """
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone; add one, such as +00:00")
     return from_unix_ns((moment - _EPOCH) // timedelta(microseconds=1) * 1000)
 
 
 class ClockSource:
-    """Hands out strictly ascending clocks, never below the wall clock nor a given floor."""
+    """Hands out strictly ascending clocks, above a given floor and never below the wall clock."""
 
     def __init__(self, now_ns: Callable[[], int] = time.time_ns, floor: Clock = ZERO) -> None:
         self._now_ns = now_ns
         self._last = floor
 
     def take(self, count: int = 1) -> Clock:
-        """The first of `count` consecutive clocks, all of them above every clock before."""
+        """Take `count` consecutive clocks, all above every earlier one, and return the first."""
         first = max(from_unix_ns(self._now_ns()), self._last + 1)
         self._last = Clock(first + count - 1)
         return Clock(first)

@@ -42,11 +42,11 @@ COMMIT_ID = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{12}-[0-9a-f]{16}-[0-9a-f]{16}"
     r"(?:-[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16})?\b"
 )
-"""An id as `InDoubtError` prints it: see `journal.commit_id`."""
+"""Matches an id as `InDoubtError` prints it: see `journal.write.commit_id`."""
 
 
 class HeadraceError(Exception):
-    """The root. `what` names the thing and the place, `do` the remedy."""
+    """The root of all errors. `what` says what happened and where, `do` says how to mend it."""
 
     def __init__(self, what: str, *, do: str = "") -> None:
         super().__init__(what, do)
@@ -100,21 +100,22 @@ class CommitOutcome(StrEnum):
     """What became of a commit, or of documents that `ws.append` sent."""
 
     COMMITTED = "committed"
-    """All of it is there."""
+    """All documents are visible."""
     ROLLED_BACK = "rolled back"
-    """Nothing of it is there, and nothing ever will be."""
+    """No document is visible, and none ever will be."""
     PARTIAL = "partial"
-    """Only of `ws.append`: the owner died during it, and only some of the documents are there."""
+    """The owner died during a `ws.append`, and only some of its documents are visible."""
 
     def __bool__(self) -> Never:
         raise TypeError("an outcome is not true or false: compare it with CommitOutcome.COMMITTED")
 
 
 class InDoubtError(HeadraceError):
-    """Whether it committed could not be learned in time.
+    """The publisher could not learn in time whether its commit took effect.
 
-    It is no `PublishError`, so nobody who repeats what did not commit repeats this by accident.
-    `id` names the commit for `ws.outcome`, in any process; it is empty if there is none to ask for.
+    This is no `PublishError`: a program that repeats what did not commit must not repeat this by
+    accident. `id` names the commit for `ws.outcome`, in any process. It is empty if there is no
+    commit to ask about.
     """
 
     def __init__(
@@ -126,10 +127,10 @@ class InDoubtError(HeadraceError):
         self._ask = ask
 
     def outcome(self, timeout_s: float = _OUTCOME_S) -> CommitOutcome:
-        """What became of it. Raises InDoubtError if that is still not known after `timeout_s`."""
+        """Ask what became of the commit. Raises InDoubtError if nobody knows after `timeout_s`."""
         if self._ask is None:
             raise UsageError(
-                "an InDoubtError that came from another process cannot ask by itself",
+                "an InDoubtError that came from another process cannot ask for the outcome",
                 do=f"call ws.outcome({self.id!r})" if self.id else self.do,
             )
         return self._ask(timeout_s)
@@ -171,14 +172,14 @@ def _make(kind: str, what: str, do: str) -> HeadraceError:
 
 
 def to_wire(error: BaseException) -> tuple[str, str, str]:
-    """An error as (kind, what, do), so that another process raises the same one."""
+    """Return an error as (kind, what, do), from which another process makes the same error."""
     if isinstance(error, HeadraceError):
         return type(error).__name__, error.what, error.do
     return "HeadraceError", f"{type(error).__name__}: {error}", REPORT
 
 
 def bug(where: str, error: Exception) -> HeadraceError:
-    """An error that Headrace did not foresee, as one it can raise."""
+    """Wrap an error that Headrace did not foresee."""
     return HeadraceError(f"{where}: {type(error).__name__}: {error}", do=REPORT)
 
 

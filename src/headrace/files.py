@@ -1,4 +1,4 @@
-"""Files that a power failure leaves whole; locks; directories that two processes see; refusals."""
+"""Durable files, locks, the identity of directories, and errors of the file system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from typing import NamedTuple
 from headrace.errors import StorageError
 
 UNFINISHED = ".writing"
-"""The suffix of what `write_durably` leaves behind when it is killed; anybody may remove it."""
+"""The suffix of files that `write_durably` leaves behind when its process is killed.
+
+Anybody may remove them.
+"""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space there, then try again",
@@ -30,7 +33,10 @@ _REMEDIES = {
 
 @contextmanager
 def storage_errors(what: str, *, do: str) -> Iterator[None]:
-    """A StorageError if the disk refuses what the block does; `do` unless the refusal says more."""
+    """Turn an OSError of the block into a StorageError.
+
+    The remedy is `do`, unless the kind of the error suggests a better one.
+    """
     try:
         yield
     except OSError as error:
@@ -39,14 +45,15 @@ def storage_errors(what: str, *, do: str) -> Iterator[None]:
 
 
 def explain(error: OSError, do: str) -> tuple[str, str]:
-    """Why the disk refused, and the remedy: `do` unless the refusal says more."""
+    """Return the reason of an error, and its remedy: `do`, unless the error suggests a better."""
     return error.strerror or str(error), _REMEDIES.get(error.errno or 0, do)
 
 
 def lock(path: Path, how: int) -> int:
-    """A descriptor with a lock, as `flock` has them: it ends with the descriptor, or the process.
+    """Lock a file with `flock`, and return the descriptor that holds the lock.
 
-    BlockingIOError if somebody else has it, and `how` says not to wait.
+    The lock ends when the descriptor is closed or the process ends. Raises BlockingIOError if
+    somebody else holds it and `how` says not to wait.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -58,23 +65,23 @@ def lock(path: Path, how: int) -> int:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file's contents: after a power failure it has the old ones or the new.
+    """Replace a file's contents. After a power failure it has all old bytes or all new ones.
 
-    Only its user may read it.
+    Only the user that owns the file may read it.
     """
     with _written(path, data) as temporary:
         os.rename(temporary, path)
 
 
 def create_durably(path: Path, data: bytes) -> None:
-    """As `write_durably`, but a FileExistsError if the file is there."""
+    """Create a file like `write_durably`. Raises FileExistsError if it exists."""
     with _written(path, data) as temporary:
         os.link(temporary, path)
 
 
 @contextmanager
 def _written(path: Path, data: bytes) -> Iterator[str]:
-    """A synced file with the data, beside where it is to go; gone afterwards."""
+    """Write and sync a temporary file beside `path`, yield its name, and remove it afterwards."""
     descriptor, temporary = tempfile.mkstemp(UNFINISHED, f"{path.name}.", path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -89,10 +96,10 @@ def _written(path: Path, data: bytes) -> Iterator[str]:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory if it is missing, and those above it; its name is durable on return.
+    """Create a directory and its parents if they are missing, and make its name durable.
 
-    Even one that exists, since another process may just have made it; unless that is another
-    user's doing, who keeps the directory above from us.
+    Syncs the name of an existing directory too: another process may have created it just now. It
+    cannot if another user created it and keeps this process out of the parent.
     """
     path = path.absolute()
     missing = [each for each in (path, *path.parents) if not each.exists()]
@@ -105,7 +112,7 @@ def make_directory(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make durable which names are in a directory."""
+    """Make the creations and removals of names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -114,7 +121,7 @@ def sync_directory(path: Path) -> None:
 
 
 class DirectoryIdentity(NamedTuple):
-    """A directory of this machine, as another process of it can tell it from any other."""
+    """Tells a directory of this machine from every other, in any process."""
 
     path: str
     kernel: str
@@ -128,14 +135,14 @@ def identify_directory(path: Path) -> DirectoryIdentity:
 
 
 def is_here(there: DirectoryIdentity) -> bool:
-    """Whether it is certain that this process sees the same directory at the same path."""
+    """Return True if this process certainly sees the same directory at the same path."""
     return bool(there.kernel) and is_seen(there)
 
 
 def is_seen(there: DirectoryIdentity) -> bool:
-    """Whether this process sees, and may read, the same directory at the same path.
+    """Return True if this process sees the same directory at the same path, and may read it.
 
-    Kernels that do not tell which they are count as the same.
+    Kernels without an identity count as the same kernel.
     """
     try:
         found = identify_directory(Path(there.path))
@@ -146,7 +153,7 @@ def is_seen(there: DirectoryIdentity) -> bool:
 
 @cache
 def running_kernel() -> str:
-    """The same in all processes that share files through one kernel; nothing if unknown."""
+    """Return an id that all processes on one kernel share; empty if the kernel has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""The identifiers that everything else speaks in."""
+"""The identifiers that all layers share."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ Producer = NewType("Producer", int)
 """A random 48-bit writer id."""
 
 Offset = NewType("Offset", int)
-"""A position in a journal: ascending, and opaque to everybody but its backend."""
+"""A position in a journal. Offsets ascend; only the journal's owner knows what they count."""
 
 FIRST = Offset(0)
-"""Where every journal begins that retention has not cut."""
+"""The first offset of every journal that retention has not shortened."""
 
 JournalId = NewType("JournalId", int)
-"""Numbers one incarnation of a journal in its workspace; never reused."""
+"""The number of one incarnation of a journal in its workspace; no other journal ever gets it."""
 
 Holder = NewType("Holder", int)
-"""Numbers the holders of a producer; only the newest may write."""
+"""The number of a holder of a producer; only the newest holder may write."""
 
 PRODUCER_BITS = 48
 
 
 def new_producer() -> Producer:
-    """A random producer that is never zero: zero stands for nobody."""
+    """Return a random producer. It is never zero, which stands for nobody."""
     return Producer(secrets.randbelow((1 << PRODUCER_BITS) - 1) + 1)
 
 

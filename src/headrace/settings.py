@@ -1,4 +1,4 @@
-"""Settings are frozen data. Components get them as constructor arguments."""
+"""Settings: frozen data that components get as constructor arguments."""
 
 from __future__ import annotations
 
@@ -12,85 +12,87 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The segmented log."""
 
     segment_bytes: int = 64 * MIB
-    """A segment that has reached this size is followed by a new one."""
+    """The log begins a new segment when the newest has reached this size."""
     group_bytes_max: int = 8 * MIB
     """One write and one sync cover at most about this much."""
     pending_bytes_max: int = 64 * MIB
-    """Appenders wait while this much is not yet synced."""
+    """Appenders wait while more than this is not yet synced."""
     sync: bool = True
-    """Without, what was appended survives the process but not a power failure."""
+    """False if appends need to survive the end of the process only, not a power failure."""
     idle_seal_s: float = 0.05
-    """After this long without an append a seal is written: see `log`."""
+    """The log writes a seal after this long without an append: see `log`."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Journals and publishers."""
 
     document_bytes_max: int = 16 * MIB
-    """A larger document is refused."""
+    """A publisher refuses larger documents."""
     frame_bytes_target: int = 1 * MIB
-    """A publisher sends what it buffered for a journal when it has reached this size."""
+    """A publisher splits what it buffered for a journal into frames of about this size."""
     transaction_buffer_bytes: int = 4 * MIB
     """A transaction up to this size travels as one message, with its commit."""
     rewrite_below: float = 0.5
-    """A segment whose live share is smaller is rewritten."""
+    """The owner rewrites a segment of which less than this share is still live."""
     keeper_interval_s: float = 5.0
-    """How often retention, rewriting and index snapshots are considered."""
+    """How often the owner applies retention, rewrites segments and saves index snapshots."""
 
 
 class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions: what each member may use."""
+    """What each member of a Session may use."""
 
     queue_soft_bytes: int = 2048 * MIB
-    """With this much on disk that is needed a Queue takes no more, as long as there is something to
-    consume."""
+    """A Queue stops accepting blocks at this many live bytes, unless its consumer is starving."""
     queue_hard_bytes: int = 4096 * MIB
-    """With more the Session fails: an open transaction does not fit. Half of this always does."""
+    """The Session fails when a Queue holds more live bytes: an open transaction does not fit. A
+    transaction of half this size always fits."""
     sync: bool = True
-    """Whether Flushed means synced. Without, a member that loses power loses the Session."""
+    """True if a Queue syncs before it answers Flushed. If False, a member that loses power loses
+    the Session."""
     credit_bytes: int = 4 * MIB
-    """Of one lane: sent by a Slice to a Queue and not yet written there. Less if there are so many
-    members that all of it might not fit between the limits of the Queue."""
+    """In each lane, a Slice may have sent this much to a Queue that has not written it yet. The
+    credit is smaller if the members are so many that all of it might not fit between the limits of
+    the Queue."""
     fetch_bytes: int = 1 * MIB
-    """Asked for at once of one journal."""
+    """A Slice asks for this much of one journal at once."""
     ahead_bytes: int = 32 * MIB
-    """Of one lane: fetched by a Slice and not yet taken."""
+    """In each lane, a Slice may have fetched this much that it has not sequenced yet."""
     report_documents: int | None = None
-    """For those who limit their checkpoints, which have whole reports: with so many committed a
-    Slice reports before it takes more, and it waits while many reports do."""
+    """A Slice reports when it has this many committed documents, before it takes more, and waits
+    while many reports are unread. A limit on checkpoints, which consist of reports, needs it."""
     pending_max: int = 65_536
-    """While more transactions wait for ACKs in other journals, only those journals are read. With
-    four times as many the Session fails."""
+    """While more transactions than this wait for ACKs in other journals, Slices read only those
+    journals. At four times as many the Session fails."""
     open_s: float = 60.0
-    """Members that live but have not all opened after this long end the Session: their Queues
-    have half of it."""
+    """The Session fails if its members have not all opened after this long. A member's Queues must
+    open within half of it."""
     patience_s: float = 1.0
-    """How long documents wait for a journal that may have earlier ones but does not answer."""
+    """Documents wait this long for a journal that may hold earlier ones but does not answer."""
     horizon_s: float = 48 * 3600.0
-    """A hint is given up when the documents read since are this much later."""
+    """A Slice gives up a hint when it has read documents that are this much later."""
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process serves others, and reaches them."""
+    """How a process serves other processes, and calls them."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """Zero takes a free one."""
+    """Zero takes a free port."""
     token: str = ""
-    """Callers must present it. A workspace on a local disk makes its own."""
+    """Callers must present this token. The owner of a local directory makes one if it is empty."""
     tls_certificate: str = ""
-    """Paths of PEM files: with a certificate and its key the service speaks TLS only."""
+    """Paths of PEM files. With a certificate and its key the service speaks only TLS."""
     tls_key: str = ""
     tls_root: str = ""
     """Path of the PEM certificate that a client trusts."""
     heartbeat_s: float = 1.0
-    """Both sides of an idle conversation speak this often."""
+    """Both sides of an idle conversation send a heartbeat this often."""
     silence_s: float = 10.0
-    """A peer that was silent for this long counts as lost, and so do the leases it held."""
+    """A peer that is silent for this long counts as lost, and its leases end."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a workspace can be told when it is opened."""
+    """All settings that a workspace takes when it is opened."""
 
     log: LogSettings = LogSettings()
     journal: JournalSettings = JournalSettings()

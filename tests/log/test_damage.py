@@ -86,7 +86,7 @@ def check(content: bytes, whole: Written, damaged_at: int, outcome: Outcome) -> 
     if outcome is Outcome.REFUSED:
         with pytest.raises(DataError) as refusal:
             Log(disk, ONE_SEGMENT)
-        assert f"{disk.path(FIRST)}: damaged at offset {damaged_at} " in str(refusal.value)
+        assert f"{disk.path(FIRST)} is damaged at offset {damaged_at} " in str(refusal.value)
         assert disk.files() == files
         return
     log = Log(disk, ONE_SEGMENT)
@@ -182,12 +182,12 @@ def test_any_flipped_bit_in_a_closed_segment_is_an_error_when_it_is_read() -> No
         )
         for content in one_bit(files[name], position, range(position % 8, position % 8 + 1)):
             log = Log(RecordedDisk({**files, name: content}), SMALL_SEGMENTS)
-            with pytest.raises(DataError, match=rf"{name}: damaged at offset {damaged_at} "):
+            with pytest.raises(DataError, match=rf"{name} is damaged at offset {damaged_at} "):
                 contents(log)
             for offset, payload in payloads:
                 in_header = damaged_at == segment.base <= offset < segment.end
                 if offset == damaged_at or in_header:
-                    with pytest.raises(DataError, match=rf"{name}: damaged at offset"):
+                    with pytest.raises(DataError, match=rf"{name} is damaged at offset"):
                         log.read(offset)
                 else:
                     assert log.read(offset) == payload
@@ -209,7 +209,7 @@ def test_a_missing_segment_in_the_middle_is_refused_and_nothing_is_repaired() ->
     files, live, _ = in_segments()
     torn = {**files, segment_name(live[-1].base): files[segment_name(live[-1].base)] + b"torn"}
     for index in range(1, len(live) - 1):
-        match = f"{segment_name(live[index - 1].base)}: damaged at offset {live[index].base} "
+        match = f"{segment_name(live[index - 1].base)} is damaged at offset {live[index].base} "
         refused(without(torn, segment_name(live[index].base)), match)
 
 
@@ -264,7 +264,7 @@ def test_a_log_of_a_newer_format_is_refused_and_left_alone(monkeypatch: pytest.M
         newer.setattr(layout, "FORMAT_VERSION", layout.FORMAT_VERSION + 1)
         files = {FIRST: layout.segment_header(0)}
     disk = RecordedDisk(files)
-    with pytest.raises(VersionError, match="format version 2, this is 1"):
+    with pytest.raises(VersionError, match="has format version 2, and this Headrace reads 1"):
         Log(disk, ONE_SEGMENT)
     assert disk.files() == files
 
@@ -296,7 +296,7 @@ def test_a_damaged_header_is_refused_if_even_one_group_follows() -> None:  # pro
         for position in range(layout.SEGMENT_HEADER.size):
             (content,) = one_bit(one_group, position, range(1))
             others = files if base else {}
-            refused({**others, name: content}, f"{name}: damaged at offset {base} ")
+            refused({**others, name: content}, f"{name} is damaged at offset {base} ")
 
 
 def test_a_payload_is_never_taken_for_a_group() -> None:

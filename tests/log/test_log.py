@@ -76,7 +76,9 @@ def test_a_payload_that_is_too_long_for_its_length_field_is_refused(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "PAYLOAD_BYTES_MAX", 100)
-    with pytest.raises(UsageError, match="a payload of 101 bytes"):
+    with pytest.raises(
+        UsageError, match="a payload has 101 bytes, and the log takes 100; append less"
+    ):
         log.append([[b"x" * 50, b"y" * 51]])
     log.wait(log.append([[b"x" * 100]])[0])
 

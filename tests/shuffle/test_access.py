@@ -51,7 +51,7 @@ def test_members_that_speak_tls_speak_nothing_else(tmp_path: Path, task: Task) -
     with Member(tmp_path / "m", own) as one, Member(tmp_path / "m", own) as other:
         addresses = [one.address, other.address]
         assert addresses[0].startswith("grpc+tls://")
-        with pytest.raises(AccessError, match="no TLS with shuffle-slice"):
+        with pytest.raises(AccessError, match="the TLS handshake with shuffle-slice"):
             task.open("a", members=addresses, service=ServiceSettings(token=own.token))
         plain = [address.replace("grpc+tls", "grpc") for address in addresses]
         with pytest.raises(PeerLostError):

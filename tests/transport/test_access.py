@@ -98,7 +98,7 @@ def test_tls_with_the_wrong_root_or_none_is_refused(
     with Server({"echo": echo}, own) as server:
         for root in (foreign.tls_root, ""):
             settings = msgspec.structs.replace(own, tls_root=root)
-            with pytest.raises(AccessError, match=r"no TLS with echo at .*set tls_root"):
+            with pytest.raises(AccessError, match=r"the TLS handshake with echo at .*set tls_root"):
                 greet(server.address, settings)
         assert echo.ends.empty()
 

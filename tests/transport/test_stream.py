@@ -57,7 +57,7 @@ def test_a_stream_whose_server_is_killed_does_not_look_complete() -> None:
 
 
 def test_a_request_that_the_service_does_not_know_is_refused(client: Client) -> None:
-    with pytest.raises(TransportError, match="malformed request"):
+    with pytest.raises(TransportError, match="sent a malformed request"):
         next(client.stream("echo", {"type": "Sing"}, REPLIES))
 
 

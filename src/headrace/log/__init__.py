@@ -1,14 +1,15 @@
 """One segmented, checksummed, append-only log for everything durable and ordered.
 
-The order that makes it safe, said once: **write → sync → report**. A frame is reported, and so
-acknowledged and visible, only after the sync that covers it; a segment's name is durable before
-its first frame; a segment is unlinked only after the marker that says so is durable.
+The order that makes it safe: **write → sync → report**. The log reports a frame, and so
+acknowledges it and makes it visible, only after the sync that covers it. It makes a segment's name
+durable before the segment's first frame, and unlinks a segment only after the marker that says so
+is durable.
 
-On opening, damage below a later group's `synced_through` is a `DataError` naming file and
-offset. Anything else after the last whole frame is a torn tail and is cut. The limit: damage
-inside the very last group cannot be told from a tear, unless a seal follows it; a clean close
-and an idle moment write one. Nor can it be told that the oldest or the newest file is missing,
-unless a marker of something given up says so.
+When a log opens, damage below the `synced_through` of a later group raises a `DataError` that names
+the file and the offset. Anything else after the last whole frame is a torn tail, and the log cuts
+it. Two kinds of loss stay unnoticed: damage inside the very last group looks like a torn tail,
+unless a seal follows it (a clean close and an idle moment write one); and the log does not miss its
+oldest or newest file unless a marker speaks of it.
 """
 
 from headrace.log.disk import AppendFile, Directory, Disk

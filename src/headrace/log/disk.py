@@ -1,7 +1,7 @@
-"""The file operations that the log depends on: the whole list of what durability rests on.
+"""All file operations that the durability of the log rests on.
 
-`Disk` is a contract so that a test can record every operation and replay the states that a
-power failure would allow. `Directory` is the real one.
+`Disk` is a contract, so that a test can record every operation and replay the states that a power
+failure allows. `Directory` is the real disk.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def _os_error() -> OSError:
 
 
 class _Mapping:
-    """A file mapped for reading, until the last view of it is gone.
+    """A file that stays mapped for reading until the last view of it is gone.
 
-    Not by `mmap.mmap`, which keeps a descriptor for each map: a reader that holds on to many
-    views of a growing file would run out of them.
+    It does not use `mmap.mmap`, which keeps a descriptor for each map: a reader that holds many
+    views of a growing file would run out of descriptors.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -58,14 +58,14 @@ class AppendFile(Protocol):
 
     def size(self) -> int: ...
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Append all of `parts`; on an error any prefix of them may have been written."""
+        """Append all of `parts`. After an error the file may hold any prefix of them."""
 
     def sync(self) -> None:
         """Return once everything written survives a power failure."""
 
     def truncate(self, size: int) -> None: ...
     def punch(self, start: int, length: int) -> None:
-        """Give the blocks of a range back, where the file system can; they then read as zeros."""
+        """Free the blocks of a range, if the file system can; they then read as zeros."""
 
     def close(self) -> None: ...
 
@@ -77,10 +77,10 @@ class Disk(Protocol):
     def create(self, name: str) -> AppendFile: ...
     def open(self, name: str) -> AppendFile: ...
     def map(self, name: str, room: int = 0) -> memoryview:
-        """The present contents, readable for as long as the view lives, even once unlinked.
+        """Map the present contents. The view stays readable while it lives, even once unlinked.
 
-        The view may have up to `room` bytes more, which must not be touched before the file has
-        grown over them.
+        It extends up to `room` bytes beyond the end of the file. The caller must not touch those
+        before the file has grown over them.
         """
 
     def unlink(self, name: str) -> None: ...
@@ -99,14 +99,14 @@ class _File:
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         views = [memoryview(part) for part in parts if len(part)]
-        at = 0
-        while at < len(views):
-            written = os.writev(self._descriptor, views[at : at + _IOV_MAX])
-            while at < len(views) and written >= len(views[at]):
-                written -= len(views[at])
-                at += 1
+        first = 0
+        while first < len(views):
+            written = os.writev(self._descriptor, views[first : first + _IOV_MAX])
+            while first < len(views) and written >= len(views[first]):
+                written -= len(views[first])
+                first += 1
             if written:
-                views[at] = views[at][written:]
+                views[first] = views[first][written:]
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
@@ -125,7 +125,7 @@ class _File:
 
 
 class Directory:
-    """A directory of a local file system, made if it is missing; its own name is durable too."""
+    """A directory of a local file system; created, with a durable name, if it is missing."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()

@@ -1,7 +1,8 @@
-"""A log that another process of this machine writes, read from its files.
+"""Reads the files of a log that another process of this machine writes.
 
-Its owner says where payloads lie. They are read into memory, not mapped: a mapping would show
-zeros where the owner gives something up, and end the process where it cuts a file.
+The log's owner tells where payloads lie. The reader copies them into memory and maps nothing: a
+mapping would show zeros where the owner releases space, and would end the process where the owner
+truncates a file.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from headrace.errors import NotFoundError, StorageError
 from headrace.log import format as layout
 from headrace.log.segments import Extent, segment_name
 
+_ASK_OWNER = "ask the owner of the log where the payload is now"
+
 
 class LogFiles:
+    """The files of one log."""
+
     def __init__(self, directory: str | Path) -> None:
         self._directory = str(directory)
 
     def read(self, extents: Iterable[Extent]) -> Iterator[memoryview]:
-        """The payloads that lie there, verified; a NotFoundError where the owner gave one up."""
+        """Yield the verified payloads. Raises NotFoundError if the owner gave one up."""
         for segment, extents_there in groupby(extents, key=lambda extent: extent.segment):
             path = os.path.join(self._directory, segment_name(segment))
             with _errors(path):
@@ -41,20 +46,22 @@ def _errors(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFoundError(f"{path} is gone", do="it was given up") from error
+        raise NotFoundError(f"{path} is gone", do=_ASK_OWNER) from error
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}", do="mend the disk") from error
+        raise StorageError(
+            f"{path} cannot be read: {error.strerror or error}", do="mend the disk"
+        ) from error
 
 
 def _payload(path: str, descriptor: int, extent: Extent) -> memoryview:
     buffer = memoryview(pa.allocate_buffer(extent.bytes)).cast("B")
-    at, read = extent.offset - extent.segment, 0
+    start, read = extent.offset - extent.segment, 0
     with _errors(path):
-        while read < extent.bytes and (more := os.preadv(descriptor, [buffer[read:]], at + read)):
+        while read < extent.bytes and (
+            more := os.preadv(descriptor, [buffer[read:]], start + read)
+        ):
             read += more
     frame = layout.frame_at(buffer[:read], extent.offset, extent.offset)
     if frame is None or frame.kind != layout.DATA:
-        raise NotFoundError(
-            f"{path} has no payload at offset {extent.offset}", do="it was given up"
-        )
+        raise NotFoundError(f"{path} has no payload at offset {extent.offset}", do=_ASK_OWNER)
     return frame.payload

@@ -1,15 +1,16 @@
-"""The bytes of a segment file. Everything about their layout is in this file.
+"""The bytes of a segment file. Only this module knows their layout.
 
     segment = header(32) frame*
     frame   = length:u32 kind:u8 zero:u24 checksum:u64 payload zero-padding to 8 bytes
 
 A frame's offset is its position in the whole log: the segment's base plus its position in the
-file, so a segment is named by its base and ends where the next one begins. The checksum is
-xxh3-64 of the payload, seeded with offset and kind: a frame that is valid somewhere else is not
-valid here. Payloads begin at a multiple of eight, so Arrow buffers in them can be used in place.
+file. A segment is named by its base and ends where the next one begins. The checksum is xxh3-64 of
+the payload, seeded with offset and kind, so a frame is valid only at its own offset. Payloads begin
+at a multiple of eight, so readers can use Arrow buffers in place.
 
-A GROUP frame opens each group that was written and synced together; everything below its
-`synced_through` had been acknowledged when it was written. A group without data is a seal.
+A GROUP frame opens each group of frames that the log writes and syncs together. The log had
+acknowledged everything below its `synced_through` when it wrote the group. A group without data is
+a seal.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GROUP_BYTES = FRAME_HEADER.size + GROUP_PAYLOAD.size
 PAYLOAD_BYTES_MAX = (1 << 32) - 1
 
 Parts = Sequence[Any]
-"""A payload as buffers that follow each other: saves joining a small header and a large body."""
+"""The consecutive buffers of one payload: a small header and a large body need no joining."""
 
 
 class LogFrame(NamedTuple):
@@ -49,12 +50,12 @@ def padding(length: int) -> int:
 
 
 def frame_bytes(payload_bytes: int) -> int:
-    """How much of the log a frame takes."""
+    """Return how many bytes of the log a frame takes."""
     return FRAME_HEADER.size + payload_bytes + padding(payload_bytes)
 
 
 def whole_frame_bytes(data: memoryview, start: int) -> int:
-    """How much the frame takes that starts there, as its header says."""
+    """Return how many bytes the frame at `start` takes, according to its header."""
     return frame_bytes(FRAME_HEADER.unpack_from(data, start)[0])
 
 
@@ -73,7 +74,7 @@ class SegmentHeader(NamedTuple):
 
 
 def whole_segment_header(data: memoryview) -> SegmentHeader | None:
-    """What an undamaged header says, of whatever version and base; None if there is none."""
+    """Return an undamaged header of any version and base, or None."""
     if len(data) < SEGMENT_HEADER.size:
         return None
     magic, version, _, base, checksum = SEGMENT_HEADER.unpack_from(data)
@@ -99,7 +100,10 @@ def group_frame(offset: int, synced_through: int) -> bytes:
 
 
 def frame_at(data: memoryview, base: int, offset: int) -> LogFrame | None:
-    """The whole, undamaged frame at `offset`, or None. `data` is the file of segment `base`."""
+    """Return the whole, undamaged frame at `offset`, or None.
+
+    `data` is the file of the segment `base`.
+    """
     start = offset - base
     body = start + FRAME_HEADER.size
     if body > len(data):
@@ -120,31 +124,31 @@ def frame_at(data: memoryview, base: int, offset: int) -> LogFrame | None:
 
 
 def frames(data: memoryview, base: int, offset: int) -> Iterator[LogFrame]:
-    """Whole frames from `offset` on; ends at the first position that does not hold one."""
+    """Yield whole frames from `offset` on, up to the first position that holds none."""
     while (frame := frame_at(data, base, offset)) is not None:
         yield frame
         offset += frame_bytes(len(frame.payload))
 
 
 def synced_through(frame: LogFrame) -> int:
-    """What a GROUP frame says was acknowledged before it."""
+    """Return the offset below which everything was acknowledged before this GROUP frame."""
     _, through = GROUP_PAYLOAD.unpack(frame.payload)
     return int(through)
 
 
 def proof_of_sync(data: memoryview, base: int, damaged: int) -> LogFrame | None:
-    """A later group that proves the damaged offset was once acknowledged.
+    """Return a later group that proves that the damaged offset was once acknowledged.
 
-    Its `synced_through` is the damaged offset itself where that is the segment's header: it is
-    synced, but never acknowledged, before the first group.
+    Its `synced_through` may equal the damaged offset if that is the segment's header: the log syncs
+    a header before the first group, but acknowledges nothing for it.
     """
     haystack = bytes(data[damaged - base :])
-    at = haystack.find(GROUP_MAGIC)
-    while at >= 0:
-        candidate = damaged + at - FRAME_HEADER.size
+    found = haystack.find(GROUP_MAGIC)
+    while found >= 0:
+        candidate = damaged + found - FRAME_HEADER.size
         if candidate > damaged:
             frame = frame_at(data, base, candidate)
             if frame and frame.kind == GROUP and synced_through(frame) >= damaged:
                 return frame
-        at = haystack.find(GROUP_MAGIC, at + 1)
+        found = haystack.find(GROUP_MAGIC, found + 1)
     return None

@@ -1,4 +1,4 @@
-"""The segments of an open log: finding, mapping, and giving them up."""
+"""The segments of an open log: finds them, maps them, drops and releases them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from headrace.log.segments import Extent, Segment
 from headrace.settings import MIB
 
 _ROOM_BYTES = 8 * MIB
-"""A mapping is made with room for this much more: one that is held pins all of it, and a process
-may have some ten thousands."""
+"""A mapping leaves room for the file to grow by this much, so that a growing segment needs few.
+
+A mapping that is held pins all its address space, and a process may hold some ten thousands.
+"""
 
 
 class LiveSegments:
-    """Safe to use from several threads; one of them begins segments."""
+    """Any thread may use it; only one begins segments."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -33,25 +35,25 @@ class LiveSegments:
 
     @property
     def released(self) -> int:
-        """Everything below was given up."""
+        """The log has released everything below this offset."""
         return self._released
 
     def listed(self, synced_end: int) -> list[Segment]:
-        """All of them, oldest first; the last one ends where the log is synced."""
+        """Return all segments, oldest first; the last one ends where the log is synced."""
         with self._lock:
             return self._segments[:-1] + [
                 Segment(newest.base, max(newest.base, synced_end)) for newest in self._segments[-1:]
             ]
 
     def begin(self, base: int) -> None:
-        """The newest one ends at `base`, where the next one begins."""
+        """End the newest segment at `base`, and begin the next one there."""
         with self._lock:
             if self._segments:
                 self._segments[-1] = Segment(self._segments[-1].base, base)
             self._segments.append(Segment(base, base))
 
     def frame(self, offset: int, durable_end: int) -> layout.LogFrame:
-        """The frame at a synced offset."""
+        """Return the frame at a synced offset."""
         base, data = self._data_around(offset, durable_end)
         frame = layout.frame_at(data, base, offset)
         if frame is None:
@@ -59,19 +61,19 @@ class LiveSegments:
         return frame
 
     def extent(self, offset: int, durable_end: int) -> Extent:
-        """Where the frame at a synced offset lies; it is verified when read."""
+        """Return where the frame at a synced offset lies. Its reader verifies it."""
         base, data = self._data_around(offset, durable_end)
         return Extent(base, offset, layout.whole_frame_bytes(data, offset - base))
 
     def _data_around(self, offset: int, durable_end: int) -> tuple[int, memoryview]:
-        """The segment that an offset lies in: its base and its contents."""
+        """Return the base and the contents of the segment that an offset lies in."""
         base, end = self._segment_of(offset, durable_end)
         size = end - base
         data = self._maps.get(base)
         if data is None or len(data) < size:
             data = self.map(base, _ROOM_BYTES)
             with self._lock:
-                # One that was given up meanwhile would be held until the log is closed.
+                # The map of a segment that was given up meanwhile would stay until the log closes.
                 if any(segment.base == base for segment in self._segments):
                     self._maps[base] = data
         return base, data[:size]
@@ -81,7 +83,7 @@ class LiveSegments:
         return f"{self._disk.path(segments.segment_name(base))} at offset {offset}"
 
     def map(self, base: int, room: int = 0) -> memoryview:
-        """The present contents of a segment; refuses a file that is not what its name says."""
+        """Map the present contents of a segment; refuse a file that is not what its name says."""
         with segments.log_errors(self._disk):
             try:
                 data = self._disk.map(segments.segment_name(base), room)
@@ -89,7 +91,9 @@ class LiveSegments:
                 with self._lock:
                     if base in (segment.base for segment in self._segments):
                         raise segments.damaged(self._disk, base, base, "no such file") from error
-                raise NotFoundError(f"no segment at {base}", do="it was dropped") from error
+                raise NotFoundError(
+                    f"the log has dropped the segment at {base}", do="see segments()"
+                ) from error
         if not layout.is_segment_header(data, base):
             raise segments.damaged(self._disk, base, base)
         return data
@@ -97,7 +101,9 @@ class LiveSegments:
     def drop(self, segment: Segment) -> None:
         with self._giving_up, segments.log_errors(self._disk):
             if segment not in self._segments[:-1]:
-                raise NotFoundError(f"no closed segment at {segment.base}", do="see segments()")
+                raise NotFoundError(
+                    f"the log has no closed segment at {segment.base}", do="see segments()"
+                )
             segments.mark_dropped(self._disk, segment)
             self._forget([segment])
 
@@ -108,7 +114,9 @@ class LiveSegments:
             base = self._base_of(offset)
             first = base + layout.SEGMENT_HEADER.size
             if not self._is_boundary(base, max(offset, first), offset, synced_end):
-                raise NotFoundError(f"no synced frame at offset {offset}", do="see scan()")
+                raise NotFoundError(
+                    f"the log has no synced frame at offset {offset}", do="see scan()"
+                )
             segments.mark_released(self._disk, offset)
             self._released = offset
             self._forget([each for each in self._segments[:-1] if each.end <= offset])
@@ -119,7 +127,7 @@ class LiveSegments:
         return self._segment_of(offset, offset).base
 
     def _segment_of(self, offset: int, durable_end: int) -> Segment:
-        """The newest one ends where the log does."""
+        """Return the segment that an offset lies in; the newest one ends where the log does."""
         with self._lock:
             index = bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1
             if index >= 0 and offset >= self._released:
@@ -128,16 +136,16 @@ class LiveSegments:
                     return Segment(segment.base, durable_end)
                 if offset < segment.end:
                     return segment
-        raise NotFoundError(f"offset {offset} is not in the log", do="it was released or never was")
+        raise NotFoundError(f"offset {offset} is not in the log", do="see scan()")
 
     def _is_boundary(self, base: int, start: int, offset: int, synced_end: int) -> bool:
-        """Whether frames can be read from `offset` on."""
+        """Return True if a reader can read frames from `offset` on."""
         if offset > synced_end:
             return False
         return start >= synced_end or layout.frame_at(self.map(base), base, start) is not None
 
     def _forget(self, gone: list[Segment]) -> None:
-        """Let go of segments whose marker is durable."""
+        """Forget segments whose marker is durable, and remove their files."""
         with self._lock:
             for segment in gone:
                 self._segments.remove(segment)

@@ -1,9 +1,8 @@
 """The log: appenders share syncs, readers map segments.
 
-One writer thread takes everything that is pending, writes it, syncs it once, reports it to
-those who appended it, in order, and only then moves `synced_end`. Nothing is reported before
-the sync. A failed write or sync fails every append that was pending and every later one, until
-the log is opened again.
+One writer thread takes everything that is pending, writes it, syncs it once, reports it in order to
+those who appended it, and only then moves `synced_end`. It reports nothing before the sync. A
+failed write or sync fails every pending append and every later one, until the log is opened again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from headrace.settings import LogSettings
 class Log:
     """An append-only sequence of checksummed payloads in one directory.
 
-    The caller sees to it that a directory has one open `Log` at a time.
+    The caller makes sure that a directory has one open `Log` at a time.
     """
 
     def __init__(self, disk: Disk, settings: LogSettings | None = None) -> None:
@@ -64,30 +63,33 @@ class Log:
 
     @property
     def synced_end(self) -> int:
-        """Everything below survives a power failure."""
+        """Everything below this offset survives a power failure."""
         return self._synced_end
 
     @property
     def syncs(self) -> int:
-        """How many groups were synced: appends divided by this is the benefit of grouping."""
+        """How many groups the log has synced. Appends per sync is the benefit of grouping."""
         return self._syncs
 
     @property
     def pending(self) -> bool:
-        """Something was appended that is not synced and reported yet, or never will be."""
+        """True if an append is not synced and reported yet, or never will be."""
         return self._pending_bytes > 0
 
     def append(self, payloads: Sequence[layout.Parts], done: OnSynced | None = None) -> list[int]:
-        """Queue payloads to be written together, and return their offsets.
+        """Queue payloads for the writer thread, and return their offsets.
 
-        Order is kept between calls, and payloads of one call are never split between two
-        segments or syncs. After a crash any prefix of what was not yet synced may be there.
-        Blocks while too much is pending. The buffers must not change until `done` is called.
+        The log keeps the order of calls, and never splits the payloads of one call between two
+        segments or syncs. After a crash it may hold any prefix of what was not yet synced. The call
+        blocks while too much is pending. The buffers must not change until `done` is called.
         """
         views = [[memoryview(part).cast("B") for part in parts] for parts in payloads]
         lengths = [sum(len(view) for view in payload) for payload in views]
         if max(lengths, default=0) > layout.PAYLOAD_BYTES_MAX:
-            raise UsageError(f"a payload of {max(lengths)} bytes", do="append less at once")
+            raise UsageError(
+                f"a payload has {max(lengths)} bytes, and the log takes {layout.PAYLOAD_BYTES_MAX}",
+                do="append less at once",
+            )
         with self._lock:
             while self._pending_bytes > self._settings.pending_bytes_max and self._usable():
                 self._progress.wait()
@@ -95,7 +97,7 @@ class Log:
             try:
                 offsets = self._add(views, lengths, done)
             except BaseException as error:
-                # Ctrl-C, say: half of it may be in a group that must now never be written.
+                # After Ctrl-C, say, a group may hold half of the payloads: it must not be written.
                 self._interruption = error
                 raise
             finally:
@@ -115,7 +117,7 @@ class Log:
         return offsets
 
     def wait(self, offset: int) -> None:
-        """Return once the frame at `offset` is synced, or raise why it never will be."""
+        """Return once the frame at `offset` is synced, or raise the reason why it never will be."""
         with self._lock:
             if offset >= self._end:
                 raise NotFoundError(f"offset {offset} is not in the log", do="append it first")
@@ -125,7 +127,7 @@ class Log:
                 self._check_usable()
 
     def drain(self) -> int:
-        """Return where the log ends, once everything below is synced and reported."""
+        """Wait until everything is synced and reported, and return where the log ends."""
         with self._lock:
             end = self._end
             while self._synced_end < end and not self._failure:
@@ -134,27 +136,27 @@ class Log:
             return end
 
     def read(self, offset: int) -> memoryview:
-        """The payload at an offset that `append` or `scan` gave; verified, and not a copy.
+        """Return the verified payload at an offset that `append` or `scan` gave; not a copy.
 
-        The view stays readable for as long as it lives, unless `release_before` passes it.
+        The view stays readable while it lives, unless `release_before` passes it.
         """
         if offset >= self._durable_end:
             raise NotFoundError(f"offset {offset} is not synced", do="wait for it")
         frame = self._live.frame(offset, self._durable_end)
         if frame.kind != layout.DATA:
-            raise NotFoundError(f"no payload at offset {offset}", do="see scan()")
+            raise NotFoundError(f"the log has no payload at offset {offset}", do="see scan()")
         return frame.payload
 
     def extent(self, offset: int) -> Extent:
-        """Where the files hold a synced payload: for `LogFiles` in another process."""
+        """Return where the files hold a synced payload, for `LogFiles` in another process."""
         return self._live.extent(offset, self._durable_end)
 
     def where(self, offset: int) -> str:
-        """The file and the place in it, for messages."""
+        """Return the file of an offset, for error messages."""
         return self._live.where(offset)
 
     def scan(self, offset: int = 0) -> Iterator[tuple[int, memoryview]]:
-        """Every synced payload from `offset` on, with its offset; passes over what was given up."""
+        """Yield every synced payload from `offset` on with its offset, except what was given up."""
         end = self._synced_end
         start = max(offset, self._live.released)
         for base, segment_end in self.segments():
@@ -174,25 +176,25 @@ class Log:
                 raise segments.damaged(self._disk, base, position)
 
     def segments(self) -> list[Segment]:
-        """The live segments, oldest first; the last one still grows."""
+        """Return the live segments, oldest first; the last one still grows."""
         return self._live.listed(self._synced_end)
 
     def drop(self, segment: Segment) -> None:
-        """Give up a segment other than the newest. Views of it stay readable while they live."""
+        """Drop a segment other than the newest. Views of it stay readable while they live."""
         self._live.drop(segment)
 
     def release_before(self, offset: int) -> None:
-        """Free the space below `offset`: whole segments, then blocks of the one it lies in.
+        """Free the space below `offset`: whole segments, then blocks of its own segment.
 
-        `offset` is one that `append` or `scan` gave, or `synced_end`. What was released is
-        refused, and views of it read as zeros: only for a log whose readers have all passed.
+        `offset` is one that `append` or `scan` gave, or `synced_end`. Views of released space read
+        as zeros, so call this only when all readers have passed the offset.
         """
         self._live.release(offset, self._synced_end)
 
     def close(self) -> None:
         """Write and seal what is pending, then stop. Closing twice is harmless.
 
-        What cannot be written is reported to those who appended it, as always.
+        The log reports what it cannot write to those who appended it, as always.
         """
         with self._lock:
             self._closing = True
@@ -211,13 +213,13 @@ class Log:
             raise self._failure.with_traceback(None)
         if self._interruption:
             raise StorageError(
-                f"{self._disk.path('')}: an append was interrupted", do="open it again"
+                f"{self._disk.path('')}: an append was interrupted", do="open the log again"
             )
         if self._closing:
             raise UsageError("the log is closed", do="open it again")
 
     def _group(self) -> SyncGroup:
-        """The group that the next append belongs to."""
+        """Return the group that the next append joins."""
         if self._groups and self._groups[-1].bytes < self._settings.group_bytes_max:
             return self._groups[-1]
         new_segment = self._base is None or self._end - self._base >= self._settings.segment_bytes
@@ -242,7 +244,7 @@ class Log:
                 raise
 
     def _next_group(self) -> SyncGroup | None:
-        """The next group to write: a pending one, a seal after a quiet moment, or None to stop."""
+        """Wait for a pending group; return a seal after a quiet moment, or None to stop."""
         with self._lock:
             wants_seal = not self._sealed and self._file is not None
             patience_s = self._settings.idle_seal_s if wants_seal else None
@@ -267,7 +269,7 @@ class Log:
             self._file.sync()
 
     def _begin_segment(self, base: int) -> None:
-        """The new file and its name are on the disk before any group is written to it."""
+        """Put the new file and its name on the disk, before the log writes a group to it."""
         if self._file:
             self._file.close()
             self._file = None
@@ -278,7 +280,7 @@ class Log:
             self._disk.sync()
         except OSError:
             file.close()
-            # After a failed sync a header that can be read may still not be on the disk.
+            # After a failed sync the header can be readable and still not be on the disk.
             with suppress(OSError):
                 self._disk.unlink(segments.segment_name(base))
             raise
@@ -298,7 +300,7 @@ class Log:
                 self._progress.notify_all()
 
     def _fail(self, unreported: list[Callback], error: BaseException) -> None:
-        """Nothing pending was acknowledged, so cut it: a failed sync may have lost any of it."""
+        """Cut what is pending and fail it: a failed sync may have lost any part of it."""
         reason = error.strerror or error if isinstance(error, OSError) else repr(error)
         uncut = self._cut_unsynced()
         failure = StorageError(
@@ -312,7 +314,7 @@ class Log:
             unreported = unreported + [done for group in self._groups for done in group.done]
             self._groups.clear()
             self._progress.notify_all()
-        # What could not be cut may be there when the log is opened again.
+        # What the log could not cut may reappear when it is opened again.
         call_all(unreported, InDoubtError(failure.what, do=failure.do) if uncut else failure)
 
     def _cut_unsynced(self) -> OSError | None:
@@ -321,7 +323,7 @@ class Log:
             return None
         end = max(self._synced_end - newest.base, layout.SEGMENT_HEADER.size)
         try:
-            # A write that was refused whole has left nothing to cut.
+            # A write that the disk refused as a whole has left nothing to cut.
             if self._file.size() > end:
                 self._file.truncate(end)
                 self._file.sync()

@@ -1,12 +1,13 @@
-"""Which segment files there are, and what opening a log does to them.
+"""The segment files of a log, and how opening the log repairs them.
 
 A segment is named by its base offset. Segments follow each other without a gap, except where a
-`BASE-END.dropped` marker says that what lay there was given up on purpose. What lies below the
-`OFFSET.released` marker was given up too, and may read as zeros. A marker is durable before
-anything it speaks of goes, and is removed only when nothing it speaks of can come back.
+`BASE-END.dropped` marker says that the log dropped a segment. Everything below the offset of the
+`OFFSET.released` marker is given up too, and may read as zeros. The log makes a marker durable
+before it removes anything that the marker names, and removes the marker only when nothing that it
+names can come back.
 
-Only the newest segment can have a torn tail: the next one is created after everything before it
-was synced.
+Only the newest segment can have a torn tail: the log creates a segment after it has synced
+everything before.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class Segment(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """A frame in the files of a log."""
+    """Where a frame lies in the files of a log."""
 
     segment: int
-    """The base of the segment it lies in."""
+    """The base of its segment."""
     offset: int
     bytes: int
 
 
 class LogDirectory(NamedTuple):
-    """What is in the directory; the ends of live segments are those of the files."""
+    """The contents of a log's directory; live segments end where their files end."""
 
     live: list[Segment]
     dropped: list[Segment]
@@ -74,11 +75,11 @@ def find(disk: Disk) -> LogDirectory:
 
 
 def recover(disk: Disk) -> tuple[list[Segment], int]:
-    """Repair what a crash may leave, refuse everything else before anything is changed.
+    """Repair what a crash may leave; refuse any other damage before changing anything.
 
-    Returns the live segments, and the offset below which all was released. Afterwards
-    everything in them is on the disk: frames that were written but not yet acknowledged when
-    the process died may be kept, and then they are kept for good.
+    Returns the live segments, and the offset below which everything was released. Everything in
+    the segments is on the disk afterwards: a frame that was written but not acknowledged when the
+    process died may survive, and then it survives for good.
     """
     found = find(disk)
     begun = [each for each in found.live[-1:] if _is_unfinished(disk, found)]
@@ -108,7 +109,7 @@ def mark_released(disk: Disk, offset: int) -> None:
 
 
 def remove(disk: Disk, gone: list[Segment], oldest: int) -> None:
-    """Unlink segments whose marker is durable, then the markers that nothing needs any more."""
+    """Unlink segments whose marker is durable, then the markers that are no longer needed."""
     for segment in gone:
         disk.unlink(segment_name(segment.base))
     disk.sync()
@@ -125,7 +126,7 @@ def remove(disk: Disk, gone: list[Segment], oldest: int) -> None:
 def damaged(disk: Disk, base: int, offset: int, why: str = "") -> DataError:
     because = f" ({why})" if why else ""
     return DataError(
-        f"{disk.path(segment_name(base))}: damaged at offset {offset}"
+        f"{disk.path(segment_name(base))} is damaged at offset {offset}"
         f" (byte {offset - base}){because}",
         do="restore this file from a backup or a replica; nothing was changed",
     )
@@ -151,7 +152,7 @@ def _mark(disk: Disk, name: str) -> None:
 
 
 def _is_unfinished(disk: Disk, found: LogDirectory) -> bool:
-    """Whether a crash left the newest segment without its header, and so without frames."""
+    """Return True if a crash left the newest segment without its header, and so without frames."""
     base = found.live[-1].base
     data = disk.map(segment_name(base))
     if layout.is_segment_header(data, base):
@@ -159,7 +160,7 @@ def _is_unfinished(disk: Disk, found: LogDirectory) -> bool:
     _refuse_foreign(disk, data, base)
     if proof := layout.proof_of_sync(data, base, base):
         raise damaged(disk, base, base, f"the group at {proof.offset} was written after it")
-    # Nothing is given up before the segment after it is on the disk, header and name.
+    # The log gives up a segment only after the header and name of the next are on the disk.
     if found.released > base or (base and base not in (each.end for each in found.live[:-1])):
         raise damaged(disk, base, base, "its predecessor is gone, so it had been finished")
     return True
@@ -170,7 +171,10 @@ def _is_given_up(segment: Segment, found: LogDirectory) -> bool:
 
 
 def _check_continuity(disk: Disk, kept: list[Segment], found: LogDirectory) -> None:
-    """Markers below the oldest segment say nothing: some of them may be removed already."""
+    """Raise DataError if a segment is missing.
+
+    Markers below the oldest segment prove nothing: some of them may be removed already.
+    """
     oldest = kept[0].base if kept else 0
     known = sorted(kept + [gone for gone in found.dropped if gone.base >= oldest])
     for before, after in pairwise(known):
@@ -182,7 +186,7 @@ def _check_continuity(disk: Disk, kept: list[Segment], found: LogDirectory) -> N
 
 
 def _whole_end(disk: Disk, newest: Segment, released: int) -> int:
-    """Where the whole frames of the newest segment end: after that, only a torn tail follows."""
+    """Return where the whole frames of the newest segment end and a torn tail may begin."""
     base = newest.base
     data = disk.map(segment_name(base))
     end = max(base + layout.SEGMENT_HEADER.size, released)
@@ -194,14 +198,14 @@ def _whole_end(disk: Disk, newest: Segment, released: int) -> int:
 
 
 def _refuse_foreign(disk: Disk, data: memoryview, base: int) -> None:
-    """A header that is whole but not the one expected here was not torn."""
+    """Raise an error for a whole header of another version or segment: it is no torn one."""
     header = layout.whole_segment_header(data)
     if header is None:
         return
     if header.version != layout.FORMAT_VERSION:
         raise VersionError(
-            f"{disk.path(segment_name(base))}: format version {header.version},"
-            f" this is {layout.FORMAT_VERSION}",
+            f"{disk.path(segment_name(base))} has format version {header.version},"
+            f" and this Headrace reads {layout.FORMAT_VERSION}",
             do="open it with the version of Headrace that wrote it",
         )
     raise damaged(disk, base, base, f"it is the segment of offset {header.base}")

@@ -1,4 +1,4 @@
-"""A group: the frames that one write and one sync cover, with their offsets already known."""
+"""A sync group: the frames that one write and one sync cover, with their final offsets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.errors import HeadraceError
 from headrace.log import format as layout
 
 OnSynced = Callable[[list[int], HeadraceError | None], None]
-"""Called once, from the writer thread, with the offsets, and None once synced or the error.
+"""The writer thread calls it once with the offsets, and with None after the sync or an error.
 
-It must not raise, and must not wait for the log: it runs where the log makes progress.
+It must not raise, and must not wait for the log: the log makes no progress while it runs.
 """
 
 Callback = Callable[[HeadraceError | None], None]
-"""A `OnSynced` that has its offsets."""
+"""An `OnSynced` that has its offsets."""
 
 _JOIN_BELOW_BYTES = 4096
 
@@ -34,7 +34,7 @@ class SyncGroup:
         return self.offset + layout.GROUP_BYTES + self.bytes
 
     def add(self, parts: Sequence[memoryview], length: int) -> int:
-        """Put one payload in, and return its offset."""
+        """Add one payload, and return its offset."""
         offset = self.end
         header = layout.frame_header(offset, layout.DATA, parts, length)
         pad = bytes(layout.padding(length))
@@ -47,7 +47,7 @@ class SyncGroup:
 
 
 def call_all(waiting: Sequence[Callback], outcome: HeadraceError | None) -> None:
-    """Call all of them in order, even if one raises; what it raised is raised at the end."""
+    """Call all callbacks in order, even if one raises; raise its error at the end."""
     with ExitStack() as calls:
         for done in reversed(waiting):
             calls.callback(done, outcome)

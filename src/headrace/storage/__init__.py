@@ -1,4 +1,4 @@
-"""Objects by key, for bulk bytes: in a local directory, in memory or on S3."""
+"""Objects by key for bulk bytes, in a local directory, in memory or on S3."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["ObjectInfo", "Objects", "S3Options", "open_objects"]
 
 
 def open_objects(url: str, **options: Unpack[S3Options]) -> Objects:
-    """The objects at `url`: a path or `file:///path`, `memory://` (new and empty every time),
-    or `s3://bucket/prefix`. The options are those of S3.
+    """Open the objects at `url`; only S3 takes options.
+
+    The URL is a path or `file:///path`, `memory://` (new and empty every time) or
+    `s3://bucket/prefix`.
     """
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "s3":
@@ -35,6 +37,6 @@ def open_objects(url: str, **options: Unpack[S3Options]) -> Objects:
     if url == "memory://":
         return ObstoreObjects(url, MemoryStore())
     raise UsageError(
-        f"{url!r} is no place for objects",
+        f"{url!r} cannot hold objects",
         do="use a path, file:///path, memory:// or s3://bucket/prefix",
     )

@@ -1,4 +1,4 @@
-"""What every place for bulk bytes promises: objects under keys, each written whole."""
+"""What every object store promises: objects under keys, each written whole."""
 
 from __future__ import annotations
 
@@ -31,51 +31,53 @@ class Objects(Protocol):
     A key is a relative path such as `attempts/7/index.json`. No key is a directory of another:
     where `a/b` is an object, `a` must not be one.
 
-    A write that returned is durable (in memory: as long as the process). A write that raised
-    `StorageError` may or may not have happened. Objects are safe to use from many threads, and
-    those on a disk or S3 travel to other processes by pickle, with their credentials.
+    A write that returned is durable (in memory, as long as the process lives). A write that raised
+    `StorageError` may or may not have happened. Any thread may use the objects. Those on a disk or
+    S3 travel to other processes by pickle, with their credentials.
     """
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Store `data`, replacing what was there. A reader sees the old or the new whole."""
+        """Store `data` and replace any object of that key. Readers see all old or all new bytes."""
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
-        """Store `data` unless the key exists. The first wins: of any number of callers, in any
-        threads and processes, one gets True. Who gets False finds the winner's object, durable.
+        """Store `data` unless the key exists.
+
+        Of any number of callers, in any threads and processes, exactly one gets True. When a caller
+        gets False, the winner's object is there and durable.
         """
 
     def get(self, key: str) -> bytes:
-        """The whole object, or `NotFoundError`."""
+        """Return the whole object. Raises NotFoundError if there is none."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`, or `NotFoundError`.
+        """Return exactly `length` bytes from `start`. Raises NotFoundError if there is no object.
 
-        A range that does not lie within the object is a `UsageError`. No bytes at all may be
-        asked for, and then nobody is asked.
+        Raises UsageError if the range does not lie within the object. A `length` of 0 returns
+        nothing and asks nobody.
         """
 
     def head(self, key: str) -> ObjectInfo | None:
-        """What is known about the object, or None if there is none."""
+        """Return the object's size and time, or None if there is none."""
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
-        """The objects below a directory (whole components: `a` holds `a/b`, not `ab`), by key.
+        """List the objects below a directory by key. The directory `a` holds `a/b`, not `ab`.
 
-        An object that was there before the call and is there after it is listed.
+        The list holds every object that exists from before the call until after it.
         """
 
     def move(self, key: str, to: str) -> None:
-        """Give an object another key; what was there is replaced.
+        """Give an object another key, and replace any object of that key.
 
-        That somebody has moved it already is no error, so many may move the same object. If
-        neither key has an object: `NotFoundError`. On S3 both have it for a moment.
+        Many callers may move the same object: it is no error if somebody has moved it already.
+        Raises NotFoundError if neither key has an object. On S3 both keys have it for a moment.
         """
 
     def delete(self, key: str) -> None:
-        """Remove the object; that there is none is no error."""
+        """Remove the object. It is no error if there is none."""
 
 
 def check_key(key: str) -> str:
-    """The key, if it means the same object on every kind of storage."""
+    """Return the key. Raises UsageError unless every kind of storage can hold it."""
     components = key.split("/")
     if len(key) > KEY_BYTES_MAX or any(len(each) > COMPONENT_BYTES_MAX for each in components):
         raise UsageError(
@@ -92,12 +94,12 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """A directory of keys, without its trailing slash; empty for all of them."""
+    """Return a directory of keys without its trailing slash; empty stands for all keys."""
     return check_key(prefix.removesuffix("/")) if prefix else prefix
 
 
 def is_key(name: str) -> bool:
-    """False for what somebody else left where objects are."""
+    """Return False for a file that something else left among the objects."""
     return all(_COMPONENT.fullmatch(each) for each in name.split("/"))
 
 

@@ -1,8 +1,8 @@
 """Objects as files below a directory.
 
 The order of a write: write a file in `.incoming` -> sync it -> give it its name -> sync the
-directory. So a name never stands for less than a whole, durable object, and a crash leaves at
-most a nameless file in `.incoming`, which the next process that writes removes.
+directory. A name therefore always stands for a whole, durable object. A crash leaves at most a file
+in `.incoming`, which the next process that writes removes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalObjects:
-    """Objects of a directory, which may be used by many processes of one machine at once.
+    """The objects of a directory. Many processes of one machine may use them at once.
 
-    Directories are made as needed and stay when they become empty.
+    A put creates directories as needed; they stay when they become empty.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
         self._incoming = self._root / _INCOMING
-        # Directories whose own names are known to be durable, so that a put need not sync them.
+        # Directories whose own names are durable: a put need not sync them.
         self._durable: set[Path] = set()
         self._errors = ObjectErrors(self._root, (OSError,), _is_missing, _explain)
         with self._errors.during("open the directory"):
@@ -68,7 +68,7 @@ class LocalObjects:
                 if path.is_dir():
                     raise
                 won = False
-            # The loser syncs too: it will act upon an object whose winner may not have synced yet.
+            # The loser syncs too: it will rely on an object that its winner may not have synced.
             sync_directory(path.parent)
             return won
 
@@ -135,7 +135,7 @@ class LocalObjects:
 
     @contextmanager
     def _staged(self, data: bytes | bytearray | memoryview) -> Iterator[Path]:
-        """A durable file with `data` and a passing name. It is locked while its writer lives."""
+        """Yield a durable file with `data` and a temporary name, locked while its writer lives."""
         if self._incoming not in self._durable:
             self._make_directory(self._incoming)
             _remove_abandoned(self._incoming)
@@ -155,10 +155,10 @@ class LocalObjects:
         if directory in self._durable:
             return
         directory.mkdir(parents=True, exist_ok=True)
-        for made in (directory, *directory.parents):
-            if made == self._root:
+        for created in (directory, *directory.parents):
+            if created == self._root:
                 break
-            sync_directory(made.parent)
+            sync_directory(created.parent)
         self._durable.add(directory)
 
 
@@ -178,7 +178,7 @@ def _create_locked(directory: Path) -> tuple[Path, FileIO]:
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return path, file
-        file.close()  # before it was locked, another process took it for abandoned
+        file.close()  # Another process removed it as abandoned before this one locked it.
 
 
 def _remove_abandoned(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a place for objects raises, in our words."""
+"""Translates the errors of an object store."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from headrace.errors import NotFoundError, StorageError
 
 
 class ObjectErrors:
-    """Of one place, which they name."""
+    """The errors of one store, which they name by its path or URL."""
 
     def __init__(
         self,
-        place: object,
+        store: object,
         raised: tuple[type[Exception], ...],
         is_missing: Callable[[Exception], bool],
         explain: Callable[[Exception], tuple[str, str]],
     ) -> None:
-        """Of what is `raised`: does it mean that there is no such object? Why, and what to do?"""
-        self._place = place
+        """Translate errors of the types `raised`.
+
+        `is_missing` returns True if an error means that there is no such object; `explain` returns
+        the reason and the remedy of an error.
+        """
+        self._store = store
         self._raised = raised
         self._is_missing = is_missing
         self._explain = explain
 
     @contextmanager
     def during(self, action: str) -> Iterator[None]:
-        """A StorageError if the block, which does `action`, is refused."""
+        """Raise StorageError if the store refuses the block, which does `action`."""
         try:
             yield
         except self._raised as error:
             reason, remedy = self._explain(error)
-            raise StorageError(f"cannot {action} in {self._place}: {reason}", do=remedy) from error
+            raise StorageError(f"cannot {action} in {self._store}: {reason}", do=remedy) from error
 
     @contextmanager
     def during_get(self, key: str) -> Iterator[None]:
-        """Also a NotFoundError if there is no such object."""
+        """Raise also NotFoundError if there is no such object."""
         with self.during(f"get {key}"):
             try:
                 yield
@@ -43,5 +47,5 @@ class ObjectErrors:
                 if not self._is_missing(error):
                     raise
                 raise NotFoundError(
-                    f"no object {key} in {self._place}", do="check the key, or put it first"
+                    f"{self._store} has no object {key}", do="check the key, or put it first"
                 ) from error

@@ -33,7 +33,7 @@ _WRITER = "headrace-writer"
 
 
 class ObstoreObjects:
-    """Objects of one store; `url` names it in errors."""
+    """The objects of one store; errors name it by its URL."""
 
     def __init__(self, url: str, store: MemoryStore | S3Store) -> None:
         self._url = url
@@ -45,8 +45,8 @@ class ObstoreObjects:
             obstore.put(self._store, check_key(key), _frozen(data))
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
-        # A request whose answer was lost is sent again, and then finds its own object. So each
-        # object says who wrote it.
+        # The client repeats a request whose answer was lost, and then finds its own object. So
+        # each object records who wrote it.
         writer = secrets.token_hex(16)
         with self._errors.during(f"put {key}"):
             try:
@@ -114,7 +114,7 @@ class ObstoreObjects:
             found = obstore.get(self._store, key, options={"head": True})
         except FileNotFoundError as error:
             raise StorageError(
-                f"{key} in {self._url} was there and is gone again", do="put it once more"
+                f"somebody deleted {key} in {self._url} while it was put", do="put it once more"
             ) from error
         return found.attributes.get(_WRITER)
 
@@ -123,7 +123,7 @@ def _explain(error: Exception) -> tuple[str, str]:
     text = str(error)
     if _is_bucket_missing(error):
         return "there is no such bucket", "create it, or correct the URL"
-    if "/latest/api/token" in text:  # the last resort: to ask the cloud machine we run on
+    if "/latest/api/token" in text:  # The store asks the cloud machine when it has nothing else.
         return (
             "no credentials were found",
             "give access_key_id and secret_access_key, or set AWS_ACCESS_KEY_ID and "
@@ -143,12 +143,12 @@ def _is_bucket_missing(error: Exception) -> bool:
 
 
 def _is_start_beyond_end(error: Exception) -> bool:
-    """S3 and the memory store each say it in their own words."""
+    """Return True for the text of S3 or of the memory store that says so."""
     return "416 Range Not Satisfiable" in str(error) or "Wanted range starting at" in str(error)
 
 
 def _frozen(data: bytes | bytearray | memoryview) -> bytes:
-    """The memory store keeps what it is given: the caller's later changes must not reach it."""
+    """Copy what the caller may still change: the memory store keeps the buffer itself."""
     return data if isinstance(data, bytes) else bytes(data)
 
 

@@ -1,4 +1,4 @@
-"""How an S3 bucket is reached."""
+"""Objects in an S3 bucket, and the options that reach it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.errors import UsageError
 from headrace.storage.contract import check_prefix
 from headrace.storage.obstore_objects import ObstoreObjects
 
-# An endpoint that refuses or drops connections is reported within about twelve seconds, one that
-# accepts them and stays silent after half a minute.
+# With these, a call fails within about twelve seconds if the endpoint refuses or drops connections,
+# and after half a minute if it accepts them and stays silent.
 _CONNECT_TIMEOUT = timedelta(seconds=3)
 _REQUEST_TIMEOUT = timedelta(seconds=30)
 _RETRIES = 3
@@ -24,22 +24,22 @@ _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"
 
 
 class S3Options(TypedDict, total=False):
-    """What is left out, or empty, comes from the `AWS_*` environment variables."""
+    """How to reach a bucket. The `AWS_*` environment variables replace missing or empty options."""
 
     endpoint: str
-    """A server that is not Amazon's, such as `https://objects.example.org`."""
+    """The URL of a server that is not Amazon's, such as `https://objects.example.org`."""
     region: str
     access_key_id: str
     secret_access_key: str
     session_token: str
     allow_http: bool
-    """Also speak to an `http://` endpoint, where anybody on the way can read along."""
+    """True to allow an `http://` endpoint, where anybody on the network can read along."""
 
 
 class S3Objects(ObstoreObjects):
     """The objects below `s3://bucket/prefix`. Opening them asks nothing of the server.
 
-    In another process the environment variables are looked up again, those of that process.
+    When pickled to another process, they read the environment variables of that process.
     """
 
     def __init__(self, url: str, options: S3Options) -> None:
@@ -68,7 +68,7 @@ def _open_store(url: str, options: S3Options) -> S3Store:
     }
     if endpoint := _endpoint(options):
         _check_endpoint(endpoint, allow_http)
-        # The one name that no environment variable overrules.
+        # No environment variable overrules this name.
         config["aws_endpoint_url_s3"] = endpoint
     return S3Store(
         parts.netloc,
@@ -100,5 +100,5 @@ def _check_endpoint(endpoint: str, allow_http: bool) -> None:
         )
     if parts.scheme == "http" and not allow_http:
         raise UsageError(
-            f"the endpoint {endpoint} is not encrypted", do="use https, or say allow_http=True"
+            f"the endpoint {endpoint} is not encrypted", do="use https, or set allow_http=True"
         )

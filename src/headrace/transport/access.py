@@ -1,4 +1,4 @@
-"""Who may listen where, and who may call: the token, TLS, and loopback unless told otherwise."""
+"""Access to a service: the token, TLS, and listening on loopback unless the settings say more."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace.errors import UsageError
 from headrace.settings import ServiceSettings
 
 RECONNECT_MS_MAX = 1000
-"""A server that came back is found within this time."""
+"""A client finds a server that came back within this time."""
 
 _HEADER = "authorization"
 
 
 class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Refuses every call, of whatever kind, that does not carry the token."""
+    """Refuses every call of any kind that does not carry the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def check_listening(settings: ServiceSettings) -> None:
-    """Refuses to serve other machines without a token, and TLS by halves."""
+    """Raise UsageError if other machines could call without a token, or if TLS is set by halves."""
     if not settings.token and not is_loopback(settings.host):
         raise UsageError(
             f"listening on {settings.host} without a token would let anyone in",
@@ -45,7 +45,7 @@ def check_listening(settings: ServiceSettings) -> None:
 
 
 def server_options(settings: ServiceSettings) -> dict[str, Any]:
-    """What a Flight server is constructed with."""
+    """Return the arguments of a Flight server."""
     options: dict[str, Any] = {}
     if settings.token:
         options["middleware"] = {"token": TokenCheck(settings.token)}
@@ -55,10 +55,10 @@ def server_options(settings: ServiceSettings) -> dict[str, Any]:
 
 
 def client_options(settings: ServiceSettings) -> dict[str, Any]:
-    """What a Flight client is constructed with."""
+    """Return the arguments of a Flight client."""
     options: dict[str, Any] = {
         "generic_options": [
-            # The time to connect, which gRPC takes from here: its own is 20 s.
+            # gRPC takes its time-out for connecting from here; its own is 20 s.
             ("grpc.min_reconnect_backoff_ms", round(settings.silence_s * 1000)),
             ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
         ]
@@ -69,7 +69,7 @@ def client_options(settings: ServiceSettings) -> dict[str, Any]:
 
 
 def call_options(settings: ServiceSettings) -> Any:
-    """What every call carries."""
+    """Return the options that every call carries."""
     headers = [(_HEADER.encode(), _bearer(settings.token))] if settings.token else []
     return fl.FlightCallOptions(headers=headers)
 
@@ -83,7 +83,7 @@ def _octets(header: str | bytes) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can call what listens there."""
+    """Return True if only this machine can call what listens on `host`."""
     if host == "localhost":
         return True
     try:

@@ -1,19 +1,19 @@
-"""One conversation: messages in order both ways until both sides closed, or an error on both.
+"""One conversation: messages travel in order both ways until both sides close or both fail.
 
 How it ends:
 - The caller closes: the service receives the rest, then None, and may still answer. The service
   closes by returning: the caller receives the rest, then None, and can send no more.
 - Either side fails: the other one raises the same error.
-- A stream that ends without a Close, or a peer that is silent for too long, is a lost peer. Flight
-  reports a clean end, a cancelled call and a killed client alike, and a stopped one not at all.
+- The stream ends without a Close, or the peer is silent for too long: the peer is lost. Flight
+  reports a clean end, a cancelled call and a killed client alike, and reports no stopped client.
 
-Who writes and who reads: two threads on one Flight writer abort the process, and a write to a
-stopped peer cannot be given up. So one thread per conversation writes, one reads, and the user's
-threads only ever wait for their mailboxes, from which they can always be freed.
+Who writes and who reads: two threads on one Flight writer abort the process, and nothing can
+interrupt a write to a stopped peer. So one thread per conversation writes and one reads. The user's
+threads wait only for mailboxes, and closing a mailbox frees them.
 
-Back-pressure: `send` waits while the peer does not receive. Two sides that only send wait for
-each other, so a user that sends much in both directions needs credits of its own. While a side
-does not receive, it does not hear either, and cannot find the peer silent.
+Back-pressure: `send` waits while the peer does not receive. Two sides that only send wait for each
+other, so a user that sends much in both directions needs credits of its own. A side that does not
+receive does not read either, so it cannot notice that its peer is silent.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 OUTBOX_BYTES_MAX = 8 * MIB
 INBOX_BYTES_MAX = 8 * MIB
 GROUP_BYTES_MAX = 64 * KIB
-"""Messages that wait for the writer travel together up to this size, which is then copied."""
+"""Messages that wait for the writer travel together up to this size; that copies them."""
 
 
 class Channel(Generic[C]):
@@ -79,7 +79,10 @@ class Channel(Generic[C]):
         cut_off: Callable[[], None],
         settings: ServiceSettings,
     ) -> None:
-        """`calling`: this is the side that opened it. `cut_off` frees a blocked read or write."""
+        """`calling` is True for the side that opened the conversation.
+
+        `cut_off` frees a blocked read or write.
+        """
         self.peer = peer
         self.heard_at_s = time.monotonic()
         self._reader = reader
@@ -103,20 +106,20 @@ class Channel(Generic[C]):
     # What its user does
 
     def send(self, control: object, bodies: Iterable[Body] = ()) -> None:
-        """Hands a message over; waits while the peer is far behind.
+        """Hand a message to the writer; wait while the peer is far behind.
 
-        Bodies are not copied and must not change afterwards. Returning does not mean that the
-        peer has it: only an answer says so.
+        The channel does not copy bodies, so they must not change afterwards. Only an answer tells
+        that the peer has received the message.
         """
         sent = encode_message(control, bodies)
         if not self._outbox.put(sent, sent.size):
             raise self._refusal()
 
     def receive(self, timeout_s: float | None = None) -> Message[C] | None:
-        """The next message. None: the conversation was closed, and all was received.
+        """Return the next message, or None if the peer has closed and everything is received.
 
-        Raises the peer's error if it failed, PeerLostError if it is gone, TimeoutError if nothing
-        arrived in time. What arrived before an error is received before it is raised.
+        Raises the peer's error if it failed, PeerLostError if it is gone, and TimeoutError if
+        nothing arrived in time. Messages that arrived before an error come first.
         """
         if taken := self._inbox.take(timeout_s):
             return taken[0]
@@ -125,11 +128,11 @@ class Channel(Generic[C]):
 
     @property
     def ended(self) -> bool:
-        """Nothing more will arrive: the peer closed, failed or is lost, or this side left."""
+        """True if nothing more will arrive: the peer has ended or is lost, or this side left."""
         return self._peer_closed or self._error is not None or self._last_word is not None
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Calls back once, from any thread, when the conversation ended: now if it has."""
+        """Call `callback` once, from any thread, when the conversation ends; at once if it has."""
         with self._lock:
             if not self.ended:
                 self._at_end.append(callback)
@@ -137,15 +140,15 @@ class Channel(Generic[C]):
         callback()
 
     def leave(self) -> None:
-        """Sends what was handed over, then Close, without waiting. Nothing is received any more."""
+        """Send what is queued, then Close, without waiting. This side receives nothing more."""
         self._left = True
         self._end(last_word=Close(), drop_inbox=True)
 
     def close(self) -> None:
-        """Leaves, and waits until the peer has received everything and finished too.
+        """Leave, and wait until the peer has received everything and has finished too.
 
-        Raises what ended the conversation if it was not that: the peer's failure, or its loss. A
-        peer that lives but does not finish within `silence_s` counts as lost.
+        Raises the peer's error if it failed or is lost. A peer that lives but does not finish
+        within `silence_s` counts as lost.
         """
         self.leave()
         if not self._read_done.wait(self._settings.silence_s):
@@ -155,7 +158,7 @@ class Channel(Generic[C]):
         self._raise_error()
 
     def fail(self, error: BaseException) -> None:
-        """Ends the conversation with `error` on both sides, without waiting."""
+        """End the conversation with `error` on both sides, without waiting."""
         wire = to_wire(error)
         self._end(error=from_wire(*wire), last_word=Failure(*wire), drop_inbox=True)
 
@@ -171,13 +174,13 @@ class Channel(Generic[C]):
     # What its host does
 
     def wait_until_accepted(self) -> None:
-        """Returns when the peer spoke for the first time; raises if it never did."""
+        """Wait for the first packet of the peer. Raises if none ever comes."""
         self._decided.wait()
         if not self._accepted:
             self._raise_error()
 
     def run(self) -> None:
-        """Reads and writes until the stream ended; nothing touches it afterwards."""
+        """Read and write until the stream ends; nothing touches the stream afterwards."""
         writing = threading.Thread(target=self._write, name=f"write {self.peer}", daemon=True)
         writing.start()
         try:
@@ -185,7 +188,11 @@ class Channel(Generic[C]):
                 pass
         except StopIteration:
             if not self._peer_closed:
-                self._lose(PeerLostError(f"{self.peer} left without closing", do="see why"))
+                self._lose(
+                    PeerLostError(
+                        f"{self.peer} left without closing", do="see the log of that process"
+                    )
+                )
         except FLIGHT_ERRORS as error:
             self._lose(translate(error, self.peer))
         except Exception as error:
@@ -196,17 +203,17 @@ class Channel(Generic[C]):
             self._read_done.set()
             self._decided.set()
             writing.join()
-            # The connection lives as long as these do.
+            # Flight keeps the connection while these exist.
             self._reader = self._writer = None
             self._cut_off = _nothing
 
     def break_off(self, error: HeadraceError) -> None:
-        """Ends it here without a word: the peer sees it as lost."""
+        """End the conversation without a last word: the peer sees this side as lost."""
         self._lose(error)
         self._cut_off()
 
     def lose_silent(self) -> None:
-        """The watchdog's verdict."""
+        """End the conversation because the watchdog found the peer silent."""
         self.break_off(
             PeerLostError(
                 f"{self.peer} was silent for {self._settings.silence_s} s",
@@ -217,11 +224,11 @@ class Channel(Generic[C]):
     # The reading thread
 
     def _read_next(self) -> bool:
-        """False: the caller has said its last word, which ends the call.
+        """Read one packet. Returns False if it was the caller's last word, which ends the call.
 
-        A Flight client could say so by closing its writer. But a read that fails does that too,
-        inside Flight, and closing it twice at the same time aborts the process. So the server
-        ends every call, by returning, and the caller reads until then.
+        A Flight client could end the call by closing its writer. But a read that fails closes it
+        too, inside Flight, and closing it twice at the same time aborts the process. So the server
+        ends every call by returning, and the caller reads until then.
         """
         chunk = self._reader.read_chunk()
         self.heard_at_s = time.monotonic()
@@ -233,7 +240,7 @@ class Channel(Generic[C]):
         except (msgspec.MsgspecError, pa.ArrowInvalid) as error:
             self.fail(
                 TransportError(
-                    f"malformed message from {self.peer}: {error}",
+                    f"{self.peer} sent a malformed message: {error}",
                     do="run the same version of Headrace on both sides",
                 )
             )
@@ -243,13 +250,13 @@ class Channel(Generic[C]):
     def _take_in(self, frame: Packet, batch: Any) -> None:
         if isinstance(frame, MessageBatch):
             messages = unpack(frame, batch, self._decoder)
-            # While the inbox is full nobody listens, so the peer's silence does not count.
+            # While the inbox is full nobody reads, so the peer's silence does not count.
             self.heard_at_s = math.inf
             for message, size in messages:
                 self._inbox.put(message, size)
             self.heard_at_s = time.monotonic()
         elif isinstance(frame, Close):
-            # Its heartbeats end here.
+            # The peer sends no more heartbeats.
             self.heard_at_s = math.inf
             self._end(peer_closed=True)
         elif isinstance(frame, Failure):
@@ -267,7 +274,7 @@ class Channel(Generic[C]):
             if self._last_word is not None:
                 self._write_packet(self._last_word)
         except FLIGHT_ERRORS as error:
-            # The call is over, and the reader finds out why: a Failure may still be unread.
+            # The call is over. The reader learns why: it may still have a Failure to read.
             self._inbox.lift_limit()
             self._read_done.wait()
             self._lose(translate(error, self.peer))
@@ -304,7 +311,7 @@ class Channel(Generic[C]):
         drop_inbox: bool = False,
         drop_outbox: bool = False,
     ) -> None:
-        """Every end comes through here. The first error and the first last word stay."""
+        """End the conversation in any way. The first error and the first last word stay."""
         over_for_caller = peer_closed and self._calling
         with self._lock:
             self._error = self._error or error
@@ -319,7 +326,7 @@ class Channel(Generic[C]):
 
     def _raise_error(self) -> None:
         if self._error is not None:
-            # A copy: every thread that raises it adds its own traceback.
+            # Raise a copy: every thread that raises the error adds its own traceback.
             raise from_wire(*to_wire(self._error))
 
     def _refusal(self) -> HeadraceError:
@@ -331,4 +338,4 @@ class Channel(Generic[C]):
 
 
 def _nothing() -> None:
-    """There is nobody left to cut off."""
+    """Replaces `cut_off` when the stream has ended."""

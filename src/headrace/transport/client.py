@@ -1,4 +1,4 @@
-"""Calls the services of one address."""
+"""The client of the services at one address."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from headrace.transport.message import C, Message, Opening
 from headrace.transport.watchdog import Watchdog
 
 CLOSE_S = 2.0
-"""A cancelled call ends in milliseconds."""
+"""How long `close` waits for cancelled calls, which end in milliseconds."""
 
 
 class Client:
-    """Any number of conversations and streams with one server, over one connection.
+    """Holds any number of conversations and streams with one server, over one connection.
 
-    Nothing is connected before the first of them. What still runs when the client is closed, or
-    the interpreter exits, is broken off.
+    It connects when the first of them opens. It breaks off those that still run when the client is
+    closed or the interpreter exits.
     """
 
     def __init__(self, address: str, settings: ServiceSettings) -> None:
@@ -49,27 +49,27 @@ class Client:
         atexit.register(self.close)
 
     def converse(self, kind: str, replies: msgspec.msgpack.Decoder[C]) -> Channel[C]:
-        """Opens a conversation with the service `kind`, which has accepted it on return."""
+        """Open a conversation with the service `kind`, and wait until the service accepts it."""
         return self._open(Opening(kind), replies)
 
     def stream(self, kind: str, request: object, replies: msgspec.msgpack.Decoder[C]) -> Stream[C]:
-        """Asks the service `kind` for a stream of messages."""
+        """Ask the service `kind` for a stream of messages."""
         return Stream(self._open(Opening(kind, msgspec.msgpack.encode(request)), replies))
 
     def close(self) -> None:
-        """Breaks off what still runs, and returns within a moment."""
+        """Break off what still runs, and return within a moment."""
         with self._lock:
             self._closed = True
             channels, threads = list(self._channels), self._threads
         for channel in channels:
             channel.break_off(PeerLostError(f"the client of {self.address} was closed"))
-        # A connection that a thread still takes down while the process exits ends in an abort.
+        # The process aborts if a thread takes a connection down while the interpreter exits.
         deadline = time.monotonic() + CLOSE_S
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._watchdog.close()
-        # Flight disconnects when nothing refers to its client any more, and not in its `close`.
+        # Flight disconnects when nothing refers to its client, not in its `close`.
         self._flight = None
         atexit.unregister(self.close)
 
@@ -109,7 +109,7 @@ class Client:
                 self._watchdog.watch(channel)
                 reading.start()
         if is_closed:
-            # It was closed meanwhile, and did not know of this call, which the server has by now.
+            # `close` did not know of this call, which the server has by now.
             _cancel(reader, writer)
             self._check_open()
         channel.wait_until_accepted()
@@ -117,7 +117,7 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError(f"the client of {self.address} is closed", do="make another one")
+            raise UsageError(f"the client of {self.address} is closed", do="make another client")
 
     def _run(self, channel: Channel[Any], reader: Any, writer: Any) -> None:
         try:
@@ -131,13 +131,13 @@ class Client:
 
 def _cancel(reader: Any, writer: Any) -> None:
     reader.cancel()
-    # Flight prints a warning when a writer is collected that was not closed.
+    # Flight prints a warning for each writer that nobody closed.
     with suppress(*FLIGHT_ERRORS):
         writer.close()
 
 
 class Stream(Generic[C]):
-    """The messages of a server stream, in order. Raises where the stream broke."""
+    """Iterates over the messages of a server stream. Raises where the stream broke."""
 
     def __init__(self, channel: Channel[C]) -> None:
         self._channel = channel
@@ -152,11 +152,11 @@ class Stream(Generic[C]):
         return message
 
     def receive(self, timeout_s: float | None = None) -> Message[C] | None:
-        """As `Channel.receive`: None at the end."""
+        """Return the next message as `Channel.receive` does; None at the end."""
         return self._channel.receive(timeout_s)
 
     def close(self) -> None:
-        """Wants no more of it, from any thread: the service's generator is closed."""
+        """Leave the stream, from any thread; the server then closes the service's generator."""
         self._channel.leave()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""Cuts a peer off.
+"""Cuts a peer off by shutting down its socket.
 
-A Flight server has no way to end a call whose peer is stopped: the handler stays in its read,
-and `shutdown` and the interpreter's exit wait for the handler. But the connection is a socket of
-this process. Once it is shut down, gRPC ends every call on it within a millisecond.
+A Flight server cannot end a call whose peer is stopped: the handler stays in its read, and
+`shutdown` and the interpreter's exit wait for the handler. But the connection is a socket of this
+process. Once the socket is shut down, gRPC ends every call on it within a millisecond.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Endpoint = tuple[str, int]
 
 
 def sever(peer: str, port: int) -> bool:
-    """Shuts down the connection of `peer`, as gRPC names it, to our `port`. False: none found.
+    """Shut down the connection of `peer`, as gRPC names it, to our `port`.
 
-    OSError if it cannot be looked for: this process has too many files open.
-    Every call on that connection ends: they belong to one process, which is equally silent.
+    Returns False if there is none. Raises OSError if this process has too many files open to look
+    for it. Every call on that connection ends; all belong to one process, which is equally silent.
     """
     wanted = _parse(peer)
     severed = False
@@ -37,13 +37,13 @@ def sever(peer: str, port: int) -> bool:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """The internet sockets of this process, as duplicates: no other thread can close those."""
+    """Yield duplicates of this process's internet sockets: no other thread can close those."""
     for name in os.listdir("/dev/fd"):
         try:
             descriptor = os.dup(int(name))
         except OSError as error:
             if error.errno == errno.EBADF:
-                continue  # It was closed since it was listed.
+                continue  # Another thread closed it meanwhile.
             raise
         try:
             connection = socket.socket(fileno=descriptor)
@@ -57,13 +57,13 @@ def _connections() -> Iterator[socket.socket]:
 
 
 def _parse(peer: str) -> Endpoint:
-    """`ipv4:127.0.0.1:5` or `ipv6:%5B::1%5D:5`."""
+    """Parse `ipv4:127.0.0.1:5` or `ipv6:%5B::1%5D:5`."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return _endpoint(host.strip("[]"), int(port))
 
 
 def _endpoint(host: str, port: int) -> Endpoint:
-    """In one form: gRPC listens on IPv6, where IPv4 peers have mapped addresses."""
+    """Return an address in one form: gRPC listens on IPv6, which maps the addresses of IPv4."""
     address = ip_address(host.partition("%")[0])
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped

@@ -1,4 +1,4 @@
-"""What Flight raises, in our own words."""
+"""Translates between the errors of Flight and those of Headrace."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow.flight as fl
 from headrace.errors import AccessError, HeadraceError, PeerLostError, from_wire, to_wire
 
 FLIGHT_ERRORS = (pa.ArrowException, OSError)
-"""What reading and writing a Flight stream raise when the call is over."""
+"""The errors that a Flight stream raises when its call is over."""
 
 
 def refuse(error: HeadraceError) -> Exception:
-    """What a Flight handler raises so that the caller gets `error` before anything began."""
+    """Return the exception with which a Flight handler refuses a call: the caller gets `error`."""
     refusal: Exception = fl.FlightServerError(
         str(error), extra_info=msgspec.msgpack.encode(to_wire(error))
     )
@@ -21,18 +21,20 @@ def refuse(error: HeadraceError) -> Exception:
 
 
 def translate(error: BaseException, peer: str) -> HeadraceError:
-    """The error that a call with `peer` ended with."""
+    """Return the error with which a call to `peer` ended."""
     if isinstance(error, fl.FlightServerError) and error.extra_info:
         return from_wire(*msgspec.msgpack.decode(error.extra_info, type=tuple[str, str, str]))
     if isinstance(error, fl.FlightUnauthenticatedError):
         return AccessError(f"{peer} refused access", do="set the token that it expects")
     reason = _reason(error)
     if "handshake failed" in reason:
-        return AccessError(f"no TLS with {peer}: {reason}", do="set tls_root to its certificate")
+        return AccessError(
+            f"the TLS handshake with {peer} failed: {reason}", do="set tls_root to its certificate"
+        )
     return PeerLostError(f"{peer} cannot be reached: {reason}", do="see whether it runs")
 
 
 def _reason(error: BaseException) -> str:
-    """The cause, without gRPC's debug context."""
+    """Return the cause without gRPC's debug context."""
     text = str(error).partition(". gRPC client debug context")[0].replace("\n", " ")
     return text.rpartition("with message: ")[2].rpartition("last error: ")[2]

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Holds up to about `bytes_max`: one item is always let in, however large."""
+    """Holds up to about `bytes_max`. An empty mailbox takes an item of any size."""
 
     def __init__(self, bytes_max: float) -> None:
         self._bytes_max = bytes_max
@@ -24,7 +24,7 @@ class Mailbox(Generic[T]):
         self._filled = threading.Condition(lock)
 
     def put(self, item: T, size: int) -> bool:
-        """Waits for room. False: the mailbox is closed, and the item was not taken."""
+        """Wait for room and add an item. Returns False if the mailbox is closed."""
         with self._room:
             while self._items and self._bytes + size > self._bytes_max and not self._closed:
                 self._room.wait()
@@ -36,9 +36,10 @@ class Mailbox(Generic[T]):
             return True
 
     def take(self, timeout_s: float | None = None, group_bytes: int = 0) -> list[T]:
-        """The next item, and those behind it while all of them stay within `group_bytes`.
+        """Take the next item, and those behind it while all stay within `group_bytes`.
 
-        Nothing: the mailbox is closed and empty. TimeoutError: nothing came in time.
+        Returns nothing if the mailbox is closed and empty. Raises TimeoutError if no item came in
+        time.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._filled:
@@ -58,13 +59,13 @@ class Mailbox(Generic[T]):
             return taken
 
     def lift_limit(self) -> None:
-        """Everything is let in from now on: for a sender that has little left to say."""
+        """Take every item from now on: its sender has little left to send."""
         with self._room:
             self._bytes_max = math.inf
             self._room.notify_all()
 
     def close(self, *, discard: bool = False) -> None:
-        """Nothing more is let in. What is inside can still be taken, unless discarded."""
+        """Refuse further items. Those inside can still be taken, unless `discard` drops them."""
         with self._room:
             self._closed = True
             if discard:

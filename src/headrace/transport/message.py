@@ -1,15 +1,15 @@
-"""What travels: typed control structs with opaque bodies, in one fixed Flight schema.
+"""Messages: typed control structs with opaque bodies, in one fixed Flight schema.
 
-A Flight stream has one schema, and what its users send has many, so bodies are opaque bytes in
-the rows of one column. The control structs travel beside the batch, in its metadata. Small
-messages that wait for the same writer share one batch.
+A Flight stream has one schema, but its users send batches of many. So bodies are opaque bytes in
+the rows of one column, and control structs travel in the metadata of the batch. Small messages that
+wait for the same writer share one batch.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -25,21 +25,21 @@ Body = Any
 ENVELOPE = pa.schema([pa.field("body", pa.large_binary(), nullable=False)])
 
 MESSAGE_BYTES_MAX = 96 * MIB
-"""The most that one message may hold, control and bodies together."""
+"""One message holds at most this much, control and bodies together."""
 
 MESSAGE_OVERHEAD_BYTES = 128
-"""What a message counts for beside its bytes, so that empty ones are bounded too."""
+"""Each message counts this much more than its bytes, which bounds empty messages too."""
 
 
 class Message(msgspec.Struct, Generic[C], frozen=True):
-    """One message. The bodies of a received one are slices of the batch it came in."""
+    """One message. The bodies of a received message are slices of the batch that brought it."""
 
     control: C
     bodies: tuple[Body, ...] = ()
 
 
 class EncodedMessage(msgspec.Struct, frozen=True):
-    """A message on its way, its control already encoded."""
+    """A message that is ready to be sent."""
 
     control: bytes
     bodies: tuple[Any, ...]
@@ -47,22 +47,22 @@ class EncodedMessage(msgspec.Struct, frozen=True):
 
 
 class MessageBatch(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """The controls of one batch; `bodies` says how many of its rows belong to each."""
+    """The controls of one batch; `bodies` counts the rows that belong to each."""
 
     controls: list[bytes]
     bodies: list[Annotated[int, msgspec.Meta(ge=0)]]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The sender lives and has nothing else to say."""
+    """Tells that the sender lives."""
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The sender has sent everything. A stream that ends without it was broken."""
+    """Tells that the sender has sent everything. A stream that ends without it is broken."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The sender gave up: the fields of `errors.to_wire`."""
+    """Tells that the sender failed, with the fields of `errors.to_wire`."""
 
     kind: str
     what: str
@@ -73,7 +73,7 @@ Packet = MessageBatch | Heartbeat | Close | Failure
 
 
 class Opening(msgspec.Struct, frozen=True, array_like=True):
-    """The command that a conversation is opened with: which service, and a stream's request."""
+    """The command that opens a conversation with a service, or a stream with its request."""
 
     kind: str
     request: bytes | None = None
@@ -84,7 +84,7 @@ _packet_decoder: msgspec.msgpack.Decoder[Packet] = msgspec.msgpack.Decoder(Packe
 
 
 def encode_message(control: object, bodies: Iterable[Body]) -> EncodedMessage:
-    """Encodes a message. Bodies are not copied: they must not change afterwards."""
+    """Encode a message. It does not copy bodies, so they must not change afterwards."""
     encoded = _encode(control)
     buffers = tuple(b if isinstance(b, pa.Buffer) else pa.py_buffer(b) for b in bodies)
     size = len(encoded) + sum(b.size for b in buffers)
@@ -97,7 +97,7 @@ def encode_message(control: object, bodies: Iterable[Body]) -> EncodedMessage:
 
 
 def pack(messages: Sequence[EncodedMessage]) -> tuple[Any, bytes]:
-    """The record batch (None without bodies) and the metadata that carry `messages`."""
+    """Return the record batch (None without bodies) and the metadata that carry `messages`."""
     frame = MessageBatch([p.control for p in messages], [len(p.bodies) for p in messages])
     bodies = [body for p in messages for body in p.bodies]
     return (_envelop(bodies) if bodies else None), _encode(frame)
@@ -106,7 +106,7 @@ def pack(messages: Sequence[EncodedMessage]) -> tuple[Any, bytes]:
 def unpack(
     frame: MessageBatch, batch: Any, decoder: msgspec.msgpack.Decoder[C]
 ) -> list[tuple[Message[C], int]]:
-    """The messages of one batch, each with the size that it counts for."""
+    """Return the messages of one batch, each with the size that it counts for."""
     bodies = [] if batch is None else _bodies(batch)
     if len(frame.controls) != len(frame.bodies) or sum(frame.bodies) != len(bodies):
         raise msgspec.ValidationError(
@@ -147,6 +147,6 @@ def _bodies(batch: Any) -> list[Any]:
     if not len(column):
         return []
     _, offsets, data = column.buffers()
-    at = memoryview(offsets).cast("B").cast("q")[column.offset : column.offset + len(column) + 1]
+    bounds = memoryview(offsets).cast("B").cast("q")[column.offset :][: len(column) + 1]
     data = data if data is not None else pa.py_buffer(b"")
-    return [data.slice(at[i], at[i + 1] - at[i]) for i in range(len(column))]
+    return [data.slice(start, end - start) for start, end in pairwise(bounds)]

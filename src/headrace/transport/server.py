@@ -1,9 +1,9 @@
 """Serves conversations and streams of any number of services at one address.
 
 Each conversation has three threads: Flight's own, which only reads, the channel's writer, and the
-service's. A service can therefore be told at any time that its peer is lost, and Flight's thread
-can always be freed by cutting the peer's connection. That is what bounds `close`: a Flight
-server waits for its handlers without limit, in `shutdown` and again when the interpreter exits.
+service's. So a service learns at any time that its peer is lost, and cutting the peer's connection
+always frees Flight's thread. That bounds `close`: a Flight server waits for its handlers without
+limit, in `shutdown` and again when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ logger = logging.getLogger(__name__)
 _opening_decoder = msgspec.msgpack.Decoder(Opening)
 
 SHUTDOWN_S = 2.0
-"""Flight needs milliseconds once every peer is gone or cut off."""
+"""How long `close` waits for Flight, which needs milliseconds once every peer is gone."""
 
 
 class Service(Protocol):
-    """What answers the callers of one kind. Each call runs in a thread of its own.
+    """Answers the callers of one kind. Each call runs in a thread of its own.
 
-    An error that it raises reaches the caller as the same error.
+    The caller raises the same error that the service raised.
     """
 
     requests: msgspec.msgpack.Decoder[Any]
-    """Decodes what callers send."""
+    """The decoder of callers' messages."""
 
     def converse(self, channel: Channel[Any]) -> None:
-        """Holds a conversation; returning closes it."""
+        """Hold a conversation; returning closes it."""
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
-        """Answers one request with any number of messages.
+        """Answer one request with any number of messages.
 
-        The generator is closed at its next yield once the caller has left. One that waits for
-        something registers with `channel.on_end` to be woken; it does not send or receive.
+        The server closes the generator at its next yield once the caller has left. A generator that
+        waits for something registers with `channel.on_end`, which wakes it. It does not send or
+        receive by itself.
         """
 
 
 class Server:
-    """Listens from construction on until closed; at the latest when the interpreter exits."""
+    """Listens from its construction until it is closed or the interpreter exits."""
 
     def __init__(self, services: Mapping[str, Service], settings: ServiceSettings) -> None:
         check_listening(settings)
@@ -84,14 +85,14 @@ class Server:
 
     @property
     def conversations(self) -> int:
-        """How many are held now, not counting streams of answers to one request."""
+        """The number of conversations now, without streams."""
         return len(self._conversing)
 
     def close(self, grace_s: float = 1.0) -> None:
-        """Ends every conversation with an error, and returns within `grace_s` and a moment.
+        """End every conversation with an error, and return within `grace_s` and a moment.
 
-        Peers that do not leave within `grace_s` are cut off. A service that does not return is
-        left behind in its daemon thread.
+        The server cuts off peers that do not leave within `grace_s`, and leaves a service that does
+        not return in its daemon thread.
         """
         with self._changed:
             if self._closing:
@@ -104,7 +105,7 @@ class Server:
             with self._changed:
                 peers = set(self._channels.values())
             for peer in peers:
-                # Whoever cannot be cut off is left behind.
+                # Leave a peer that cannot be cut off.
                 with suppress(OSError):
                     self._cut_off(peer)
             self._wait_until_idle(SHUTDOWN_S)
@@ -131,7 +132,7 @@ class Server:
             )
 
     def _exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """One conversation, in Flight's thread."""
+        """Hold one conversation, in Flight's thread."""
         opening, service = self._open(descriptor.command)
         peer = context.peer()
         channel: Channel[Any] = Channel(
@@ -171,19 +172,21 @@ class Server:
         try:
             opening = _opening_decoder.decode(command or b"")
         except msgspec.MsgspecError as error:
-            raise refuse(TransportError(f"malformed call: {error}", do="use a Client")) from error
+            raise refuse(
+                TransportError(f"the call is malformed: {error}", do="use a Client")
+            ) from error
         service = self._services.get(opening.kind)
         if service is None:
             raise refuse(
                 NotFoundError(
-                    f"no service {opening.kind!r} at {self.address}",
+                    f"{self.address} has no service {opening.kind!r}",
                     do=f"ask for one of {', '.join(sorted(self._services))}",
                 )
             )
         return opening, service
 
     def _serve(self, service: Service, opening: Opening, channel: Channel[Any]) -> None:
-        """One conversation, in the service's thread."""
+        """Serve one conversation, in the service's thread."""
         try:
             if opening.request is None:
                 service.converse(channel)
@@ -210,13 +213,13 @@ class Server:
 
 def _stream(service: Service, request: bytes, channel: Channel[Any]) -> None:
     try:
-        asked = service.requests.decode(request)
+        decoded = service.requests.decode(request)
     except msgspec.MsgspecError as error:
         raise TransportError(
-            f"malformed request from {channel.peer}: {error}",
+            f"{channel.peer} sent a malformed request: {error}",
             do="run the same version of Headrace on both sides",
         ) from error
-    with closing(service.stream(asked, channel)) as messages:
+    with closing(service.stream(decoded, channel)) as messages:
         for message in messages:
             if channel.ended:
                 return
@@ -224,7 +227,7 @@ def _stream(service: Service, request: bytes, channel: Channel[Any]) -> None:
 
 
 def _not_listening(settings: ServiceSettings, error: Exception) -> UsageError:
-    """Flight does not say why it cannot listen. The kernel does, if it is asked again."""
+    """Ask the kernel again why it refused to listen: Flight does not tell."""
     host, port = settings.host, settings.port
     try:
         for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -248,7 +251,7 @@ def _not_listening(settings: ServiceSettings, error: Exception) -> UsageError:
 
 class _FlightServer(fl.FlightServerBase):  # type: ignore[misc]
     def __init__(self, exchange: Callable[..., None], location: str, **options: Any) -> None:
-        # First, since calls may come before the construction is over.
+        # Set this first: calls may come before the construction is over.
         self._exchange = exchange
         super().__init__(location, **options)
 

@@ -1,4 +1,4 @@
-"""Finds peers that are silent: stopped, hung or cut off, which the network does not tell."""
+"""Finds silent peers, which are stopped, hang or are cut off: the network does not tell."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 class Watched(Protocol):
     @property
     def heard_at_s(self) -> float:
-        """When the peer was last heard, on the monotonic clock; infinity: nobody listens now."""
+        """When the peer was last heard, on the monotonic clock; infinity while nobody listens."""
 
     def lose_silent(self) -> None:
-        """Called when the peer was silent for too long; again, if it raises."""
+        """End the conversation: the peer was silent for too long. Called again if it raises."""
 
 
 class Watchdog:
-    """One thread that watches any number of conversations and sleeps until one may be late."""
+    """Watches any number of conversations in one thread, which sleeps until one may be late."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         if not 0 < settings.heartbeat_s <= settings.silence_s / 2:
@@ -58,13 +58,13 @@ class Watchdog:
             with self._changed:
                 if self._changed.wait_for(lambda: self._closed, next_s - time.monotonic()):
                     return
-            # A process that was itself stopped or starved has not listened: what its peers said
-            # meanwhile is still unread, so their silence counts from now.
+            # This process itself was stopped or starved, and what its peers sent meanwhile is
+            # still unread. So their silence counts from now.
             if (now_s := time.monotonic()) > next_s + self._silence_s / 2:
                 awake_since_s = now_s
 
     def _look(self, awake_since_s: float) -> float:
-        """Gives up whoever is late; returns when the next one may be."""
+        """Give up peers that are late, and return when the next one may be late."""
         with self._changed:
             watched = list(self._watched)
         now_s = time.monotonic()
@@ -75,7 +75,7 @@ class Watchdog:
                 try:
                     each.lose_silent()
                     self.forget(each)
-                except Exception as error:  # noqa: BLE001  the others are watched all the same
+                except Exception as error:  # noqa: BLE001  the others must still be watched
                     logger.warning("a silent peer cannot be cut off yet: %s", error)
                     next_s = min(next_s, now_s + self._again_s)
             else:
