@@ -113,7 +113,7 @@ def test_a_file_that_fails_is_named_with_its_line(run: Run, text: str, said: str
 
 def test_an_error_of_ours_in_a_file_says_what_to_do(run: Run) -> None:
     Path("tasks.py").write_text("import headrace as hr\nhr.open('data').table('nothing')\n")
-    assert error(run, "tasks.py").startswith("error: no collection 'nothing' in data; ")
+    assert error(run, "tasks.py").startswith("error: data has no collection 'nothing', only: ")
 
 
 def test_a_file_without_tasks(run: Run) -> None:

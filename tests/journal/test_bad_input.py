@@ -113,8 +113,8 @@ DOCUMENTS: list[tuple[Any, str]] = [
         pa.record_batch({"id": [1, 2], "name": ["b", LONG]}),
         f"document 1 has about 100025 bytes, {LARGE}",
     ),
-    (None, f"documents for orders as NoneType; {FORMS}"),
-    (GOOD, f"documents for orders as dict; {FORMS}"),
+    (None, f"documents for orders cannot be of type NoneType; {FORMS}"),
+    (GOOD, f"documents for orders cannot be of type dict; {FORMS}"),
 ]
 
 
@@ -144,23 +144,27 @@ def finished(ws: hr.Workspace) -> object:
     return ws.join(invitation)
 
 
-HERE = "create it with `headrace collections create`; there are: log, orders"
+HERE = (
+    "{place} has no collection 'order', only: log, orders;"
+    " create it with `headrace collections create`"
+)
 CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] = [
     (
         lambda ws: ws.append("order", [GOOD]),
         NotFoundError,
-        "no collection 'order' in {place}; " + HERE,
+        HERE,
     ),
-    (lambda ws: ws.table("order"), NotFoundError, "no collection 'order' in {place}; " + HERE),
+    (lambda ws: ws.table("order"), NotFoundError, HERE),
     (
         lambda ws: ws.delete_collection("order"),
         NotFoundError,
-        "no collection 'order'; create it with `headrace collections create` or `ws.collection`",
+        "there is no collection 'order';"
+        " create it with `headrace collections create` or `ws.collection`",
     ),
     (
         lambda ws: ws.delete_journals(["orders/0000", "orders/0009"]),
         NotFoundError,
-        "no journal 'orders/0009'; see `headrace journals list`",
+        "there is no journal 'orders/0009'; see `headrace journals list`",
     ),
     (
         define(schema="id long, at interval"),
@@ -201,12 +205,17 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
         SchemaError,
         "partition field 'p' is not in the schema; add it, or leave it out",
     ),
-    (define(journals=0), UsageError, "0 journals; choose 1 to 1000000"),
-    (define(journals=1.5), UsageError, "1.5 journals; choose 1 to 1000000"),
+    (define(journals=0), UsageError, "journals must be 1 to 1000000, got 0; choose such a number"),
+    (
+        define(journals=1.5),
+        UsageError,
+        "journals must be 1 to 1000000, got 1.5; choose such a number",
+    ),
     (
         define(retention_s=-1),
         UsageError,
-        "retention_s of -1; choose up to 9007199254740992; 0 keeps everything",
+        "retention_s must be 0 to 9007199254740992, got -1;"
+        " choose such a number; 0 keeps everything",
     ),
     (
         define(name="a b"),
@@ -237,7 +246,7 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
     (
         lambda ws: ws.publisher("x" * 600),
         UsageError,
-        "a publisher's name of 600 characters, 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'…;"
+        "the publisher's name 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'… has 600 characters;"
         " use at most 512 bytes",
     ),
     (
@@ -263,7 +272,7 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
     (
         lambda ws: ws.publisher("job").begin().commit("text"),  # type: ignore[arg-type]
         UsageError,
-        "a payload of type str; encode it into bytes",
+        "the payload is of type str; encode it into bytes",
     ),
     (
         lambda ws: ws.join("zz"),
@@ -292,7 +301,7 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
     (
         lambda ws: ws.table("orders", start={"log/0000": 0}),
         UsageError,
-        "no journal 'log/0000' is read from 'orders';"
+        "the read of 'orders' has no journal 'log/0000';"
         " start at journals that `headrace journals list` names",
     ),
 ]

@@ -42,7 +42,9 @@ def test_a_selector_narrows_what_is_read_of_the_collection(
 def test_a_selector_of_another_collection_is_refused(
     workspace: hr.Workspace, orders: None, other: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"a selector of '{other}' for reading 'shop/orders'"):
+    with pytest.raises(
+        UsageError, match=f"the selector is for '{other}', but the read is of 'shop/orders'"
+    ):
         workspace.table("shop/orders", selector=hr.selector(other))
 
 

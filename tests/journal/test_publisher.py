@@ -161,7 +161,7 @@ def test_a_producer_that_was_refused_is_not_used_again(workspace: hr.Workspace) 
     tx = workspace.publisher().begin()
     tx.append("a", some(1))
     workspace.delete_collection("a")
-    with pytest.raises(NotFoundError, match="collection 'a' was deleted while it was"):
+    with pytest.raises(NotFoundError, match="somebody deleted collection 'a' while it was"):
         tx.commit()
     workspace.collection("a", "n long, text string")
     for n in range(3):

@@ -1,4 +1,4 @@
-"""A collection as its users hold it: the newest schema, the key, how documents are spread."""
+"""A collection as its users hold it: the newest schema, the key and the partition fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def define(
     retention_s: float | None = None,
     retention_bytes: int | None = None,
 ) -> CollectionPut:
-    """A checked definition; nothing is created yet."""
+    """Return a checked definition. It creates nothing."""
     check_collection_name(name)
     parsed = schemas.parse_schema(schema)
     keys, partitions = _fields(key), _fields(partition_by)
@@ -38,11 +38,14 @@ def define(
         schemas.check_key(parsed, keys)
     _check_partition_fields(parsed, partitions)
     if not isinstance(journals, int) or not 1 <= journals <= JOURNALS_MAX:
-        raise UsageError(f"{journals} journals", do=f"choose 1 to {JOURNALS_MAX}")
+        raise UsageError(
+            f"journals must be 1 to {JOURNALS_MAX}, got {journals}", do="choose such a number"
+        )
     for what, limit in (("retention_s", retention_s), ("retention_bytes", retention_bytes)):
         if limit is not None and not 0 <= limit <= _RETENTION_MAX:
             raise UsageError(
-                f"{what} of {limit}", do=f"choose up to {_RETENTION_MAX}; 0 keeps everything"
+                f"{what} must be 0 to {_RETENTION_MAX}, got {limit}",
+                do="choose such a number; 0 keeps everything",
             )
     versions = (schemas.serialize(parsed),)
     return CollectionPut(name, versions, keys, partitions, journals, retention_s, retention_bytes)
@@ -57,7 +60,7 @@ def _fields(given: str | Sequence[str]) -> tuple[str, ...]:
 def _check_partition_fields(schema: pa.Schema, fields: tuple[str, ...]) -> None:
     for name in fields:
         if fields.count(name) > 1:
-            raise SchemaError(f"partition field {name!r} is there twice", do="name it once")
+            raise SchemaError(f"partition field {name!r} is named twice", do="name it once")
         if schema.get_field_index(name) < 0:
             raise SchemaError(
                 f"partition field {name!r} is not in the schema", do="add it, or leave it out"
@@ -76,7 +79,7 @@ def _check_partition_fields(schema: pa.Schema, fields: tuple[str, ...]) -> None:
 
 
 class Collection:
-    """What `ws.collection` returns: immutable; an evolved schema makes a new one."""
+    """What `ws.collection` returns. It never changes; an evolved schema makes a new one."""
 
     def __init__(self, definition: CollectionPut) -> None:
         self.definition = definition
@@ -89,18 +92,18 @@ class Collection:
 
     @property
     def version(self) -> int:
-        """Of the schema, counted from 0."""
+        """The version of the schema, counted from 0."""
         return len(self.definition.schemas) - 1
 
     def decode(self, body: Any, version: int) -> pa.RecordBatch:
-        """The documents of a frame, under the newest schema; not a copy."""
+        """Return the documents of a frame under the newest schema; not a copy."""
         try:
             written = _deserialize(self.definition.schemas[version])
             batch = pa.ipc.read_record_batch(pa.py_buffer(body), written)
         except (IndexError, OSError, pa.ArrowException) as error:
             raise DataError(
                 f"a frame of {self.name} (schema version {version}) cannot be decoded: {error}",
-                do="its publisher wrote something else than it said",
+                do="find the publisher that wrote other bytes than its schema says",
             ) from error
         return batch if version == self.version else schemas.adapt(batch, self.schema)
 

@@ -1,7 +1,7 @@
-"""What a place that keeps journals must do, and the messages it is asked with.
+"""What every implementation of journals must do, and the data that it takes and returns.
 
-`Journals` is implemented by the owner of a local workspace (`local/`) and by a process that
-works through that owner (`remote`). The messages are what travels between the two.
+`LocalJournals` implements `Journals` in the process that owns a workspace, `RemoteJournals` in a
+process that works through that owner.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 NO_HOLDER = Holder(0)
 
 PAYLOAD_BYTES_MAX = 16 << 20
-"""What a commit can carry: it must fit a message, with room to spare."""
+"""The largest payload of a commit: it must fit a message, with room to spare."""
 
 
 class JournalInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -35,14 +35,14 @@ class JournalInfo(msgspec.Struct, frozen=True, array_like=True):
     id: JournalId
     name: str
     begin: Offset
-    """The first position that is still kept."""
+    """The offset of the first frame that retention has kept."""
     head: Offset
-    """Where the next frame will stand."""
+    """The offset of the next frame."""
     frames: int
 
 
 class DocsHead(msgspec.Struct, frozen=True, array_like=True):
-    """A frame to be appended; its body travels beside it."""
+    """A frame to append; its body travels beside it."""
 
     journal: JournalId
     clock: Clock
@@ -52,36 +52,38 @@ class DocsHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True):
-    """What a participant hands to the coordinator of its transaction."""
+    """The part of a transaction that a participant hands to its coordinator."""
 
     producer: Producer
     holder: Holder
     clock: Clock
-    """Of the ACK that will commit what it wrote."""
+    """The clock of the ACK that will commit what the participant wrote."""
 
 
 class CommitRequest(msgspec.Struct, frozen=True):
+    """The end of a transaction."""
+
     clock: Clock
     participants: tuple[Prepared, ...] = ()
-    """The winners: every other participant is fenced and rolled back."""
+    """The parts that commit. The owner fences every other participant and rolls it back."""
     payload: bytes = b""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to write as a producer until somebody else is given it."""
+    """The right to write as a producer until somebody else gets it."""
 
     producer: Producer
     holder: Holder
     clock: Clock
-    """The greatest that the producer ever used."""
+    """The greatest clock that the producer ever used."""
     payload: bytes = b""
-    """Of the last transaction that committed under the publisher's name."""
+    """The payload of the last transaction that committed under the publisher's name."""
     workspace: str = ""
-    """The identity of the workspace that gave it."""
+    """The identity of the workspace that gave the lease."""
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):
-    """Frames of one producer, and with `commit` the end of its transaction, in one append."""
+    """Frames of one producer to append at once; `commit` also ends its transaction."""
 
     producer: Producer
     holder: Holder
@@ -90,7 +92,7 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
 
 
 class Changes(NamedTuple):
-    """What a watch saw since it was last asked."""
+    """What a watch saw since the last call."""
 
     created: list[JournalInfo]
     deleted: list[JournalId]
@@ -101,7 +103,7 @@ class Changes(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame as a reader gets it. Its documents are clocked `clock`, `clock + 1`, …"""
+    """A frame as a reader gets it. Its documents have the clocks `clock`, `clock + 1`, …"""
 
     journal: JournalId
     offset: Offset
@@ -114,97 +116,106 @@ class Frame(NamedTuple):
     body: Any
     """A buffer with an Arrow IPC record batch; empty for an ACK."""
     bytes: int
-    """What it takes to hold it. Hints that others share count for the one that brought them."""
+    """How much memory it takes. A shared hint table counts for the frame that brought it."""
     skip: int = 0
-    """How many of its first documents were seen in an earlier frame."""
+    """How many of its first documents an earlier frame held."""
     hints: HintTable | None = None
-    """Of an ACK: the rows (journal, offset, producer, clock) of its transaction, its own too."""
+    """For an ACK, the rows (journal, offset, producer, clock) of its transaction and its own."""
 
 
-def until_full(found: Iterable[T], bytes_max: int, size: Callable[[T], int]) -> list[T]:
-    """The first of them, until they come to `bytes_max`."""
+def until_full(items: Iterable[T], bytes_max: int, size: Callable[[T], int]) -> list[T]:
+    """Return the first items, up to the one that makes them reach `bytes_max`."""
     taken: list[T] = []
     left = bytes_max
-    for each in found:
-        taken.append(each)
-        left -= size(each)
+    for item in items:
+        taken.append(item)
+        left -= size(item)
         if left <= 0:
             break
     return taken
 
 
 class Watch(Protocol):
-    def next(self, timeout_s: float) -> Changes:
-        """What changed since the last call; waits for something to, but not past the time-out.
+    """Sees journals come and go, and their heads move."""
 
-        The first call returns every journal there is as created.
+    def next(self, timeout_s: float) -> Changes:
+        """Wait for changes, but not past the time-out, and return those since the last call.
+
+        The first call returns every existing journal as created.
         """
 
     def close(self) -> None: ...
 
 
 class Journals(Protocol):
-    """All methods may be called from any thread. Everything returned is durable."""
+    """Any thread may call the methods. Everything that they return is durable."""
 
     def put_collection(self, collection: CollectionPut) -> CollectionPut:
-        """Create a collection, or bring the existing one to a compatible newer definition."""
+        """Create a collection, or change the existing one to a compatible newer definition."""
 
     def delete_collection(self, name: str) -> None: ...
     def collections(self) -> list[CollectionPut]: ...
     def create_journals(
         self, collection: str, incarnation: int, partitions: Sequence[tuple[str, ...]]
     ) -> list[JournalInfo]:
-        """The journals of each partition (escaped values); made where they do not exist."""
+        """Return the journals of each partition (escaped values); create those that are missing."""
 
     def delete_journals(self, names: Sequence[str]) -> None: ...
     def journals(self, selector: Selector) -> list[JournalInfo]:
-        """Matching journals by name, all as of one moment: no transaction is half in it."""
+        """List matching journals by name, as of one moment: it shows only whole transactions."""
 
     def open_publisher(self, name: str) -> Lease:
-        """With a name, its previous holder is fenced and rolled back. Without, a pooled one."""
+        """Lease the producer of a name, fencing and rolling back its previous holder.
+
+        Without a name, lease any producer that nobody holds.
+        """
 
     def close_publisher(self, producer: Producer, holder: Holder) -> None:
-        """Give a producer back; what it has pending is rolled back."""
+        """Give a producer back; the owner rolls back what it has pending."""
 
     def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
-        """Done once the frames are durable and visible. Writes keep their order."""
+        """Append frames. The future is done once they are durable and visible.
+
+        Writes keep their order.
+        """
 
     def rollback(self, producer: Producer, holder: Holder) -> None: ...
     def begin(self, producer: Producer, holder: Holder) -> int:
-        """Open the producer's transaction to others; returns what they join."""
+        """Open the producer's transaction to others, and return the number that they join."""
 
     def join(self, transaction: int) -> Lease: ...
     def prepare(self, prepared: Prepared) -> None:
-        """Hand what a participant wrote to its coordinator, whose lease it now lives by."""
+        """Hand what a participant wrote to its coordinator; it now depends on that one's lease."""
 
-    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
-        """What became of a commit or an append whose answer was lost.
+    def outcome(self, commit: CommitId, fence: bool = True) -> CommitOutcome:
+        """Return what became of a commit or an append whose answer was lost.
 
-        Its holder is fenced first, so that the answer stays true. Without `fence` the caller sees
-        to that: nothing that it sent for this id may still be under way.
+        The owner fences the holder first, so that the answer stays true. A caller that passes
+        `fence=False` must make sure that nothing it sent for this id is still under way.
         """
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
     ) -> Iterator[Frame]:
-        """Frames of [offset, through): all of them, or the committed ones with no ACKs."""
+        """Yield the frames of [offset, through): all of them, or the committed ones and no ACKs."""
 
     def fetch(
         self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
     ) -> Future[list[Frame]]:
-        """The first frames that begin in [offset, through), as they stand; for a reader of many.
+        """Get the first frames that begin in [offset, through), committed or not.
 
-        They are added until they hold `bytes_max`, so there is at least one if there are any. What
-        follows begins at the end of the last; if there are none, at `through`.
+        A reader of many journals calls this for each of them. The answer holds frames until they
+        reach `bytes_max`, so at least one if there are any. The next frame begins at the end of the
+        last; if the answer is empty, at `through`.
         """
 
     def at_most_bytes(self, offset: Offset, through: Offset) -> int:
-        """About how much what begins in [offset, through) takes, if offsets tell; else much."""
+        """Return a bound on the bytes of the frames that begin in [offset, through)."""
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
-        """The name of each; empty if it is gone."""
+        """Return the name of each journal; empty if it was deleted."""
 
     def watch(self, *selectors: Selector) -> Watch:
-        """Sees the journals that any of the selectors matches; without selectors, all of them."""
+        """Watch the journals that any of the selectors matches; without selectors, all journals."""
 
     def close(self) -> None: ...

@@ -3,7 +3,7 @@
     bank/debits/region=eu/day=2026-11-15/0003
     └collection┘└partition values──────┘└which of that partition's journals┘
 
-Whether a selector matches is decided from the journal's name alone.
+A selector needs only the name of a journal to tell whether it matches.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _NUMBER = re.compile(r"[0-9]+")
 NAME_BYTES_MAX = 512
 _NULL = "%null"
 _EMPTY = "%empty"
-"""Stand for what has no text of its own; no string is escaped to either."""
+"""Stand for the values that have no text; no string is escaped to either."""
 
 
 class JournalName(NamedTuple):
-    """A journal's name, taken apart."""
+    """The parts of a journal's name."""
 
     collection: str
     partition: tuple[tuple[str, str], ...]
-    """Fields, and their values in escaped form."""
+    """The partition fields with their escaped values."""
     number: int
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class JournalName(NamedTuple):
 
 
 def check_collection_name(name: str) -> str:
-    """`name` itself, if it can be a collection's."""
+    """Return `name`. Raises UsageError if no collection can have it."""
     parts = name.split("/")
     if not all(map(_NAME_PART.fullmatch, parts)) or len(name) > NAME_BYTES_MAX:
         raise UsageError(
@@ -55,7 +55,7 @@ def check_collection_name(name: str) -> str:
 
 
 def check_publisher_name(name: str) -> str:
-    """`name` itself, if it can be a publisher's."""
+    """Return `name`. Raises UsageError if no publisher can have it."""
     if not isinstance(name, str):
         raise UsageError(f"{name!r} cannot name a publisher", do="use text, or give no name")
     try:
@@ -66,7 +66,7 @@ def check_publisher_name(name: str) -> str:
         ) from None
     if size > NAME_BYTES_MAX:
         raise UsageError(
-            f"a publisher's name of {len(name)} characters, {name[:32]!r}…",
+            f"the publisher's name {name[:32]!r}… has {len(name)} characters",
             do=f"use at most {NAME_BYTES_MAX} bytes",
         )
     return name
@@ -89,7 +89,7 @@ def parse_journal_name(name: str) -> JournalName:
 
 
 def escape_value(value: object) -> str:
-    """A partition value as it stands in a name: booleans, numbers, dates and strings."""
+    """Return a boolean, number, date or string as it stands in a journal's name."""
     if value is None:
         return _NULL
     if isinstance(value, bool):
@@ -105,10 +105,10 @@ def unescape_value(escaped: str) -> str | None:
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Which journals: of one collection (or of all), with given partition values.
+    """Selects journals of one collection, or of all, by their partition values.
 
-    `include` names, per field, the values of which one must match; `exclude` those of which
-    none may. Values are in their escaped form: see `selector`.
+    For each field of `include` the journal must have one of the values; for each field of `exclude`
+    it must have none of them. Values are in their escaped form: see `selector`.
     """
 
     collection: str = ""
@@ -129,15 +129,15 @@ def selector(
     include: Mapping[str, Iterable[object]] | None = None,
     exclude: Mapping[str, Iterable[object]] | None = None,
 ) -> Selector:
-    """A selector from plain values."""
+    """Return a selector of plain values."""
 
-    def escaped(values: Mapping[str, Iterable[object]] | None) -> dict[str, tuple[str, ...]]:
-        for field, some in (values or {}).items():
-            if isinstance(some, str):
+    def escaped(fields: Mapping[str, Iterable[object]] | None) -> dict[str, tuple[str, ...]]:
+        for field, values in (fields or {}).items():
+            if isinstance(values, str):
                 raise UsageError(
-                    f"the values of {field!r} are the string {some!r}",
-                    do=f"give a list: [{some!r}]",
+                    f"the values of {field!r} are the string {values!r}",
+                    do=f"give a list: [{values!r}]",
                 )
-        return {field: tuple(map(escape_value, some)) for field, some in (values or {}).items()}
+        return {field: tuple(map(escape_value, vs)) for field, vs in (fields or {}).items()}
 
     return Selector(collection, escaped(include), escaped(exclude))

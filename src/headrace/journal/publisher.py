@@ -34,9 +34,9 @@ from headrace.journal.write.write_buffer import Documents, ProducerWriter
 
 @contextmanager
 def _ending_with_its_owner() -> Iterator[None]:
-    """For what is sent before the commit: it is never in doubt.
+    """Raise PublishError if the owner is lost before the commit is sent.
 
-    If the owner is lost, or its disk fails, the next owner rolls back whatever is there.
+    Such a transaction is never in doubt: the next owner rolls back whatever is there.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def _ending_with_its_owner() -> Iterator[None]:
 
 
 class Transaction:
-    """One commit over any number of journals. Made by a publisher; used by one thread."""
+    """One commit over any number of journals. A publisher begins it; one thread uses it."""
 
     def __init__(self, pool: ProducerPool, writer: ProducerWriter, *, pooled: bool) -> None:
         self._pool = pool
@@ -56,15 +56,15 @@ class Transaction:
         self._number = 0
         self._open = True
         self._pending: PendingCommit | None = None
-        """Once the commit was sent, or may have been."""
+        """Set once the commit was sent, or may have been."""
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
-        """Add documents: all of them, or with an error none. Returns how many.
+        """Add all documents and return their number; after an error none is added.
 
-        A stream that failed after a part of it was sent leaves nothing but to roll back.
+        If a stream fails after a part of it was sent, the transaction can only be rolled back.
         """
         self._check_open()
-        # With this error the transaction is still open: what was sent must be rolled back.
+        # After this error the transaction stays open: its user must roll back what was sent.
         self._buffer.check_whole()
         try:
             with _ending_with_its_owner():
@@ -74,7 +74,7 @@ class Transaction:
             raise
 
     def invite(self) -> str:
-        """What other processes need to join: pass it to `ws.join` there."""
+        """Return the invitation that other processes pass to `ws.join`."""
         self._check_open()
         if not self._number:
             lease = self._writer.lease
@@ -83,7 +83,7 @@ class Transaction:
         return f"{self._number:016x}"
 
     def include(self, prepared: str) -> None:
-        """Let a participant's part be committed: `prepared` is what its `prepare` returned."""
+        """Commit a participant's part with this transaction; its `prepare` returned `prepared`."""
         self._check_open()
         try:
             self._participants.append(msgspec.json.decode(prepared, type=Prepared))
@@ -93,10 +93,10 @@ class Transaction:
             ) from None
 
     def commit(self, payload: bytes = b"") -> None:
-        """Make everything visible at once, and durable. `payload` is kept for the next holder.
+        """Make everything durable, and visible at once. The next holder finds the `payload`.
 
-        Raises InDoubtError if the outcome cannot be learned in time; called again it asks again.
-        With any other error of ours nothing of it is there.
+        Raises InDoubtError if nobody can tell the outcome in time; another call asks again. After
+        any other error of Headrace nothing of the transaction is there.
         """
         if self._pending and not self._pending._is_known:
             self._pending.result()
@@ -104,9 +104,9 @@ class Transaction:
             self.commit_nowait(payload).result()
 
     def commit_nowait(self, payload: bytes = b"") -> PendingCommit:
-        """Send the commit; commits of one publisher keep their order.
+        """Send the commit without waiting. Commits of one publisher keep their order.
 
-        With an error of ours nothing was sent, and everything is given up.
+        After an error of Headrace the commit was not sent, and the transaction is rolled back.
         """
         self._check_open()
         self._check_payload(payload)
@@ -128,11 +128,11 @@ class Transaction:
         return self._pending
 
     def _abandon_commit(self, error: BaseException) -> None:
-        """Roll back what could not be sent, or was perhaps sent when Ctrl-C came."""
+        """Roll back a commit that could not be sent, or that Ctrl-C interrupted."""
         if isinstance(error, HeadraceError):
             self._pending = None
         writer, was_broken = self._writer, self._writer.broken
-        # If this is interrupted too, nobody goes on with this writer.
+        # If Ctrl-C interrupts this too, nobody uses this writer again.
         writer.broken = True
         with suppress(HeadraceError):
             is_rolled_back = self._give_up()
@@ -150,22 +150,22 @@ class Transaction:
     def _check_payload(self, payload: bytes) -> None:
         if not isinstance(payload, bytes):
             raise UsageError(
-                f"a payload of type {type(payload).__name__}", do="encode it into bytes"
+                f"the payload is of type {type(payload).__name__}", do="encode it into bytes"
             )
         if len(payload) > PAYLOAD_BYTES_MAX:
             raise UsageError(
-                f"a payload of {len(payload)} bytes", do=f"keep it below {PAYLOAD_BYTES_MAX}"
+                f"the payload has {len(payload)} bytes", do=f"keep it below {PAYLOAD_BYTES_MAX}"
             )
         if payload and self._pooled:
             raise UsageError(
-                "a payload for a publisher without a name, which nobody could get back",
+                "the publisher has no name, so nobody could get its payload back",
                 do="open the publisher with a name",
             )
 
     def rollback(self) -> None:
-        """Give everything up. Nobody sees any of it.
+        """Give everything up: nobody ever sees any of it.
 
-        Raises UsageError if it has committed, InDoubtError if that is not known.
+        Raises UsageError if it has committed, InDoubtError if nobody knows whether it has.
         """
         if self._pending:
             self._check_rolled_back(self._pending)
@@ -186,18 +186,18 @@ class Transaction:
         )
 
     def _give_up(self) -> bool:
-        """Have the owner roll back what it has; False if the owner or the lease is lost."""
+        """Let the owner roll back what it has. Returns False if the owner or the lease is lost."""
         writer, lease = self._writer, self._writer.lease
         if not self._buffer.messages_sent and not self._number:
             return True
         was_broken = writer.broken
-        # Until it is known to be rolled back, nobody may go on with what it may have open.
+        # Until the owner has rolled back, nobody may use the writer: it may have a span open.
         writer.broken = True
         self._open = False
         try:
             writer.journals.rollback(lease.producer, lease.holder)
         except (PeerLostError, FencedError):
-            # Whoever loses the owner or its lease is rolled back.
+            # The owner rolls back a publisher that loses it or its lease.
             return False
         writer.broken = was_broken
         return True
@@ -217,11 +217,11 @@ class Transaction:
 
 
 class Publisher:
-    """Writes transactions: `with publisher as tx:` is one, and there may be any number.
+    """Writes any number of transactions; `with publisher as tx:` writes one.
 
-    With a name it is the only one of that name: opening it fences the previous holder, rolls back
-    what that left open, and continues above its clocks. `payload` is the last one that was
-    committed under the name before it was opened, whoever committed it.
+    A publisher with a name is the only one of that name: opening it fences the previous holder,
+    rolls back what that left open, and continues above its clocks. `payload` is the last payload
+    that anybody committed under the name before this publisher was opened.
     """
 
     def __init__(self, pool: ProducerPool, name: str = "") -> None:
@@ -238,9 +238,9 @@ class Publisher:
         return self._writer.lease.payload if self._writer else b""
 
     def is_lost(self) -> bool:
-        """Whether the owner that a publisher with a name was opened with is gone, or was silent.
+        """Return True if a publisher with a name has lost the owner that it was opened with.
 
-        It asks that owner, so the answer is of now. A publisher that is lost must be opened again.
+        It asks that owner now. A publisher that is lost must be opened again.
         """
         if self._writer is None:
             return False
@@ -251,7 +251,7 @@ class Publisher:
         return False
 
     def begin(self) -> Transaction:
-        """Under a name one after the other; without, as many at once as you like."""
+        """Begin a transaction. A publisher with a name has one at a time, any other has many."""
         if self._closed:
             raise UsageError("the publisher is closed", do="open another")
         if self._writer is None:
@@ -268,14 +268,16 @@ class Publisher:
         return self._transaction
 
     def _begin_pooled(self) -> Transaction:
-        """With the producer of the transaction before, as long as that one's commit is under way:
-        what follows a refused commit must fail too."""
+        """Begin with the producer of the last transaction while its commit is under way.
+
+        If the owner refuses that commit, this transaction must fail too.
+        """
         writer = self._pool.take_writer("", following=self._transaction_writer)
         self._transaction_writer = writer
         return Transaction(self._pool, writer, pooled=True)
 
     def close(self) -> None:
-        """Give the name up. What was not committed is rolled back."""
+        """Give the name up, and roll back what is not committed."""
         self._closed = True
         if self._writer:
             lease, journals = self._writer.lease, self._writer.journals
@@ -310,7 +312,7 @@ class Publisher:
 
 
 class Participant:
-    """A part of somebody else's transaction, in this process."""
+    """This process's part of a transaction that another process coordinates."""
 
     def __init__(self, pool: ProducerPool, writer: ProducerWriter) -> None:
         self._pool = pool
@@ -324,7 +326,7 @@ class Participant:
             return self._buffer.append(self._pool.resolve(collection), documents)
 
     def prepare(self) -> str:
-        """Hand everything to the coordinator, which passes the result to `include`."""
+        """Hand everything to the coordinator, which passes the returned text to `include`."""
         self._check_open()
         self._open = False
         lease = self._writer.lease
@@ -335,7 +337,7 @@ class Participant:
         return msgspec.json.encode(prepared).decode()
 
     def abandon(self) -> None:
-        """Take no part after all: what was written is rolled back."""
+        """Leave the transaction, and roll back what this process wrote."""
         if self._open:
             self._open = False
             lease = self._writer.lease

@@ -1,6 +1,6 @@
-"""What each frame means to a reader, given what the same producer wrote before. Pure.
+"""Decides what each frame means to a reader, given what its producer wrote before. Pure.
 
-Everything about sequencing is in this file. The state is per (journal, producer):
+Only this module knows the rules of sequencing. The state is per (journal, producer):
 
 | flags    | clock against state                     | span   | outcome                          |
 |----------|-----------------------------------------|--------|----------------------------------|
@@ -18,12 +18,12 @@ Everything about sequencing is in this file. The state is per (journal, producer
 | ACK      | < last commit                           | open   | ROLLBACK (deep)                  |
 | ACK      | < every pending one, commits not known  | open   | ROLLBACK                         |
 
-A rollback never moves `last_commit` back, and clocks after it are above everything rolled back:
-`last_continue` keeps what was seen, so a repeated frame of a dead span stays a duplicate.
-A frame that overlaps what was seen is cut to its new documents.
+A rollback never moves `last_commit` back, and later clocks are above everything rolled back.
+`last_continue` remembers what the reader saw, so a repeated frame of a dead span stays a duplicate.
+Of a frame that overlaps earlier ones, the reader takes only the new documents.
 
-A reader that begins in the middle of a journal does not know the last commit of a producer there.
-An ACK below all pending documents then repeats a commit that lies before: it rolls back.
+A reader that begins in the middle of a journal does not know a producer's last commit before it. An
+ACK below all pending documents then repeats such a commit, and so it rolls back.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FrameOutcome(IntEnum):
 
 
 class Sequence(NamedTuple):
-    """Where one producer stands in one journal. `begin` is None while no span is open."""
+    """The state of one producer in one journal. `begin` is None while no span is open."""
 
     last_commit: Clock = ZERO
     last_continue: Clock = ZERO
@@ -60,18 +60,18 @@ class Sequence(NamedTuple):
     first: Clock = ZERO
     """The clock of the first pending document."""
     is_known: bool = True
-    """False while there may be a commit above `last_commit` that the reader has not seen."""
+    """False while the producer may have a commit above `last_commit` that the reader missed."""
 
 
 class Step(NamedTuple):
     outcome: FrameOutcome
     after: Sequence
     skip: int = 0
-    """How many of the frame's first documents were seen before."""
+    """How many of the frame's first documents the reader has seen before."""
 
 
 def sequence(before: Sequence, flags: Flags, clock: Clock, count: int, offset: Offset) -> Step:
-    """The step that a frame of `count` documents from `clock` on, at `offset`, makes."""
+    """Return what a frame of `count` documents from `clock` on does to the state `before`."""
     if flags is Flags.ACK:
         return _ack(before, clock)
     last = Clock(clock + count - 1)
@@ -100,7 +100,7 @@ def _ack(before: Sequence, clock: Clock) -> Step:
     if before.begin is None:
         if clock <= before.last_commit:
             return Step(FrameOutcome.DUPLICATE, before)
-        # It may repeat a commit that is older than one that was not seen.
+        # The ACK may repeat a commit that is older than one that the reader missed.
         empty = Sequence(clock, before.last_continue, is_known=before.is_known)
         return Step(FrameOutcome.EMPTY, empty)
     if clock <= before.last_commit or (clock < before.first and not before.is_known):

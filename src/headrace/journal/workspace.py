@@ -1,4 +1,4 @@
-"""A workspace: collections, publishers and readers of one installation."""
+"""A workspace: the collections, publishers and readers of one installation."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Workspace:
         retention_s: float | None = None,
         retention_bytes: int | None = None,
     ) -> Collection:
-        """The collection of that name. With a schema it is made, or brought up to it.
+        """Return the collection of that name. With a schema, create it or evolve it first.
 
         `schema` is a Spark DDL string or an Arrow schema. Documents with equal `key` keep their
-        order; each combination of `partition_by` values has `journals` journals of its own.
-        Retention is of each journal: whole frames go, oldest first.
+        order. Each combination of `partition_by` values has `journals` journals of its own.
+        Retention applies to each journal, and removes whole frames, oldest first.
         """
         if schema is None:
             return self._pool.existing(name)
@@ -86,16 +86,19 @@ class Workspace:
         return Collection(self._connection.call(lambda j: j.put_collection(wanted)))
 
     def collections(self) -> list[Collection]:
-        """All of them, by name."""
+        """Return all collections, by name."""
         return self._pool.collections()
 
     def delete_collection(self, name: str) -> None:
-        """Its journals and documents go with it; a new one of that name shares nothing with it."""
+        """Delete a collection with its journals and documents.
+
+        A new collection of the same name shares nothing with it.
+        """
         self._connection.journals().delete_collection(name)
         self._pool.forget_journals()
 
     def journals(self, selector: Selector | None = None) -> list[JournalInfo]:
-        """Matching journals by name, as of one moment: no transaction is half in it."""
+        """Return matching journals by name, as of one moment: it shows only whole transactions."""
         return self._connection.call(lambda j: j.journals(selector or Selector()))
 
     def delete_journals(self, names: Sequence[str]) -> None:
@@ -103,26 +106,26 @@ class Workspace:
         self._pool.forget_journals()
 
     def watch(self, *selectors: Selector) -> Watch:
-        """Sees journals come and go, and their heads move, whoever owns the workspace.
+        """Watch journals come and go, and their heads move, whichever process owns the workspace.
 
-        It sees the journals that any of the selectors matches; without selectors, all of them.
+        The watch sees journals that any of the selectors matches; without selectors, all journals.
         """
         return FailoverWatch(self._connection, *selectors)
 
     # -- publishing ------------------------------------------------------------------------
 
     def publisher(self, name: str = "") -> Publisher:
-        """Writes transactions; with a name it takes over from the previous one of that name."""
+        """Open a publisher. With a name, it takes over from the previous one of that name."""
         return Publisher(self._pool, name)
 
     def append(self, collection: Collection | str, documents: Documents) -> int:
-        """Append documents outside of any transaction; returns when they are durable.
+        """Append documents outside of any transaction; return their number once they are durable.
 
-        Raises InDoubtError if it cannot be learned in time whether they are there, or if the owner
-        died over them and only some are. With any other error of ours none is there.
+        Raises InDoubtError if nobody can tell in time whether they are there, or if the owner died
+        during the append and only some are. After any other error of Headrace none is there.
 
-        What is read piece by piece, such as a DataFrame or a large table, is a transaction of its
-        own: all of it becomes visible at once.
+        Documents that are read piece by piece, such as a DataFrame or a large table, get a
+        transaction of their own: all become visible at once.
         """
         if is_streamed(documents):
             with self.publisher() as tx:
@@ -130,10 +133,10 @@ class Workspace:
         return append_outside(self._pool, self._pool.resolve(collection), documents)
 
     def outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome:
-        """What became of the commit that an InDoubtError or `PendingCommit.id` names.
+        """Return what became of the commit that an InDoubtError or `PendingCommit.id` names.
 
-        Any process may ask. If it was not committed it never will be: whoever sent it is fenced.
-        Raises InDoubtError if that is still not known after `timeout_s`.
+        Any process may ask. A commit that has not taken effect never will: asking fences its
+        sender. Raises InDoubtError if nobody can tell within `timeout_s`.
         """
         return self._pool.inquiry(parse_commit_id(id)).outcome(timeout_s)
 
@@ -157,15 +160,15 @@ class Workspace:
         start: Mapping[str, int] | None = None,
         meta: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The committed documents up to now: one cut, the same in all journals.
+        """Yield the documents committed up to now, the same transactions in all journals.
 
-        Journal after journal; `selector` narrows which, and `start` gives offsets to begin at, by
-        journal name. Without one, what retention removes meanwhile is left out. With `meta` the
-        columns `_journal`, `_producer` and `_clock` are added.
+        They come journal after journal. `selector` narrows the journals; `start` holds offsets to
+        begin at, by journal name. In a journal without such an offset, the read leaves out what
+        retention removes meanwhile. `meta` adds the columns `_journal`, `_producer` and `_clock`.
         """
         name = collection if isinstance(collection, str) else collection.name
         journals = self.journals(_narrowed(selector or Selector(), name))
-        # After the cut: it knows every schema that a frame of the cut was written under.
+        # Looked up after the journals: it has every schema that one of their frames can have.
         source = self._pool.existing(name)
         offsets = _checked_start(start, name, journals)
         return (
@@ -201,7 +204,7 @@ class Workspace:
         return follower.batches(meta=meta)
 
     def table(self, collection: Collection | str, **options: Any) -> pa.Table:
-        """What `read` yields, as one table."""
+        """Return what `read` yields as one table."""
         batches = list(self.read(collection, **options))
         if batches:
             return pa.Table.from_batches(batches)
@@ -211,23 +214,26 @@ class Workspace:
     def frames(
         self, journal: JournalInfo, offset: int | None = None, *, committed: bool = True
     ) -> Iterator[Frame]:
-        """Frames from an offset to the journal's head as `journal` knows it.
+        """Yield the frames from an offset up to the head that `journal` has.
 
-        The committed ones, where their transactions committed; or every one as it stands, ACKs
-        with their hints.
+        These are the committed frames, each where its transaction committed; or with
+        `committed=False` all frames in their order, ACKs with their hints.
         """
         begin = Offset(journal.begin if offset is None else offset)
         return self._connection.journals().read(journal.id, begin, journal.head, committed)
 
     def fetch(self, journal: JournalInfo, offset: int, bytes_max: int) -> Future[list[Frame]]:
-        """The first frames from an offset on as they stand, about so much; for many at once."""
+        """Get about `bytes_max` of frames from an offset on, committed or not.
+
+        A reader of many journals can fetch from all of them at once.
+        """
         journals = self._connection.journals()
         return journals.fetch(journal.id, Offset(offset), journal.head, bytes_max)
 
     def kept_frames(self, journal: JournalInfo) -> Iterator[Frame]:
-        """The committed frames up to the journal's head as `journal` knows it.
+        """Yield the committed frames up to the head that `journal` has.
 
-        What retention removes meanwhile is left out.
+        Leaves out what retention removes meanwhile.
         """
         collection = parse_journal_name(journal.name).collection
         begin: int = journal.begin
@@ -243,22 +249,22 @@ class Workspace:
 
     @property
     def directory(self) -> Path | None:
-        """Where it is, unless it is known by the address of its owner."""
+        """The directory of the workspace; None if it is known by the address of its owner."""
         return self._connection.directory
 
     def reach(self) -> WorkspaceRef:
-        """For other processes, on this machine or another, to open it."""
+        """Return a reference with which other processes, on any machine, open this workspace."""
         return self._connection.reach()
 
     @property
     def address(self) -> str | None:
-        """Where others can reach this workspace, if this process owns it."""
+        """The address at which others reach this workspace, if this process owns it."""
         ownership = self._connection.ownership
         return ownership.address if ownership else None
 
     @property
     def objects(self) -> Objects:
-        """Where what is neither a document nor a queue lies: the checkpoints of tasks, for one."""
+        """The objects of the workspace, such as the checkpoints of tasks."""
         if self.directory is None:
             raise UsageError(
                 f"{self.place} is known by its address, and its objects lie in its directory",
@@ -272,7 +278,7 @@ class Workspace:
             ownership.keeper.keep()
 
     def close(self) -> None:
-        """What is not committed is rolled back. Closing twice is harmless."""
+        """Close the workspace and roll back what is not committed. Closing twice is harmless."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -291,17 +297,17 @@ def _checked_start(
     offsets = dict(start or {})
     if unknown := offsets.keys() - {journal.name for journal in journals}:
         raise UsageError(
-            f"no journal {min(unknown)!r} is read from {collection!r}",
+            f"the read of {collection!r} has no journal {min(unknown)!r}",
             do="start at journals that `headrace journals list` names",
         )
     return offsets
 
 
 def _narrowed(selector: Selector, collection: str) -> Selector:
-    """The part of it that lies in the collection."""
+    """Return the part of a selector that lies in the collection."""
     if selector.collection not in ("", collection):
         raise UsageError(
-            f"a selector of {selector.collection!r} for reading {collection!r}",
+            f"the selector is for {selector.collection!r}, but the read is of {collection!r}",
             do="select journals of the collection that is read",
         )
     return Selector(collection, selector.include, selector.exclude)

@@ -156,7 +156,7 @@ def test_a_collection_made_again_refuses_those_who_hold_the_old_one() -> None:
     applied(catalog, catalog.delete_collection("c"))
     new = put(catalog, "c", "x string").id
     assert new != old
-    with pytest.raises(NotFoundError, match="deleted and made again"):
+    with pytest.raises(NotFoundError, match="deleted and created again"):
         catalog.create_journals("c", old, [()])
 
 
@@ -187,5 +187,7 @@ def test_only_the_journals_deleted_last_are_found_again(monkeypatch: pytest.Monk
         {second: JournalId(4), third: JournalId(5)},
         [JournalsCreated([(JournalId(4), "c/0001"), (JournalId(5), "c/0002")])],
     )
-    with pytest.raises(NotFoundError, match="was deleted long ago; repeat the append"):
+    with pytest.raises(
+        NotFoundError, match="somebody deleted a journal of this write long ago; repeat the append"
+    ):
         catalog.find_again([second, first])

@@ -204,14 +204,14 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(
     def read() -> list[Frame] | None:
         return _stored_frames(journal.id, Located(0, kept.owner.directory, found), HintTableCache())
 
-    found = list(kept.owner.stored(*wanted))
+    found = list(kept.owner.locations(*wanted))
     before = read()
     assert before is not None
     assert [seen(frame) for frame in before] == kept.raw()["stays/0000"]
     ws.delete_collection("gone")
     kept.keep()
     assert read() is None, "it asks again"
-    found = list(kept.owner.stored(*wanted))
+    found = list(kept.owner.locations(*wanted))
     after = read()
     assert after is not None
     assert [seen(frame) for frame in after] == [seen(frame) for frame in before]

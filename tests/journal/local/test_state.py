@@ -124,11 +124,15 @@ def test_half_a_transaction_is_refused_in_a_journal_made_anew_and_the_next_one_i
     lease = opened(state)
     write(state, lease, 1)
     state.change_catalog(state.catalog.delete_journals(["c/0000"]))
-    with pytest.raises(NotFoundError, match="c/0000 was deleted after this transaction wrote"):
+    with pytest.raises(
+        NotFoundError, match="somebody deleted journal c/0000 after this transaction wrote"
+    ):
         write(state, lease, 2)
     state.change_catalog([JournalsCreated([(JournalId(2), "c/0000")])])
     anew = DocsHead(JournalId(2), Clock(2), 1, 0, Flags.CONTINUE)
-    with pytest.raises(NotFoundError, match="c/0000 was deleted after this transaction wrote"):
+    with pytest.raises(
+        NotFoundError, match="somebody deleted journal c/0000 after this transaction wrote"
+    ):
         state.write(1, Write(lease.producer, lease.holder, (anew,)), [8])
     state.write(1, Write(lease.producer, lease.holder, (), CommitRequest(Clock(3))), [])
     write(state, lease, 4, CommitRequest(Clock(5)))

@@ -30,15 +30,15 @@ def test_directories(place: str) -> None:
 @pytest.mark.parametrize(
     ("place", "named"),
     [
-        ("s3://bucket/x", "'s3://bucket/x' is no place for a workspace; name a directory"),
-        ("http://h:1/x", "is no place for a workspace"),
-        ("file:///data", "is no place for a workspace"),
-        ("grpc://localhost", "does not say a host and a port; write it like grpc://localhost:7070"),
-        ("grpc://:7070", "does not say a host and a port"),
-        ("grpc://h:0", "does not say a host and a port"),
-        ("grpc://h:65536", "does not say a host and a port"),
-        ("grpc://h:1/path", "does not say a host and a port"),
-        ("grpc+tls://u@h:1", "does not say a host and a port"),
+        ("s3://bucket/x", "'s3://bucket/x' cannot be a workspace; name a directory"),
+        ("http://h:1/x", "cannot be a workspace"),
+        ("file:///data", "cannot be a workspace"),
+        ("grpc://localhost", "has no valid host and port; write it like grpc://localhost:7070"),
+        ("grpc://:7070", "has no valid host and port"),
+        ("grpc://h:0", "has no valid host and port"),
+        ("grpc://h:65536", "has no valid host and port"),
+        ("grpc://h:1/path", "has no valid host and port"),
+        ("grpc+tls://u@h:1", "has no valid host and port"),
     ],
 )
 def test_what_is_neither_is_refused_and_nothing_is_made(

@@ -163,7 +163,8 @@ def test_what_became_of_a_commit_that_stopped_the_owner_is_told_by_the_next_one(
             patch.setattr(Owner, "_queue", overflow)
             pending = tx.commit_nowait()
             with pytest.raises(
-                hr.InDoubtError, match=r"committed is not known: .* ask with ws\.outcome\("
+                hr.InDoubtError,
+                match=r"nobody knows yet whether .* committed: .* ask with ws\.outcome\(",
             ):
                 pending.result()
         owner.close()

@@ -115,7 +115,8 @@ def test_an_owner_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError) as refused:
         hr.open(place, settings=IMPATIENT)
     assert str(refused.value) == (
-        f"{place} is locked by a process, which cannot be reached (it has not said where);"
+        f"{place} is locked by a process, which cannot be reached"
+        " (it has not announced its address);"
         " see whether that process is stopped or hangs"
     )
     held.unlock()

@@ -184,7 +184,7 @@ def test_another_process_can_ask_after_the_one_in_doubt_is_gone(place: Path, own
 
 def test_an_error_in_doubt_keeps_its_id_on_the_wire_and_in_a_pickle() -> None:
     id = str(CommitId("0a1b2c3d", 7, 8, Clock(9)))  # type: ignore[arg-type]
-    error = InDoubtError(f"whether transaction {id} committed is not known: why", do="ask")
+    error = InDoubtError(f"nobody knows yet whether transaction {id} committed: why", do="ask")
     for received in (pickle.loads(pickle.dumps(error)), from_wire(*to_wire(error))):
         assert isinstance(received, InDoubtError)
         assert received.id == id

@@ -197,5 +197,5 @@ def test_a_collection_that_was_made_again_shares_no_journal_with_the_one_before(
     after = make(journals, "p string", partition_by="p")
     [(new, _)] = partitioner.partition(after, batch(after, [{"p": "x"}]))
     assert new != old
-    with pytest.raises(NotFoundError, match="made again"):
+    with pytest.raises(NotFoundError, match="was deleted and created again"):
         list(partitioner.partition(before, batch(before, [{"p": "y"}])))

@@ -58,10 +58,10 @@ def assert_goes_on(workspace: hr.Workspace, *shown: int) -> None:
 @pytest.mark.parametrize(
     ("name", "payload", "what"),
     [
-        ("job", "text", "a payload of type str"),
-        ("job", bytearray(b"x"), "a payload of type bytearray"),
-        ("job", b"x" * (PAYLOAD_BYTES_MAX + 1), f"a payload of {PAYLOAD_BYTES_MAX + 1} bytes"),
-        ("", b"x", "a payload for a publisher without a name"),
+        ("job", "text", "the payload is of type str"),
+        ("job", bytearray(b"x"), "the payload is of type bytearray"),
+        ("job", b"x" * (PAYLOAD_BYTES_MAX + 1), f"the payload has {PAYLOAD_BYTES_MAX + 1} bytes"),
+        ("", b"x", "the publisher has no name, so nobody could get its payload back"),
     ],
 )
 @pytest.mark.parametrize("then", ["commit", "rollback"])
@@ -301,7 +301,7 @@ def test_partition_values_that_are_too_long_to_be_a_name_are_refused(
     workspace.collection("p", "n long, p string, q string", partition_by="p, q")
     with workspace.publisher() as tx:
         tx.append("d", [{"n": 1}])
-        with pytest.raises(DocumentError, match=r"partition values of 2049 bytes, 'x{32}'…"):
+        with pytest.raises(DocumentError, match=r"the partition values 'x{32}'… have 2049 bytes"):
             tx.append("p", [{"n": 1, "p": "a"}, {"n": 2, "p": "x" * 2048, "q": "y"}])
         tx.append("p", [{"n": 3, "p": "x" * 2047, "q": "y"}])
     assert (column(workspace, "p", "n"), column(workspace, "d", "n")) == ([3], [1])
@@ -310,7 +310,7 @@ def test_partition_values_that_are_too_long_to_be_a_name_are_refused(
 
 # proves G27
 def test_a_partition_field_that_is_named_twice_is_refused(workspace: hr.Workspace) -> None:
-    with pytest.raises(SchemaError, match="partition field 'p' is there twice; name it once"):
+    with pytest.raises(SchemaError, match="partition field 'p' is named twice; name it once"):
         workspace.collection("p", "n long, p string", partition_by=["p", "n", "p"])
     assert [each.name for each in workspace.collections()] == ["c", "d"]
 

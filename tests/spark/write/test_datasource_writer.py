@@ -302,7 +302,11 @@ WRONG_WRITES: list[tuple[str, dict[str, str], str]] = [
     ("note string", {}, "collection 'numbers' needs column 'id', which the rows do not have"),
     ("id string", {}, "collection 'numbers': field 'id' is string in the data"),
     ("id long, note struct<a int>", {}, "collection 'numbers': field 'note' is struct"),
-    ("id long", {"collection": "no"}, "no collection 'no' in .*; create it with `headrace coll"),
+    (
+        "id long",
+        {"collection": "no"},
+        ".* has no collection 'no', .*; create it with `headrace coll",
+    ),
     ("id long", {"collection": ""}, 'which collection to write to; add .option."collection"'),
     ("id long", {"workspace": ""}, r"was not told which workspace to use; add .*save\(\)"),
     ("id long", {"workspace": "nowhere"}, "nowhere.*; "),

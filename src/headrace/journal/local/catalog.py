@@ -1,4 +1,4 @@
-"""Collections and journals of a workspace: what may be created, changed and deleted. Pure."""
+"""The collections and journals of a workspace, and how they may change. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DELETED_REMEMBERED = 65_536
 
 
 class Deleted(NamedTuple):
-    """A journal that was deleted."""
+    """A journal that somebody deleted."""
 
     name: str
     collection: int
@@ -44,7 +44,7 @@ class Deleted(NamedTuple):
 
 @dataclass(slots=True)
 class Catalog:
-    """Decisions return the changes to make; `apply` makes them."""
+    """Decisions return changes; `apply` carries them out."""
 
     collections: dict[str, CollectionPut] = field(default_factory=dict)
     journals: dict[JournalId, JournalState] = field(default_factory=dict)
@@ -52,39 +52,39 @@ class Catalog:
     last_journal: int = 0
     last_collection: int = 0
     deleted: dict[JournalId, Deleted] = field(default_factory=dict)
-    """The newest of them. A publisher may know journals by the ids that they had; those that it got
-    from an earlier owner it has forgotten, so this need not be durable."""
+    """The journals deleted last. A publisher may still know them by their ids. This need not be
+    durable: a publisher forgets the ids that it got from an earlier owner."""
 
     def collection(self, name: str) -> CollectionPut:
         if (found := self.collections.get(name)) is None:
             raise NotFoundError(
-                f"no collection {name!r}",
+                f"there is no collection {name!r}",
                 do="create it with `headrace collections create` or `ws.collection`",
             )
         return found
 
     def journal_id(self, name: str) -> JournalId:
         if (found := self.by_name.get(name)) is None:
-            raise NotFoundError(f"no journal {name!r}", do="see `headrace journals list`")
+            raise NotFoundError(f"there is no journal {name!r}", do="see `headrace journals list`")
         return found
 
     def put_collection(self, wanted: CollectionPut) -> list[CatalogChange]:
         present = self.collections.get(wanted.name)
         if present is None:
             check_collection_name(wanted.name)
-            made = replace(
+            new = replace(
                 wanted,
                 id=self.last_collection + 1,
                 retention_s=_kept(None, wanted.retention_s),
                 retention_bytes=_kept(None, wanted.retention_bytes),
             )
-            partitions: list[tuple[str, ...]] = [] if made.partition_by else [()]
-            return [made, *self._missing_journals(made, partitions)]
+            partitions: list[tuple[str, ...]] = [] if new.partition_by else [()]
+            return [new, *self._missing_journals(new, partitions)]
         for what in ("key", "partition_by", "journals"):
-            old, new = getattr(present, what), getattr(wanted, what)
-            if old != new:
+            has, asks = getattr(present, what), getattr(wanted, what)
+            if has != asks:
                 raise ExistsError(
-                    f"collection {wanted.name} exists with {what} {_show(old)}, not {_show(new)}",
+                    f"collection {wanted.name} exists with {what} {_show(has)}, not {_show(asks)}",
                     do="use the same, or another name",
                 )
         changed = replace(
@@ -111,7 +111,7 @@ class Catalog:
         collection = self.collection(name)
         if collection.id != incarnation:
             raise NotFoundError(
-                f"collection {name!r} was deleted and made again", do="open the collection again"
+                f"collection {name!r} was deleted and created again", do="open the collection again"
             )
         return self._missing_journals(collection, partitions)
 
@@ -127,29 +127,29 @@ class Catalog:
     def find_again(
         self, ids: Iterable[JournalId]
     ) -> tuple[dict[JournalId, JournalId], list[CatalogChange]]:
-        """The journals that now have the names of deleted ones, and what makes the missing ones."""
+        """Return the journals that now have the names of deleted ones; create the missing ones."""
         found: dict[JournalId, JournalId] = {}
         missing: dict[str, JournalId] = {}
         for id in ids:
             if (gone := self.deleted.get(id)) is None:
                 raise NotFoundError(
-                    "a journal that was written to was deleted long ago",
-                    do="repeat the append: it makes the journal anew",
+                    "somebody deleted a journal of this write long ago",
+                    do="repeat the append: it creates the journal anew",
                 )
             collection = parse_journal_name(gone.name).collection
             present = self.collections.get(collection)
             if present is None or present.id != gone.collection:
                 raise NotFoundError(
-                    f"collection {collection!r} was deleted while it was written to",
-                    do="make it again with `ws.collection`",
+                    f"somebody deleted collection {collection!r} while it was written to",
+                    do="create it again with `ws.collection`",
                 )
             if gone.name not in self.by_name:
                 first = JournalId(self.last_journal + 1 + len(missing))
                 found[id] = missing.setdefault(gone.name, first)
             else:
                 found[id] = self.by_name[gone.name]
-        made = [(id, name) for name, id in missing.items()]
-        return found, [JournalsCreated(made)] if made else []
+        created = [(id, name) for name, id in missing.items()]
+        return found, [JournalsCreated(created)] if created else []
 
     def delete_journals(self, names: Iterable[str]) -> list[CatalogChange]:
         return [JournalsDeleted([self.journal_id(name) for name in names])]
@@ -196,8 +196,8 @@ class Catalog:
         names = dict.fromkeys(self.journal_names(collection, partitions))
         missing = [name for name in names if name not in self.by_name]
         first = self.last_journal + 1
-        made = [(JournalId(id), name) for id, name in enumerate(missing, first)]
-        return [JournalsCreated(made)] if made else []
+        created = [(JournalId(id), name) for id, name in enumerate(missing, first)]
+        return [JournalsCreated(created)] if created else []
 
 
 def _evolved(present: CollectionPut, wanted: CollectionPut) -> tuple[bytes, ...]:
@@ -209,7 +209,7 @@ def _evolved(present: CollectionPut, wanted: CollectionPut) -> tuple[bytes, ...]
 
 
 def _kept(present: Limit, wanted: Limit) -> Limit:
-    """A limit that is not given stays as it is; one of zero is none."""
+    """Return the limit to keep: None leaves it as it is, and zero removes it."""
     return present if wanted is None else wanted or None
 
 

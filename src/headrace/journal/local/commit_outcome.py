@@ -1,4 +1,4 @@
-"""What became of a commit or an append, as the owner knows it."""
+"""Finds what became of a commit or an append, from what the owner knows."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from headrace.journal.write.commit_id import CommitId, workspace_digits
 _READ_BACK = "read back what was appended"
 
 
-def find_outcome(owner: Owner, asked: CommitId, fence: bool) -> CommitOutcome:
-    """As `Journals.outcome`."""
-    if asked.workspace != workspace_digits(owner.identity):
+def find_outcome(owner: Owner, commit: CommitId, fence: bool) -> CommitOutcome:
+    """Do what `Journals.outcome` promises."""
+    if commit.workspace != workspace_digits(owner.identity):
         raise UsageError(
-            f"commit {asked} was sent to another workspace", do="ask the workspace it was sent to"
+            f"commit {commit} was sent to another workspace", do="ask the workspace it was sent to"
         )
-    if asked.first is None:
+    if commit.first is None:
         committed = owner.decide(
             lambda state: state.was_committed(
-                asked.producer, asked.holder, asked.clock, fence=fence
+                commit.producer, commit.holder, commit.clock, fence=fence
             )
         )
         return CommitOutcome.COMMITTED if committed else CommitOutcome.ROLLED_BACK
-    # Also waits for what was written before, so the index has it.
-    owner.decide(lambda state: (state.fence(asked.producer, asked.holder), None))
-    if _holds(owner, asked.journal, asked.producer, asked.clock):
+    # This also waits for everything written before, so the index has it.
+    owner.decide(lambda state: (state.fence(commit.producer, commit.holder), None))
+    if _holds(owner, commit.journal, commit.producer, commit.clock):
         return CommitOutcome.COMMITTED
-    if _holds(owner, asked.first.journal, asked.producer, asked.first.clock):
+    if _holds(owner, commit.first.journal, commit.producer, commit.first.clock):
         return CommitOutcome.PARTIAL
     return CommitOutcome.ROLLED_BACK
 
 
 def _holds(owner: Owner, journal: JournalId, producer: Producer, clock: Clock) -> bool:
-    """Whether the journal has the producer's frame of that clock.
+    """Return True if the journal has the producer's frame of that clock.
 
-    InDoubtError if it may have had it: retention or deletion came first.
+    Raises InDoubtError if retention or deletion may have removed it.
     """
     found = owner.with_index(lambda index: _search(index, journal, clock))
     for frame in owner.read(journal, found.begin, found.head, False):
@@ -57,22 +57,22 @@ def _holds(owner: Owner, journal: JournalId, producer: Producer, clock: Clock) -
 
 
 class _Range(NamedTuple):
-    """Where in a journal a frame can be."""
+    """The part of a journal that a frame can be in."""
 
     name: str
-    """Of the journal."""
+    """The name of the journal."""
     begin: Offset
     head: Offset
     is_whole: bool
-    """Retention has removed nothing of it."""
+    """True if retention has removed nothing of this part."""
 
 
 def _search(index: Index, journal: JournalId, clock: Clock) -> _Range:
-    """Where the frame of a clock can be."""
+    """Return the part of a journal that can hold the frame of a clock."""
     if (found := index.journals.get(journal)) is None:
         name = index.deleted_name(journal)
         which = f"journal {name}" if name else "the journal"
         raise InDoubtError(f"{which}, which would tell, was deleted", do=_READ_BACK)
-    at = bisect_left(found.clocks, clock)
-    begin = Offset(found.offsets[at]) if at < len(found) else found.head
-    return _Range(found.name, begin, found.head, at > 0 or not found.begin)
+    first = bisect_left(found.clocks, clock)
+    begin = Offset(found.offsets[first]) if first < len(found) else found.head
+    return _Range(found.name, begin, found.head, first > 0 or not found.begin)

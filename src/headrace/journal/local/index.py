@@ -1,8 +1,8 @@
-"""Where the frames of each journal are in the log: what readers can see.
+"""The index: where the frames of each journal are in the log. Readers see only what is in it.
 
-A journal costs one small object; its arrays are its own once it has frames. An entry is the frame's
-offset in the journal, the position of its record in the log, the greatest clock up to it, and
-which row of the record it is if the record is an `AckTable`.
+A journal costs one small object, and gets arrays of its own with its first frame. An entry holds
+the frame's offset in the journal, the position of its record in the log, the greatest clock up to
+it, and the row of the frame if its record is an `AckTable`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _NO_ROWS: array[int] = array("I")
 
 
 class Entry(NamedTuple):
+    """Where one frame is."""
+
     offset: Offset
     end: Offset
     position: int
@@ -46,6 +48,8 @@ class Entry(NamedTuple):
 
 
 class JournalIndex:
+    """The frames of one journal."""
+
     __slots__ = (
         "begin",
         "clocks",
@@ -86,15 +90,15 @@ class JournalIndex:
         self.head = Offset(end)
 
     def move(self, offset: int, position: int, row: int) -> None:
-        """The frame at `offset` has a copy at `position`; forgotten frames stay forgotten."""
+        """Let the frame at `offset` be its copy at `position`; trimmed frames stay trimmed."""
         if self.holds(offset):
-            at = bisect_left(self.offsets, offset)
-            self.positions[at] = position
-            self.rows[at] = row
+            entry = bisect_left(self.offsets, offset)
+            self.positions[entry] = position
+            self.rows[entry] = row
 
     def holds(self, offset: int) -> bool:
-        at = bisect_left(self.offsets, offset)
-        return at < len(self.offsets) and self.offsets[at] == offset
+        entry = bisect_left(self.offsets, offset)
+        return entry < len(self.offsets) and self.offsets[entry] == offset
 
     def trim(self, begin: Offset) -> None:
         if begin <= self.begin:
@@ -107,7 +111,7 @@ class JournalIndex:
         del self.rows[:gone]
 
     def entries(self, offset: Offset, through: Offset, most: int) -> list[Entry]:
-        """Up to `most` entries of [offset, through), from the first frame at or after offset."""
+        """Return up to `most` entries of [offset, through), from the first frame in it on."""
         first = bisect_left(self.offsets, offset)
         last = min(bisect_left(self.offsets, through), first + most)
         offsets = self.offsets[first : last + 1].tolist()
@@ -139,32 +143,32 @@ class JournalIndex:
 
 
 class Index:
-    """Every journal's index. Changed only by records that are synced, in log order."""
+    """The indexes of all journals. Only synced records change it, in the order of the log."""
 
     def __init__(self) -> None:
         self.journals: dict[JournalId, JournalIndex] = {}
         self.collections: dict[str, CollectionPut] = {}
         self.shrinks = 0
-        """How often journals gave something up since this was made."""
+        """How often journals have become shorter since the index was created."""
         self._deleted: dict[JournalId, str] = {}
-        """The names of those that were deleted last, for whoever still reads them."""
+        """The names of the journals deleted last, for those who still read them."""
 
     def journal(self, id: JournalId) -> JournalIndex:
         if (found := self.journals.get(id)) is None:
-            name = self.deleted_name(id) or "that is asked for"
-            raise NotFoundError(f"journal {name} is gone", do="it was deleted; list journals again")
+            name = self.deleted_name(id) or f"of id {id}"
+            raise NotFoundError(f"journal {name} is gone", do="list the journals again")
         return found
 
     def deleted_name(self, id: JournalId) -> str:
-        """The name of a journal that was deleted; empty if that is too long ago."""
+        """Return the name of a deleted journal; empty if that was too long ago."""
         return self._deleted.get(id, "")
 
     def holds(self, journal: JournalId, offset: int) -> bool:
-        """Whether the journal is there and has a frame at the offset."""
+        """Return True if the journal exists and has a frame at the offset."""
         return journal in self.journals and self.journals[journal].holds(offset)
 
     def apply(self, record: Record, position: int, body_bytes: int) -> Iterable[JournalIndex]:
-        """Take over a synced record; returns the journals whose head moved."""
+        """Apply a synced record, and return the journals whose heads moved."""
         match record:
             case Docs():
                 return self._apply_docs(record, position, body_bytes)
@@ -179,7 +183,7 @@ class Index:
                     self.journals[id] = JournalIndex(id, name)
             case JournalsDeleted():
                 for id in record.journals:
-                    # One without frames is false.
+                    # A journal without frames is false.
                     if (gone := self.journals.pop(id, None)) is not None:
                         self._deleted[id] = gone.name
                         if len(self._deleted) > DELETED_REMEMBERED:
@@ -214,14 +218,14 @@ class Index:
                 yield journal
 
     def held_within(self, base: int, end: int) -> list[int]:
-        """The positions of records in [base, end) that journals still hold, ascending."""
+        """Return the ascending positions of records in [base, end) that journals still hold."""
         every = b"".join(journal.positions.tobytes() for journal in self.journals.values())
         positions = np.frombuffer(every, np.uint64)
         held: list[int] = np.unique(positions[(base <= positions) & (positions < end)]).tolist()
         return held
 
     def live_bytes(self, bases: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """How many bytes of each log segment journals still hold."""
+        """Return how many bytes of each log segment journals still hold."""
         held = [journal for journal in self.journals.values() if len(journal)]
         offsets = np.frombuffer(b"".join(j.offsets.tobytes() for j in held), np.uint64)
         positions = np.frombuffer(b"".join(j.positions.tobytes() for j in held), np.uint64)

@@ -1,4 +1,4 @@
-"""The `Journals` that each client of an owner uses."""
+"""`Journals` in the process that owns the workspace, for each client of the owner."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LocalJournals:
 
     def put_collection(self, collection: CollectionPut) -> CollectionPut:
         def decision(state: OwnerState) -> tuple[list[Record], CollectionPut]:
-            made = state.change_catalog(state.catalog.put_collection(collection))
-            return made, state.catalog.collection(collection.name)
+            changes = state.change_catalog(state.catalog.put_collection(collection))
+            return changes, state.catalog.collection(collection.name)
 
         return self._owner.decide(decision)
 
@@ -50,9 +50,9 @@ class LocalJournals:
     ) -> list[JournalInfo]:
         def decision(state: OwnerState) -> tuple[list[Record], list[str]]:
             catalog = state.catalog
-            made = catalog.create_journals(collection, incarnation, partitions)
+            changes = catalog.create_journals(collection, incarnation, partitions)
             names = catalog.journal_names(catalog.collection(collection), partitions)
-            return state.change_catalog(made), names
+            return state.change_catalog(changes), names
 
         return self._owner.journals_named(self._owner.decide(decision))
 
@@ -103,8 +103,8 @@ class LocalJournals:
 
         self._owner.decide(decision)
 
-    def outcome(self, asked: CommitId, fence: bool = True) -> CommitOutcome:
-        return find_outcome(self._owner, asked, fence)
+    def outcome(self, commit: CommitId, fence: bool = True) -> CommitOutcome:
+        return find_outcome(self._owner, commit, fence)
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
@@ -132,7 +132,7 @@ class LocalJournals:
         return self._owner.watch(*selectors)
 
     def lost(self) -> None:
-        """End every lease of this client: what it had pending is rolled back."""
+        """End every lease of this client, and roll back what it has pending."""
         self._owner.decide(lambda state: (state.client_lost(self._client), None))
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Frames as the log of a workspace stores them. Pure.
+"""Decodes frames from the records of a workspace's log. Pure.
 
-The owner knows where each frame is. A reader on its machine is told, and reads the log's files.
+The owner knows where each frame is. It tells a reader on its machine, which reads the log's files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headrace.journal.sequencer import Flags
 from headrace.log import Extent
 
 DOCS_ROW = (1 << 32) - 1
-"""The row of a frame that is not a row of an `AckTable`."""
+"""The row of a frame whose record is not an `AckTable`."""
 
 
 class FrameLocation(NamedTuple):
-    """Where a frame is."""
+    """Where a frame is in the log's files."""
 
     offset: Offset
     end: Offset
@@ -33,7 +33,7 @@ class FrameLocation(NamedTuple):
 def stored_frame(
     journal: JournalId, offset: Offset, end: Offset, row: int, payload: memoryview
 ) -> Frame:
-    """The frame that a payload of the log holds, in that row."""
+    """Return the frame that the row of a log record holds."""
     record, body = records.decode(payload)
     if isinstance(record, Docs) and row == DOCS_ROW:
         return Frame(
@@ -50,10 +50,10 @@ def stored_frame(
         )
     if not isinstance(record, AckTable) or row >= len(record.rows):
         raise DataError(
-            f"the index of journal {journal} points at something else",
+            f"the index of journal {journal} points at a record that is not its own",
             do="remove the newest index snapshot and open the workspace again",
         )
-    # A copy: else who holds the hints would hold the payload, or the segment it is mapped from.
+    # Copy the rows: a reader that keeps hints must not keep the segment mapped.
     table = record.rows.copy()
     table.flags.writeable = False
     return ack_frame(journal, offset, end, row, table, brought=True)
@@ -62,7 +62,7 @@ def stored_frame(
 def ack_frame(
     journal: JournalId, offset: Offset, end: Offset, row: int, table: HintTable, *, brought: bool
 ) -> Frame:
-    """An ACK by the table that its record holds; whether it is the one that brought it."""
+    """Return the ACK in a row of a hint table; `brought` is True if its read brought the table."""
     _, _, producer, clock = table[row].tolist()
     size = records.ACK_BYTES + (table.nbytes if brought else 0)
     return Frame(journal, offset, end, producer, clock, 0, 0, Flags.ACK, b"", size, hints=table)
@@ -74,14 +74,15 @@ def stored_frames(
     tables: HintTableCache[HintTable],
     read: Callable[[Iterable[Extent]], Iterable[memoryview]],
 ) -> list[Frame]:
-    """The frames; `read` gives the payloads of extents, each of which is read once.
+    """Return the frames at these locations.
 
-    Records whose table is remembered are not read at all.
+    `read` returns the payloads of extents. It reads each extent once, and none whose hint table
+    `tables` remembers.
     """
     known: dict[Extent, HintTable] = {}
-    for each in found:
-        if each.row != DOCS_ROW and (table := tables.get(each.extent.offset)) is not None:
-            known[each.extent] = table
+    for location in found:
+        if location.row != DOCS_ROW and (table := tables.get(location.extent.offset)) is not None:
+            known[location.extent] = table
     unread = dict.fromkeys(each.extent for each in found if each.extent not in known)
     payloads = dict(zip(unread, read(unread), strict=True))
     frames: list[Frame] = []

@@ -1,4 +1,4 @@
-"""The owner's housekeeping: retention, index snapshots, rewriting of old segments."""
+"""The owner's maintenance: applies retention, saves index snapshots, rewrites old segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOVE_AT_ONCE = 256
 
 
 class Maintenance:
-    """Runs in a thread of its own, or step by step through `keep`."""
+    """Runs in a thread of its own, or one round at a time through `keep`."""
 
     def __init__(
         self, owner: Owner, settings: JournalSettings, now_ns: Callable[[], int] = time.time_ns
@@ -33,7 +33,8 @@ class Maintenance:
         self._snapshot_position = positions[-1] if positions else 0
         self._snapshot_bytes = 0
         self._considered: tuple[int, int] | None = None
-        """What rewriting was last considered for: it depends on nothing else."""
+        """The state of the index and the snapshots at the last rewriting, which depends on nothing
+        else."""
         self._keeping = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-keeper", daemon=True)
@@ -42,7 +43,7 @@ class Maintenance:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and leave a snapshot if the next opening would otherwise replay much."""
+        """Stop, and save a snapshot if the next opening would otherwise replay much."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -51,7 +52,7 @@ class Maintenance:
                 self.save_snapshot()
 
     def keep(self) -> None:
-        """One round of everything."""
+        """Run one round of everything."""
         with self._keeping:
             self._keep()
 
@@ -71,15 +72,15 @@ class Maintenance:
         self._snapshot_position = position
 
     def _run(self) -> None:
-        told = ""
+        logged = ""
         while not self._stop.wait(self._settings.keeper_interval_s):
             try:
                 self.keep()
-                told = ""
+                logged = ""
             except (HeadraceError, OSError) as error:
-                if str(error) != told:
-                    logger.error("housekeeping failed, and will be tried again: %s", error)
-                told = str(error)
+                if str(error) != logged:
+                    logger.error("maintenance failed, and will be tried again: %s", error)
+                logged = str(error)
 
     def _unsnapshotted(self) -> int:
         return self._owner.log.synced_end - self._snapshot_position
@@ -109,6 +110,6 @@ class Maintenance:
 
     def _move_out(self, segment: Segment) -> None:
         held = self._owner.with_index(lambda index: index.held_within(*segment))
-        for at in range(0, len(held), _MOVE_AT_ONCE):
-            some = held[at : at + _MOVE_AT_ONCE]
-            self._owner.write_moved([self._owner.log.read(position) for position in some])
+        for first in range(0, len(held), _MOVE_AT_ONCE):
+            positions = held[first : first + _MOVE_AT_ONCE]
+            self._owner.write_moved([self._owner.log.read(position) for position in positions])

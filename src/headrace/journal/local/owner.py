@@ -1,8 +1,8 @@
 """The owner of a workspace's journals: one log, one state, one index.
 
-Two locks, taken in this order. `_planning` covers a decision and the queueing of its records, so
-the log has them in the order they were decided in. `_view` covers what readers see, and is taken
-by the log's writer thread when records are synced: nothing may wait for the log while it holds it.
+It takes two locks in this order. `_planning` covers a decision and the queueing of its records, so
+the log has records in the order of the decisions. `_view` covers what readers see. The log's writer
+thread takes it when records are synced, so nothing may wait for the log while it holds `_view`.
 """
 
 from __future__ import annotations
@@ -53,20 +53,24 @@ Reply = TypeVar("Reply")
 _ENTRIES_AT_ONCE = 256
 
 
-class Placed(NamedTuple):
+class PositionedFrame(NamedTuple):
+    """A frame, and the position of its record in the log."""
+
     frame: Frame
     position: int
-    """Of its record in the log."""
 
 
-Found = TypeVar("Found", Frame, FrameLocation, Placed)
+Found = TypeVar("Found", Frame, FrameLocation, PositionedFrame)
 
 
 class Owner:
-    """What `LocalJournals` of every client call. The workspace sees to it that there is one."""
+    """Decides, logs and shows for the `LocalJournals` of every client.
+
+    The lock of the workspace directory makes sure that a workspace has one owner.
+    """
 
     def __init__(self, root: Path, settings: Settings, identity: str = "") -> None:
-        """`identity` is that of the workspace."""
+        """`identity` is the random id of the workspace."""
         self.identity = identity
         self.log = Log(Directory(root / "log"), settings.log)
         self.directory = identify_directory(root / "log")
@@ -79,7 +83,7 @@ class Owner:
         try:
             self.snapshots = SnapshotFiles(root / "index")
             self._state, self._index = self._recover()
-            # Leases are not durable, and a number of an earlier owner's must not come again.
+            # Leases are not durable, and no holder may get a number of an earlier owner.
             self._state.last_holder = max(self._state.last_holder, time.time_ns())
             self.decide(lambda state: (state.roll_back_all(), None))
         except BaseException:
@@ -93,17 +97,17 @@ class Owner:
                 f"the log ends at {self.log.synced_end}, before the snapshot at {position}",
                 do="restore the log's newest segment from a backup",
             )
-        for at, payload in self.log.scan(position):
-            record, body = self._decode(at, payload)
+        for record_position, payload in self.log.scan(position):
+            record, body = self._decode(record_position, payload)
             state.apply(record, len(body))
-            index.apply(record, at, len(body))
+            index.apply(record, record_position, len(body))
         return state, index
 
-    def _decode(self, at: int, payload: memoryview) -> tuple[Record, memoryview]:
+    def _decode(self, position: int, payload: memoryview) -> tuple[Record, memoryview]:
         try:
             return records.decode(payload)
         except DataError as error:
-            raise DataError(f"{self.log.where(at)}: {error.what}", do=error.do) from error
+            raise DataError(f"{self.log.where(position)}: {error.what}", do=error.do) from error
 
     def _log_is_whole(self) -> bool:
         segments = self.log.segments()
@@ -113,25 +117,28 @@ class Owner:
     # -- deciding --------------------------------------------------------------------------
 
     def decide(self, decision: Callable[[OwnerState], tuple[list[Record], Reply]]) -> Reply:
-        """Take a decision and return its reply once its records are durable and visible."""
+        """Make a decision, and return its reply once its records are durable and visible."""
         with self._planning, self._deciding():
-            made, reply = decision(self._state)
-            done = self._queue(made)
+            decided, reply = decision(self._state)
+            done = self._queue(decided)
         done.result()
         return reply
 
     def write(self, client: Client, write: Write, bodies: Sequence[Any]) -> Future[None]:
-        """Refusing any part ends the producer's lease: what follows it in a pipeline fails too."""
+        """Append frames. The future is done once they are durable and visible.
+
+        A refusal ends the producer's lease, so later writes in its pipeline fail too.
+        """
         with self._planning, self._deciding():
             try:
-                made = self._state.write(client, write, [len(body) for body in bodies])
+                decided = self._state.write(client, write, [len(body) for body in bodies])
             except HeadraceError:
                 self._queue(self._state.give_up(client, write.producer, write.holder))
                 raise
-            return self._queue(made, bodies)
+            return self._queue(decided, bodies)
 
     def write_moved(self, payloads: Sequence[memoryview]) -> None:
-        """Append copies of records, and return once they have taken the originals' place."""
+        """Append copies of records, and return once they have replaced the originals."""
         with self._view:
             copies = [records.moved_copy(payload, self._index.holds) for payload in payloads]
         entries = [(record, len(body)) for record, _, body in copies]
@@ -141,12 +148,12 @@ class Owner:
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Around a decision and the queueing of its records: both are done, or neither.
+        """Make sure that a decision and the queueing of its records both happen, or neither.
 
-        A refusal (the decision raises one of ours) has changed nothing. After anything else the
-        state may be ahead of the log, so nothing more is decided: `_failure` is there from the
-        beginning, and taken back when all went well. The lock is the caller's, since Ctrl-C can
-        come in here too.
+        A refusal (the decision raises a HeadraceError) has changed nothing. After any other error
+        the state may be ahead of the log, so the owner decides nothing more: this sets `_failure`
+        first, and clears it when all went well. The caller takes the lock, because Ctrl-C can
+        interrupt this function too.
         """
         if self._failure:
             raise from_wire(*to_wire(self._failure))
@@ -160,15 +167,15 @@ class Owner:
             raise
         self._failure = None
 
-    def _queue(self, made: Sequence[Record], bodies: Sequence[Any] = ()) -> Future[None]:
+    def _queue(self, decided: Sequence[Record], bodies: Sequence[Any] = ()) -> Future[None]:
         self._queueing = True
         entries, payloads = [], []
         remaining = iter(bodies)
-        for record in made:
+        for record in decided:
             body = next(remaining) if isinstance(record, Docs) else b""
             entries.append((record, len(body)))
             payloads.append((records.encode(record), body))
-        if not made and not self.log.pending:
+        if not decided and not self.log.pending:
             self._queueing = False
             nothing: Future[None] = Future()
             nothing.set_result(None)
@@ -178,7 +185,7 @@ class Owner:
     def _append(
         self, entries: Sequence[tuple[Record, int]], payloads: Sequence[Sequence[Any]]
     ) -> Future[None]:
-        """Even with nothing to append, done only when everything queued before is synced."""
+        """Append records. Even without any, the future waits for everything queued before."""
         self._queueing = True
         done: Future[None] = Future()
 
@@ -238,20 +245,22 @@ class Owner:
         frames = self._found(journal, offset, through, self._frame)
         return committed(frames) if only_committed else frames
 
-    def placed(self, journal: JournalId, offset: Offset, through: Offset) -> Iterator[Placed]:
-        """Frames of [offset, through), each with where its record is."""
+    def positioned(
+        self, journal: JournalId, offset: Offset, through: Offset
+    ) -> Iterator[PositionedFrame]:
+        """Yield the frames of [offset, through), each with the position of its record."""
         return self._found(
             journal,
             offset,
             through,
-            lambda id, entry: Placed(self._frame(id, entry), entry.position),
+            lambda id, entry: PositionedFrame(self._frame(id, entry), entry.position),
         )
 
-    def stored(
+    def locations(
         self, journal: JournalId, offset: Offset, through: Offset
     ) -> Iterator[FrameLocation]:
-        """Where the frames of [offset, through) are, in the files of `directory`."""
-        return self._found(journal, offset, through, self._stored)
+        """Yield where the frames of [offset, through) are, in the files of `directory`."""
+        return self._found(journal, offset, through, self._location)
 
     def _found(
         self,
@@ -308,7 +317,7 @@ class Owner:
             self._tables.put(position, frame.hints, frame.hints.nbytes)
         return frame
 
-    def _stored(self, _: JournalId, entry: Entry) -> FrameLocation:
+    def _location(self, _: JournalId, entry: Entry) -> FrameLocation:
         try:
             extent = self.log.extent(entry.position)
         except NotFoundError as error:
@@ -327,20 +336,23 @@ class Owner:
             self._watches.append(watch)
         return watch
 
-    # -- keeping ---------------------------------------------------------------------------
+    # -- maintenance -----------------------------------------------------------------------
 
     def trim(self, begins: Sequence[tuple[JournalId, Offset]]) -> None:
         self.decide(lambda state: (state.trim(begins), None))
 
     def with_index(self, use: Callable[[Index], Reply]) -> Reply:
-        """Run `use` while the index stands still; it must not wait for anything."""
+        """Run `use` while nothing changes the index; it must not wait for anything."""
         with self._view:
             return use(self._index)
 
     def save_snapshot(self) -> int:
-        """Hold writers for a moment, so that state and index both stand at the log's end."""
+        """Save a snapshot and return its size.
+
+        Writers wait for a moment, so that state and index are both at the log's end.
+        """
         with self._planning, self._deciding():
-            # Of a log that failed this raises: the state is ahead of the disk.
+            # This raises if the log has failed, because then the state is ahead of the disk.
             position = self.log.drain()
             with self._view:
                 data = capture(position, self._state, self._index)
@@ -378,4 +390,4 @@ def _failure(error: BaseException) -> HeadraceError:
 
 
 class _SegmentGoneError(Exception):
-    """The frame was rewritten elsewhere since it was looked up, or it is lost."""
+    """The frame moved after the index was read, or it is lost."""

@@ -1,4 +1,4 @@
-"""What the owner of a workspace knows of one producer, and what that producer may write. Pure."""
+"""The state of one producer, and what that producer may write. Pure."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What the journals of a workspace write to their log, and the bytes of it. Pure.
+"""The records that journals write to their log, and the bytes of them. Pure.
 
-| record  | says                                                                          |
-|---------|-------------------------------------------------------------------------------|
-| Docs    | a frame of documents of one producer in one journal; its body is Arrow IPC     |
-| AckTable    | one transaction's end in every journal it touched: commits, or rollbacks (clock 0) |
-| Catalog | collections and journals that came, changed or went, and named publishers      |
+| record   | holds                                                                             |
+|----------|-----------------------------------------------------------------------------------|
+| Docs     | a frame of documents of one producer in one journal; its body is Arrow IPC         |
+| AckTable | one transaction's end in each of its journals: commits, or rollbacks (clock 0)     |
+| Catalog  | a change of collections and journals, or the opening of a named publisher          |
 
-An `AckTable` record is the durable intent and all its ACKs at once: the log keeps a record whole or
-not at all, so there is no moment at which some journals of a transaction have their ACK and others
-do not, and nothing to complete after a crash. Each journal indexes its own row of the table, and
-the other rows are its hints: k journals cost k rows, not k² hints.
+An `AckTable` record is the durable intent of a transaction and all its ACKs at once. The log keeps
+a record whole or not at all, so at no moment do some journals of a transaction have their ACK and
+others not, and nobody has to complete anything after a crash. Each journal indexes its own row of
+the table, and the other rows are its hints: k journals cost k rows, not k² hints.
 
 The clock of document i of a frame is the frame's clock plus i.
 """
@@ -34,30 +34,34 @@ _DOCS_HEAD = struct.Struct("<BBHIQQQQ")
 _ACKS_HEAD = struct.Struct("<BxHIQ")
 ACK_ROW = np.dtype([("journal", "<u8"), ("offset", "<u8"), ("producer", "<u8"), ("clock", "<u8")])
 ACK_BYTES = ACK_ROW.itemsize
-"""How much of its journal an ACK takes."""
+"""How many bytes of its journal an ACK takes."""
 COUNT_MAX = (1 << 32) - 1
 SCHEMA_MAX = (1 << 16) - 1
 NO_JOURNAL = 0
-"""Of the row of a coordinator that wrote no documents itself: nothing for a reader."""
+"""The journal in the row of a coordinator that wrote no documents; no reader sees that row."""
 
 
 class Docs(NamedTuple):
+    """A frame of documents."""
+
     journal: JournalId
     offset: Offset
     producer: Producer
     clock: Clock
     documents: int
     schema: int
-    """Which version of the collection's schema the body was written under."""
+    """The version of the collection's schema that the body has."""
     flags: Flags
     moved: bool = False
-    """A copy made by rewriting: it takes the place of what the journal has at this offset."""
+    """True for a copy that rewriting made: it replaces the journal's frame at this offset."""
 
 
 class AckTable(NamedTuple):
+    """The end of one transaction."""
+
     rows: npt.NDArray[np.void]
     name: str = ""
-    """Of the publisher whose transaction it was; empty if it has none."""
+    """The name of the transaction's publisher; empty if it has none."""
     holder: Holder = Holder(0)
     payload: bytes = b""
     moved: bool = False
@@ -75,9 +79,9 @@ class CollectionPut(msgspec.Struct, frozen=True, tag="collection"):
     """How many journals each partition has."""
     retention_s: float | None = None
     retention_bytes: int | None = None
-    """Of each journal."""
+    """The retention of each journal."""
     id: int = 0
-    """Numbers the incarnations of all collections; 0 in a definition that is yet to be made."""
+    """The number of this incarnation among all collections; 0 before the owner creates it."""
 
 
 class CollectionDeleted(msgspec.Struct, frozen=True, tag="collection-deleted"):
@@ -93,7 +97,7 @@ class JournalsDeleted(msgspec.Struct, frozen=True, tag="journals-deleted"):
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="trimmed"):
-    """Where each of these journals begins from now on."""
+    """The new begin of each of these journals."""
 
     begins: list[tuple[JournalId, Offset]]
 
@@ -127,7 +131,7 @@ def ack_rows(rows: list[AckRow]) -> npt.NDArray[np.void]:
 
 
 def encode(record: Record) -> bytes:
-    """The record's bytes; the body of a Docs record follows them."""
+    """Return the bytes of a record; the body of a Docs record follows them."""
     match record:
         case Docs():
             return _DOCS_HEAD.pack(
@@ -151,7 +155,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: memoryview) -> tuple[Record, memoryview]:
-    """A record, and the body that follows it (empty unless it is Docs)."""
+    """Return a record and the body that follows it (empty unless it is Docs)."""
     try:
         kind, moved = data[0] & 0x7F, bool(data[0] & 0x80)
         if kind == _DOCS:
@@ -168,19 +172,19 @@ def decode(data: memoryview) -> tuple[Record, memoryview]:
             return _decode_catalog(data[1:]), data[:0]
     except (ValueError, struct.error, msgspec.DecodeError, IndexError) as error:
         raise DataError(
-            f"a log record that cannot be read: {error}",
-            do="it was written by another version, or by something else",
+            f"a log record cannot be read: {error}",
+            do="use the Headrace that wrote it, or restore the log from a backup",
         ) from error
-    raise DataError(f"a log record of unknown kind {kind}", do="it was written by a newer version")
+    raise DataError(f"a log record has the unknown kind {kind}", do="use a newer Headrace")
 
 
 def moved_copy(
     data: memoryview, holds: Callable[[JournalId, int], bool]
 ) -> tuple[Docs | AckTable, bytes, memoryview]:
-    """A copy of a Docs or AckTable record that is marked as moved: itself, its bytes, its body.
+    """Return a copy of a Docs or AckTable record, marked as moved: the record, its bytes, its body.
 
-    Of an AckTable record only the rows that journals still hold are copied, and no payload, which
-    snapshots have: else what nobody needs would be copied for ever.
+    The copy of an AckTable record has only the rows that journals still hold, and no payload, which
+    snapshots have. Otherwise rewriting would copy for ever what nobody needs.
     """
     record, body = decode(data)
     assert isinstance(record, Docs | AckTable)
@@ -193,5 +197,5 @@ def moved_copy(
 
 
 def docs_bytes(body_bytes: int) -> int:
-    """How much of its journal a frame takes."""
+    """Return how many bytes of its journal a frame takes."""
     return _DOCS_HEAD.size + body_bytes

@@ -1,4 +1,4 @@
-"""Where a journal should begin, and which segments are worth rewriting. Pure."""
+"""Decides where a journal should begin, and which segments are worth rewriting. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.log import Segment
 def overdue(
     index: Index, limited: Mapping[str, CollectionPut], now_ns: int
 ) -> list[tuple[JournalId, Offset]]:
-    """The journals that hold more than their collections keep, and where they should begin."""
+    """Return the journals that hold more than their collections keep, with their new begins."""
     oldest = {name: _oldest_kept(collection, now_ns) for name, collection in limited.items()}
     return [
         (journal.id, begin)
@@ -35,10 +35,10 @@ def overdue(
 def begin_after_retention(
     journal: JournalIndex, bytes_max: int | None, oldest_kept: Clock
 ) -> Offset:
-    """Where the journal begins once limits are applied: whole frames go, oldest first."""
+    """Return where the journal begins after retention removes whole frames, oldest first."""
     frames = bisect_left(journal.clocks, oldest_kept)
     if bytes_max is not None:
-        # A frame goes only if enough stays without it.
+        # Remove a frame only if enough stays without it.
         frames = max(frames, bisect_right(journal.offsets, journal.head - bytes_max) - 1)
     if frames == 0:
         return journal.begin
@@ -54,7 +54,7 @@ def _oldest_kept(collection: CollectionPut, now_ns: int) -> Clock:
 def worth_rewriting(
     segments: Sequence[Segment], index: Index, covered: int, live_share: float
 ) -> list[Segment]:
-    """Segments below `covered` of which less than `live_share` is still held by a journal."""
+    """Return the segments below `covered` of which journals hold less than `live_share`."""
     if not segments or segments[0].end > covered:
         return []
     live = index.live_bytes(np.array([segment.base for segment in segments], np.uint64))

@@ -1,8 +1,8 @@
-"""Snapshots of state and index: opening a workspace replays the log from the newest one only.
+"""Snapshots of state and index: opening a workspace replays the log only from the newest one.
 
-A snapshot is written whole under a temporary name, synced and renamed. The newest two are kept,
-and a log segment is dropped only once both cover it: if one cannot be read, the other and the log
-after it still say everything.
+The owner writes a snapshot whole under a temporary name, syncs it and renames it. It keeps the
+newest two, and drops a log segment only once both cover it. If one cannot be read, the other and
+the log after it still hold everything.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Image(msgspec.Struct):
 
 
 def capture(position: int, state: OwnerState, index: Index) -> bytes:
-    """Everything that the log below `position` says, as it is now: nothing may be in flight."""
+    """Encode state and index, which are exactly at `position`: no record may be in flight."""
     journals = list(index.journals.values())
     image = _Image(
         format=_FORMAT,
@@ -89,12 +89,17 @@ def capture(position: int, state: OwnerState, index: Index) -> bytes:
 
 
 def restore(data: bytes) -> tuple[int, OwnerState, Index]:
-    """The position to replay from, and what was there."""
+    """Decode a snapshot; return the position to replay from, the state and the index."""
     if xxhash.xxh3_64_digest(memoryview(data)[8:]) != data[:8]:
-        raise DataError("the snapshot is damaged", do="remove it: the one before will be used")
+        raise DataError(
+            "the snapshot is damaged", do="remove it: the owner then uses the one before"
+        )
     image = msgspec.msgpack.decode(memoryview(data)[8:], type=_Image)
     if image.format > _FORMAT:
-        raise VersionError(f"snapshot format {image.format}", do="use a newer Headrace")
+        raise VersionError(
+            f"the snapshot has format {image.format}, and this Headrace knows up to {_FORMAT}",
+            do="use a newer Headrace",
+        )
     catalog = Catalog(
         {c.name: c for c in image.collections},
         {j.id: JournalState(j.name, j.head) for j in image.journals},
@@ -113,17 +118,17 @@ def restore(data: bytes) -> tuple[int, OwnerState, Index]:
 def _restore_index(image: _Image) -> Index:
     index = Index()
     index.collections = {c.name: c for c in image.collections}
-    at = 0
+    first = 0
     for j in image.journals:
         journal = index.journals[j.id] = JournalIndex(j.id, j.name)
         journal.begin, journal.head = j.begin, j.head
         if j.frames:
-            end = at + j.frames
-            journal.offsets = array("Q", image.offsets[at * 8 : end * 8])
-            journal.positions = array("Q", image.positions[at * 8 : end * 8])
-            journal.clocks = array("Q", image.clocks[at * 8 : end * 8])
-            journal.rows = array("I", image.rows[at * 4 : end * 4])
-            at = end
+            end = first + j.frames
+            journal.offsets = array("Q", image.offsets[first * 8 : end * 8])
+            journal.positions = array("Q", image.positions[first * 8 : end * 8])
+            journal.clocks = array("Q", image.clocks[first * 8 : end * 8])
+            journal.rows = array("I", image.rows[first * 4 : end * 4])
+            first = end
     return index
 
 
@@ -137,12 +142,12 @@ class SnapshotFiles:
             unfinished.unlink()
 
     def positions(self) -> list[int]:
-        """Of the snapshots there are, oldest first."""
+        """Return the positions of the snapshots, oldest first."""
         names = map(_NAME.fullmatch, os.listdir(self._root))
         return sorted(int(name[1]) for name in names if name)
 
     def covered(self) -> int:
-        """Every kept snapshot says what the log below this position said."""
+        """Return the position below which every kept snapshot replaces the log."""
         positions = self.positions()
         return positions[0] if len(positions) >= _KEPT else 0
 
@@ -152,9 +157,10 @@ class SnapshotFiles:
             self._path(old).unlink()
 
     def load(self, log_is_whole: bool) -> tuple[int, OwnerState, Index]:
-        """The newest readable snapshot; none is needed while the log has lost no segment.
+        """Return the newest readable snapshot; a log that has lost no segment needs none.
 
-        One that cannot be read is removed once it is not needed: it must not count as kept.
+        Removes snapshots that cannot be read, once they are not needed: they must not count as
+        kept.
         """
         problems: dict[Path, Exception] = {}
         found = None

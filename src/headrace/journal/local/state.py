@@ -232,8 +232,8 @@ class OwnerState:
             known = catalog.journals.get(journal) or catalog.deleted.get(journal)
             if known and known.name in lost:
                 raise NotFoundError(
-                    f"journal {known.name} was deleted after this transaction wrote to it",
-                    do="repeat the transaction: it makes the journal anew",
+                    f"somebody deleted journal {known.name} after this transaction wrote to it",
+                    do="repeat the transaction: it creates the journal anew",
                 )
 
     def _check_commit(
@@ -273,7 +273,7 @@ class OwnerState:
 
     def _journal_name(self, id: JournalId) -> str:
         journal = self.catalog.journals.get(id)
-        return journal.name if journal else "a journal to be made"
+        return journal.name if journal else "a journal that does not exist yet"
 
     def _held(self, client: Client, producer: Producer, holder: Holder) -> ProducerState:
         state = self.producers.get(producer)
@@ -334,7 +334,7 @@ class OwnerState:
         return rows
 
     def apply(self, record: Record, body_bytes: int = 0) -> None:
-        """Take over what a record says. Durable state changes nowhere else."""
+        """Apply a record. Nothing else changes durable state."""
         match record:
             case Docs():
                 self._apply_docs(record, body_bytes)

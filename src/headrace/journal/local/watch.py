@@ -1,4 +1,4 @@
-"""Watches: journals that come and go and heads that move, seen without asking each journal."""
+"""A watch: reports journals that come and go, and heads that move."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from headrace.journal.names import JournalName, Selector, parse_journal_name
 
 
 class LocalWatch:
-    """Collects what happens to matching journals until it is asked. Idle it costs nothing.
+    """Collects changes of matching journals for the next call. Idle it costs nothing.
 
-    What came and went between two questions is not told of.
-
-    The owner calls `created`, `deleted` and `moved` with `lock` held.
+    It does not report a journal that came and went between two calls. The owner calls `created`,
+    `deleted` and `moved` with `lock` held.
     """
 
     def __init__(self, lock: threading.Lock, selectors: Sequence[Selector] = ()) -> None:
-        """Without selectors it sees all journals."""
+        """Watch the journals that any selector matches; without selectors, all journals."""
         self._selectors: dict[str, list[Selector]] = {}
         for selector in selectors or [Selector()]:
             self._selectors.setdefault(selector.collection, []).append(selector)
@@ -33,7 +32,7 @@ class LocalWatch:
 
     def next(self, timeout_s: float) -> Changes:
         with self._changed:
-            # At first there may be no journal, which is said without waiting for one.
+            # The first call does not wait for a journal: it reports that there is none.
             self._changed.wait_for(
                 lambda: self._changes or self._closed or not self._listed, timeout_s
             )
@@ -60,7 +59,7 @@ class LocalWatch:
         self._changed.notify_all()
 
     def _matches(self, name: JournalName) -> bool:
-        """Looks only at the selectors of the journal's collection, and at those of all."""
+        """Ask only the selectors of the journal's collection, and those without a collection."""
         of_collection, of_all = self._selectors.get(name.collection), self._selectors.get("")
         return any(each.matches(name) for each in [*(of_collection or ()), *(of_all or ())])
 

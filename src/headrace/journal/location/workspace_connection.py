@@ -1,7 +1,7 @@
-"""A process's connection to the journals of a workspace: as its owner, or through it.
+"""A process's connection to the journals of a workspace, as its owner or through its owner.
 
-The first process to open a directory owns and serves it. The others work through the owner, and
-when it is gone the next call of any of them makes that process the owner, or finds the new one.
+The first process that opens a directory owns and serves it. The others work through the owner. When
+the owner is gone, the next call of any process makes that process the owner or finds the new one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _LOOK_AGAIN_S = 0.02
 OWNERS_LOST_MAX = 8
-"""One after the other, before a call gives up."""
+"""A call gives up when it has lost this many owners, one after the other."""
 
 
 class Ownership:
@@ -75,13 +75,13 @@ class Ownership:
         self._running.close()
 
     def _close_keeper(self) -> None:
-        # Without its last snapshot the next opening takes longer, and nothing is lost.
+        # Without the last snapshot the next opening takes longer; it loses nothing.
         with suppress(StorageError, WorkspaceError):
             self.keeper.close()
 
 
 class WorkspaceConnection:
-    """Hands out the `Journals` to use now; any thread may call."""
+    """Gives out the `Journals` to use now. Any thread may call."""
 
     def __init__(
         self,
@@ -92,9 +92,10 @@ class WorkspaceConnection:
         identity: str = "",
         directory: WorkspaceDirectory | None = None,
     ) -> None:
-        """`identity` is that of the workspace, if only this one will do.
+        """Attach to the workspace at `place`, a directory or an address.
 
-        `directory` is that of the directory, if the caller has prepared it; it may hold the lock.
+        With an `identity`, only the workspace of that identity will do. `directory` is given by a
+        caller that has prepared it, and may hold its lock.
         """
         self._settings = settings
         self._identity = identity
@@ -114,28 +115,28 @@ class WorkspaceConnection:
 
     @property
     def directory(self) -> Path | None:
-        """Of the workspace; None if it is known by an address."""
+        """The directory of the workspace; None if it is known by an address."""
         return self._directory.root if self._directory else None
 
     @property
     def ownership(self) -> Ownership | None:
-        """What this process runs if it is the owner."""
+        """What this process runs as the owner; None if it is a client."""
         return self._ownership
 
     @property
     def finds_next_owner(self) -> bool:
-        """Whether the next owner is sure to be one of the same workspace."""
+        """True if the next owner is certainly one of the same workspace."""
         return self._directory is not None or self._identity != ""
 
     @property
     def attached(self) -> Journals:
-        """The journals that were attached last, also if they are lost: nothing is waited for."""
+        """The journals that were attached last, even if they are lost: this never waits."""
         return self._journals
 
     def reach(self) -> WorkspaceRef:
         if self._directory is None:
             return WorkspaceRef(None, self._address, self._settings.service.token, self._identity)
-        # Finds the owner, or becomes it.
+        # The call finds the owner, or makes this process the owner.
         self.call(lambda journals: journals.journal_names([]))
         owner = self._directory.owner() or OwnerAddress("", "", 0)
         address = callable_by_others(owner.address)
@@ -156,9 +157,9 @@ class WorkspaceConnection:
         return journals
 
     def call(self, use: Callable[[Journals], T]) -> T:
-        """Use the journals; if their owner is gone, find the next one and use those.
+        """Run `use` with the journals; repeat it with the next owner if theirs is gone.
 
-        Only for what may be done twice.
+        Only for calls that may be done twice.
         """
         journals = self.journals()
         for _ in range(OWNERS_LOST_MAX):
@@ -169,7 +170,7 @@ class WorkspaceConnection:
         return use(journals)
 
     def reattach(self, lost: Journals) -> Journals:
-        """The journals to use instead of those that were lost."""
+        """Return the journals to use instead of those that were lost."""
         with self._lock:
             if self._journals is lost and not self._closed:
                 lost.close()
@@ -177,7 +178,7 @@ class WorkspaceConnection:
             return self.journals()
 
     def close(self) -> None:
-        # Whoever looks for the next owner, and has the lock meanwhile, gives up.
+        # A thread that holds the lock while it looks for the next owner sees this and gives up.
         self._closing = True
         with self._lock:
             if self._closed:
@@ -188,8 +189,8 @@ class WorkspaceConnection:
                     closing.callback(self._directory.unlock)
                 if self._ownership:
                     closing.callback(self._ownership.close)
-                # Those who wrote were told of a failing disk, and what they left open will be
-                # rolled back by the next owner.
+                # Writers already know of a failing disk, and the next owner rolls back what they
+                # left open.
                 with suppress(StorageError, WorkspaceError):
                     self._journals.close()
 
@@ -201,23 +202,23 @@ class WorkspaceConnection:
         unreachable: HeadraceError | None = None
         while not self._closing:
             if self._directory.try_lock():
-                # Whatever an earlier owner said is no longer so.
+                # The address of an earlier owner is no longer true.
                 self._directory.withdraw()
                 return self._become_owner(self._directory)
             if owner := self._directory.owner():
                 try:
                     return self._work_through(owner)
                 except (TransportError, NotFoundError) as error:
-                    # Also a refusal: another service may listen where an earlier owner did.
+                    # A refusal counts too: another service may listen where an earlier owner did.
                     unreachable = error
             if time.monotonic() > deadline:
                 who = f"process {owner.process}" if owner else "a process"
                 raise WorkspaceError(
                     f"{self._directory.root} is locked by {who}, which cannot be reached"
-                    f" ({unreachable.what if unreachable else 'it has not said where'})",
+                    f" ({unreachable.what if unreachable else 'it has not announced its address'})",
                     do="see whether that process is stopped or hangs",
                 )
-            # The owner is starting or ending: neither can be waited for.
+            # The owner is starting or ending, and nothing tells when that is done.
             time.sleep(_LOOK_AGAIN_S)
         raise UsageError("the workspace is closed", do="open it again")
 

@@ -1,8 +1,9 @@
-"""The directory of a workspace: its version, its lock, and where its owner can be reached.
+"""The directory of a workspace: its version, its lock, and the address of its owner.
 
-Ownership follows a kernel lock on the directory itself, so there is no lock file to be deleted:
-it ends with the process, however that ends, and never by a time-out. `owner.json` only tells others
-where to call; what it says is believed only if somebody answers there for this workspace.
+The process that holds a kernel lock on the directory itself is the owner. There is no lock file
+that somebody could delete. The lock ends with the process, however that ends, and never by a
+time-out. `owner.json` only tells others where to call; they believe it only if somebody answers
+there for this workspace.
 """
 
 from __future__ import annotations
@@ -22,27 +23,31 @@ FORMAT = 1
 
 
 class _Identity(msgspec.Struct):
-    """What `workspace.json` holds."""
+    """The contents of `workspace.json`."""
 
     format: int
     id: str = ""
-    """Random: tells this workspace from every other."""
+    """A random id that tells this workspace from every other."""
 
 
 class OwnerAddress(msgspec.Struct, frozen=True):
+    """The contents of `owner.json`: where to call the owner."""
+
     address: str
     token: str
     process: int
 
 
 class WorkspaceDirectory:
+    """One directory, and its lock while this process holds it."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock: int | None = None
         self.id = ""
 
     def prepare(self, *, create: bool) -> None:
-        """Make the directory if there is none, and refuse what this version cannot read."""
+        """Create the directory if it is missing; refuse a format that this version cannot read."""
         identity = self.root / "workspace.json"
         try:
             with storage_errors(f"{self.root}", do="choose a directory that can be written to"):
@@ -73,15 +78,15 @@ class WorkspaceDirectory:
             create_durably(identity, msgspec.json.encode(_Identity(FORMAT, secrets.token_hex(16))))
 
     def _holds_foreign_files(self) -> bool:
-        """Not counting what another process is writing, or was when it died."""
+        """Return True if other files are there than those that a dying process left unfinished."""
         return any(not each.name.endswith(UNFINISHED) for each in self.root.iterdir())
 
     def try_lock(self) -> bool:
-        """Become the owner, if nobody is. True also if this is the owner already."""
+        """Take the lock if nobody has it. Returns True if this process has it now."""
         return self._lock is not None or self._take_lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def wait_for_lock(self) -> None:
-        """Become the owner as soon as nobody is. The kernel wakes whoever waits."""
+        """Wait until nobody has the lock, and take it. The kernel wakes the process that waits."""
         if self._lock is None:
             self._take_lock(fcntl.LOCK_EX)
 
@@ -110,7 +115,7 @@ class WorkspaceDirectory:
             self._lock = None
 
     def announce(self, owner: OwnerAddress) -> None:
-        """Readable for this user alone: it holds the token."""
+        """Write `owner.json`, which only this user may read: it holds the token."""
         for left in self.root.glob(f"owner.json.*{UNFINISHED}"):
             left.unlink()
         write_durably(self.root / "owner.json", msgspec.json.encode(owner))

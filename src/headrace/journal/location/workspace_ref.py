@@ -1,6 +1,7 @@
-"""How any process gets at a workspace: by its directory where it sees that, else through its owner.
+"""Where a workspace is: a directory or the address of its owner, and a reference that has both.
 
-It is good for as long as the owner stays the same; who sees the directory finds the next one.
+A process that sees the directory opens that, and finds every later owner. Any other process goes
+through the owner, so its reference is good only while the owner stays the same.
 """
 
 from __future__ import annotations
@@ -31,39 +32,42 @@ def is_address(place: str) -> bool:
 
 
 def check_place(place: str) -> str:
-    """Itself. What looks like an address of another kind is no directory that anybody wants."""
+    """Return `place`. Raises UsageError if it is neither a directory nor a valid address."""
     if not is_address(place):
         if _SCHEME.match(place):
             raise UsageError(
-                f"{place!r} is no place for a workspace",
+                f"{place!r} cannot be a workspace",
                 do="name a directory, grpc://host:port or grpc+tls://host:port",
             )
         return place
     address = _ADDRESS.fullmatch(place)
     if address is None or not 0 < int(address[1]) <= _PORT_MAX:
         raise UsageError(
-            f"{place!r} does not say a host and a port", do="write it like grpc://localhost:7070"
+            f"{place!r} has no valid host and port", do="write it like grpc://localhost:7070"
         )
     return place
 
 
 class WorkspaceRef(msgspec.Struct, frozen=True, array_like=True):
     directory: DirectoryIdentity | None
-    """None if the workspace is known by its address only."""
+    """None if the workspace is known only by its address."""
     address: str
-    """Of the owner."""
+    """The address of the owner."""
     token: str
     identity: str = ""
-    """Random, of the workspace: nobody else may answer for it."""
+    """The random id of the workspace: no other workspace may answer for it."""
 
     def open(self, how: Callable[..., T], service: ServiceSettings) -> T:
-        """`how` is `Workspace` or `WorkspaceConnection`; `service` is that of this process."""
+        """Open it with `how`, which is `Workspace` or `WorkspaceConnection`.
+
+        `service` are the settings of this process.
+        """
         is_here = self.directory is not None and _may_open(self.directory)
         place = self.directory.path if self.directory and is_here else self.address
         settings = Settings(service=msgspec.structs.replace(service, token=self.token))
         try:
             if not place:
-                raise PeerLostError("its owner is gone")
+                raise PeerLostError("its owner is gone", do=_REMEDY)
             return how(place, settings, create=False, identity=self.identity)
         except (PeerLostError, WorkspaceError) as error:
             if is_here or self.directory is None:
@@ -76,10 +80,13 @@ class WorkspaceRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _may_open(there: DirectoryIdentity) -> bool:
-    """Who sees the directory of another user goes through that user's process."""
+    """Return True if this process sees the directory and may write to it.
+
+    Otherwise it is another user's, and this process goes through that user's process.
+    """
     return is_seen(there) and os.access(there.path, os.R_OK | os.W_OK | os.X_OK)
 
 
 def callable_by_others(address: str) -> str:
-    """An owner that listens on every address of its machine is called by the machine's name."""
+    """Replace the address that means every address of a machine by the name of this machine."""
     return _ANY_HOST.sub(socket.gethostname(), address)

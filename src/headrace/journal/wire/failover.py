@@ -1,11 +1,12 @@
-"""Reads and watches that go on with the next owner of the workspace when theirs is gone.
+"""Reads and watches that continue with the next owner of the workspace when theirs is gone.
 
-What an owner shows is durable, and journals keep their ids and offsets. So the next owner shows
-the same frames at the same places, and possibly more: a reader that asks it again for what was not
-answered reads on as if nothing had happened. That holds for reading only. What a publisher had open
-ends with the owner.
+What an owner shows is durable, and journals keep their ids and offsets. So the next owner shows the
+same frames at the same offsets, and possibly more. A reader that repeats its unanswered requests
+reads on as if nothing had happened. This holds for reading only: the open transactions of a
+publisher end with their owner.
 
-A workspace that is known by an address alone has no next owner: another one may answer there.
+A workspace that is known only by an address has no next owner: the owner of another workspace may
+answer there.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class _Fetch(NamedTuple):
 class _Lost(NamedTuple):
     fetch: _Fetch
     journals: Journals
-    """Those that did not answer."""
+    """The journals that did not answer."""
 
 
 class FailoverReads:
-    """What a reader of many journals asks, of whoever owns the workspace. Any thread may call.
+    """Asks the present owner of the workspace what a reader of many journals needs.
 
-    `fetch` does not wait for the next owner: its future does.
+    Any thread may call. `fetch` does not wait for the next owner: its future does.
     """
 
     def __init__(self, connection: WorkspaceConnection) -> None:
@@ -69,7 +70,7 @@ class FailoverReads:
         return answer
 
     def close(self) -> None:
-        """Fetches that wait for the next owner fail. The connection is the caller's to close."""
+        """Fail the fetches that wait for the next owner. The caller closes the connection."""
         with self._lock:
             self._closed = True
             self._lost.put(None)
@@ -95,9 +96,9 @@ class FailoverReads:
             fetch.answer.set_exception(error)
 
     def _ask_later(self, lost: _Lost) -> bool:
-        """Leave it to the thread that finds the next owner; False if the reader is closed.
+        """Pass a fetch to the thread that finds the next owner; return False if this is closed.
 
-        The thread is started when it is first needed.
+        The first call starts the thread.
         """
         with self._lock:
             if self._closed:
@@ -120,20 +121,22 @@ class FailoverReads:
                 self._send(lost.fetch, journals)
         while not self._lost.empty():
             if left := self._lost.get():
-                left.fetch.answer.set_exception(UsageError("the reader is closed"))
+                left.fetch.answer.set_exception(
+                    UsageError("the reader is closed", do="open another reader")
+                )
 
 
 class FailoverWatch:
-    """A watch that tells of the next owner's journals only what differs from what it told before.
+    """A watch that reports of the next owner's journals only what it has not reported before.
 
-    One thread calls `next`; any may close it.
+    One thread calls `next`; any thread may close it.
     """
 
     def __init__(self, connection: WorkspaceConnection, *selectors: Selector) -> None:
         self._connection = connection
         self._selectors = selectors
         self._heads: dict[JournalId, Offset] = {}
-        """The head of every journal that was told of."""
+        """The head of every journal, as last reported."""
         self._lock = threading.Lock()
         self._closed = False
         self._watch = connection.call(lambda journals: journals.watch(*selectors))
@@ -170,15 +173,15 @@ class FailoverWatch:
             raise UsageError("the watch is closed", do="open another")
 
     def _differing(self, first: Changes) -> Changes:
-        """What the next owner's first answer has beyond what was told before."""
+        """Return what the next owner's first answer adds to what was reported before."""
         listed = {info.id: info.head for info in first.created}
-        told = listed | self._heads
-        # Heads may have moved since the journals were listed.
+        reported = listed | self._heads
+        # Heads may have moved since the owner listed the journals.
         heads = listed | first.heads
         return Changes(
             [info for info in first.created if info.id not in self._heads],
             [id for id in self._heads if id not in heads],
-            {id: head for id, head in heads.items() if told[id] != head},
+            {id: head for id, head in heads.items() if reported[id] != head},
         )
 
     def close(self) -> None:

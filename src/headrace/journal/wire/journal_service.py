@@ -1,7 +1,7 @@
 """Serves the journals of a workspace to other processes.
 
-A conversation is a lease: when it ends without a word, or its peer is silent for too long, every
-producer it held is fenced and what it had pending is rolled back.
+A conversation is a lease. When it ends, or its peer is silent for too long, the owner fences every
+producer that the conversation held and rolls back what they have pending.
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ class JournalService:
         message: Message[messages.Request],
         answers: SimpleQueue[Any],
     ) -> None:
-        """Start or do what one message asks for; its answer goes to `answers`."""
+        """Carry out one request; its answer goes to `answers`, now or when it is known."""
         ask = message.control
         if not isinstance(ask, Ask):
-            raise UsageError(f"{type(ask).__name__} opens a stream", do="send requests only")
+            raise UsageError(
+                f"{type(ask).__name__} opens a stream and is no request", do="send an Ask"
+            )
         try:
             if isinstance(ask.call, Fetch):
                 answers.put(fetches.answer(ask.number, ask.call))
@@ -106,7 +108,9 @@ class JournalService:
             case messages.Observe():
                 yield from self._observe(request, channel)
             case _:
-                raise UsageError(f"{type(request).__name__} is not a stream", do="converse")
+                raise UsageError(
+                    f"{type(request).__name__} opens no stream", do="send it in a conversation"
+                )
 
     def _observe(
         self, request: messages.Observe, channel: Channel[messages.Request]
@@ -145,7 +149,7 @@ class FetchAnswers:
         directory = self._owner.directory
         if not fetch.kernel or fetch.kernel != directory.kernel:
             return self._frames(number, fetch)
-        found = self._owner.stored(fetch.journal, fetch.offset, fetch.through)
+        found = self._owner.locations(fetch.journal, fetch.offset, fetch.through)
         locations = until_full(found, fetch.bytes_max, self._bytes_to_read)
         return Message(Located(number, directory, locations))
 
@@ -158,7 +162,7 @@ class FetchAnswers:
     def _frames(self, number: int, fetch: Fetch) -> Message[Fetched | Located]:
         encoder = FrameEncoder()
         left = fetch.bytes_max
-        for frame, position in self._owner.placed(fetch.journal, fetch.offset, fetch.through):
+        for frame, position in self._owner.positioned(fetch.journal, fetch.offset, fetch.through):
             is_known = False
             if frame.hints is not None and position not in encoder.tables:
                 is_known = _is_known(self._sent, position, frame.hints.nbytes) and not fetch.anew
@@ -189,16 +193,16 @@ def _refused(number: int, error: BaseException) -> _Answer:
 
 
 def _send_answers(channel: Channel[Any], answers: SimpleQueue[_Answer | None]) -> None:
-    """In a thread of its own: a slow client must not hold up the log, which reports to here."""
+    """Send answers in a thread of its own: a slow client must not hold up the log's reports."""
     while (answer := answers.get()) is not None:
         try:
             channel.send(answer.control, answer.bodies)
         except UsageError as error:
             refusal = UsageError(error.what, do="ask for less at once")
-            # If it is not too large but the conversation is over, nobody waits for it.
+            # This fails too if the conversation is over, and then nobody waits for the answer.
             with suppress(HeadraceError):
                 channel.send(_refused(answer.control.number, refusal).control)
-        except Exception as error:  # noqa: BLE001  both sides are told
+        except Exception as error:  # noqa: BLE001  both sides get it
             channel.fail(error)
             return
 

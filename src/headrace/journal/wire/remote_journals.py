@@ -1,4 +1,4 @@
-"""`Journals` through the process that owns them."""
+"""`Journals` in a process that works through the owner of the workspace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from headrace.transport import Client, Stream
 
 
 class RemoteJournals(RemoteCalls):
-    """One conversation with the owner: requests are pipelined and answered in any order."""
+    """One conversation with the owner, which answers pipelined requests in any order."""
 
     def __init__(
         self, address: str, settings: ServiceSettings, kind: str = messages.JOURNALS
@@ -62,7 +62,7 @@ class RemoteJournals(RemoteCalls):
         self._closing = False
         self._tables: HintTableCache[HintTable] = HintTableCache()
         self._kernel = running_kernel()
-        """Nothing once it is known that the files of the log cannot be read here."""
+        """Empty once this process knows that it cannot read the files of the log."""
         try:
             self._channel = self._client.converse(kind, replies)
         except BaseException:
@@ -97,12 +97,12 @@ class RemoteJournals(RemoteCalls):
         return RemoteWatch(self._stream(messages.Observe(selectors)))
 
     def close(self) -> None:
-        """Leave in good order; what was asked is answered, what is pending is rolled back."""
+        """Wait for the answers under way, and leave; the owner rolls back what is pending."""
         self._closing = True
         with self._lock:
             asked = [future for future, _ in self._asked.values()]
         wait(asked, self._silence_s)
-        # Whoever asked was told why it broke.
+        # Whoever waited for an answer got the error already.
         with suppress(HeadraceError):
             self._channel.close()
         self._client.close()
@@ -110,7 +110,7 @@ class RemoteJournals(RemoteCalls):
 
     @property
     def is_lost(self) -> bool:
-        """The conversation has ended; nothing can be asked any more."""
+        """True if the conversation has ended, so that nobody can ask any more."""
         return self._lost is not None
 
     def _stream(self, request: messages.Read | messages.Observe) -> Stream[messages.Reply]:
@@ -121,7 +121,7 @@ class RemoteJournals(RemoteCalls):
 
     @contextmanager
     def _lost_if_closing(self) -> Iterator[None]:
-        """Another thread may give this owner up while one is about to ask it."""
+        """Raise PeerLostError if another thread closes these journals during the block."""
         try:
             yield
         except UsageError as error:
@@ -143,7 +143,7 @@ class RemoteJournals(RemoteCalls):
             with self._lost_if_closing():
                 self._channel.send(Ask(number, call), bodies)
         except BaseException:
-            # If it was interrupted it may have been sent, and is answered all the same.
+            # An interrupted request may have been sent, and then its answer finds nobody.
             with self._lock:
                 self._asked.pop(number, None)
             raise
@@ -158,16 +158,19 @@ class RemoteJournals(RemoteCalls):
         except TransportError as error:
             lost = error
         except HeadraceError as error:
-            # The owner gave the conversation up: what was asked may have been done or not.
+            # The owner gave the conversation up. It may have carried out any open request.
             lost = PeerLostError(error.what, do=error.do)
             self._channel.fail(lost)
-        except Exception as error:  # noqa: BLE001  told to all who wait, and to the owner
-            what = f"an answer of the owner of the workspace: {type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  all who wait get it, and the owner
+            what = (
+                "the owner of the workspace sent an answer that cannot be read:"
+                f" {type(error).__name__}: {error}"
+            )
             lost = PeerLostError(what, do="run the same version of Headrace in all processes")
             self._channel.fail(lost)
         with self._lock:
             self._lost = lost
-            # One that is asked for again may be there twice.
+            # A fetch that was repeated may be there twice.
             asked = {future for future, _ in self._asked.values() if not future.done()}
             self._asked = {}
         for future in asked:
@@ -177,7 +180,7 @@ class RemoteJournals(RemoteCalls):
         with self._lock:
             asked = self._asked.get(answer.number)
         if asked is None:
-            return  # Whoever asked was interrupted, and has gone.
+            return  # The caller was interrupted and no longer waits.
         self._fulfil(*asked, answer, bodies)
         with self._lock:
             self._asked.pop(answer.number, None)
@@ -189,7 +192,7 @@ class RemoteJournals(RemoteCalls):
         answer: Answer | Fetched | Located,
         bodies: Sequence[Any],
     ) -> None:
-        """`expected` is the type of the answer; of a Fetch, it is that."""
+        """Settle a future. `expected` is the type of the answer; for a fetch, the Fetch itself."""
         if isinstance(answer, Fetched):
             self._take_frames(future, expected, answer, bodies)
         elif isinstance(answer, Located):
@@ -203,7 +206,7 @@ class RemoteJournals(RemoteCalls):
     def _take_frames(
         self, future: Future[Any], fetch: Fetch, answer: Fetched, bodies: Sequence[Any]
     ) -> None:
-        """If a table is forgotten that was sent before, everything is asked for anew."""
+        """Decode frames; if this side forgot a table that the owner sent, fetch anew."""
         tables: list[HintTable] = []
         for position, rows in zip(answer.positions, answer.frames.hints, strict=True):
             if (table := self._tables.get(position)) is None:
@@ -217,7 +220,7 @@ class RemoteJournals(RemoteCalls):
         future.set_result(list(decode_frames(fetch.journal, answer.frames, bodies, tables)))
 
     def _read_files(self, future: Future[Any], fetch: Fetch, found: Located) -> None:
-        """What was moved meanwhile, or cannot be seen from here, is asked for again as bytes."""
+        """Read frames from the log's files; if they moved or cannot be read here, fetch bytes."""
         if not is_here(found.directory):
             self._kernel = ""
         elif (frames := _stored_frames(fetch.journal, found, self._tables)) is not None:
@@ -241,7 +244,7 @@ class RemoteWatch:
 
     def next(self, timeout_s: float) -> Changes:
         try:
-            # The owner says at once what there is, however little time the caller has.
+            # The owner lists all journals at once, however little time the caller has.
             message = self._stream.receive(timeout_s if self._begun else None)
         except TimeoutError:
             return Changes([], [], {})
@@ -262,7 +265,7 @@ class RemoteWatch:
 def _stored_frames(
     journal: JournalId, found: Located, tables: HintTableCache[HintTable]
 ) -> list[Frame] | None:
-    """None if some are not where they were, or cannot be read: the owner knows more."""
+    """Read the frames. Returns None if a file is gone or unreadable: the owner knows more."""
     try:
         return stored_frames(journal, found.frames, tables, LogFiles(found.directory.path).read)
     except (NotFoundError, StorageError, DataError):

@@ -1,4 +1,4 @@
-"""The id of a commit: what any process needs to ask later what became of it. Pure."""
+"""The id of a commit, with which any process can ask what became of it. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AppendedFrame(msgspec.Struct, frozen=True, array_like=True):
 class CommitId(msgspec.Struct, frozen=True, array_like=True):
     """Names a commit or, with `first`, an append outside of transactions.
 
-    As text: the numbers in hexadecimal with dashes between them, the same width every time.
+    Its text has the numbers in hexadecimal with dashes between them, always of the same width.
     """
 
     workspace: str
@@ -29,11 +29,12 @@ class CommitId(msgspec.Struct, frozen=True, array_like=True):
     producer: Producer
     holder: Holder
     clock: Clock
-    """Of the commit; of an append, of its last frame."""
+    """The clock of the commit, or of the last frame of an append."""
     journal: JournalId = JournalId(0)
-    """Of the last frame of an append; 0 for a commit."""
+    """The journal of the last frame of an append; 0 for a commit."""
     first: AppendedFrame | None = None
-    """The log keeps a prefix of an append, so its first and its last frame tell of all of it."""
+    """The first frame of an append. The log keeps a prefix of an append, so its first and its last
+    frame tell what became of all of it."""
 
     def __str__(self) -> str:
         text = f"{self.workspace}-{self.producer:012x}-{self.holder:016x}-{self.clock:016x}"
@@ -43,7 +44,7 @@ class CommitId(msgspec.Struct, frozen=True, array_like=True):
 
 
 def workspace_digits(identity: str) -> str:
-    """Those of a workspace without an identity are zeros."""
+    """Return the digits that stand for a workspace; zeros if it has no identity."""
     return identity[:_WORKSPACE_DIGITS].rjust(_WORKSPACE_DIGITS, "0")
 
 

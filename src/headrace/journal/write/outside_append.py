@@ -1,7 +1,7 @@
 """Appends documents outside of transactions.
 
-Frames become visible one by one, in the order they were sent in. If the owner is lost meanwhile,
-any number of the first ones may be there: the next owner is asked which.
+Frames become visible one by one, in the order in which they were sent. If the owner is lost
+meanwhile, any number of the first frames may be there: the publisher asks the next owner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.journal.write.write_buffer import Documents, WriteBuffer
 
 
 def append_outside(pool: ProducerPool, collection: Collection, documents: Documents) -> int:
-    """As `Workspace.append`."""
+    """Do what `Workspace.append` promises."""
     writer = pool.take_writer("")
     buffer = pool.write_buffer(writer, Flags.OUTSIDE)
     is_whole = False
@@ -39,14 +39,14 @@ def append_outside(pool: ProducerPool, collection: Collection, documents: Docume
 def _check_appended(
     pool: ProducerPool, buffer: WriteBuffer, error: HeadraceError, *, is_whole: bool
 ) -> None:
-    """Returns if everything is there after all; raises `error` if nothing is."""
+    """Return if all documents are there after all; raise `error` if none is."""
     is_lost = isinstance(error, TransportError | InDoubtError)
     if not is_lost and is_whole and buffer.messages_sent == 1:
-        # One message is taken whole or not at all.
+        # The owner takes one message whole or not at all.
         raise error
     if (id := buffer.append_id(is_whole=is_whole)) is None:
         raise _not_appended(error) if is_lost else error
-    # What it wrote is asked for, which ends its lease.
+    # Asking what became of the append ends its lease.
     buffer.writer.broken = True
     inquiry = pool.inquiry(id)
     try:

@@ -1,4 +1,4 @@
-"""Which journal each document goes to: by partition values, then by the hash of its key.
+"""Chooses the journal of each document, by its partition values and then by the hash of its key.
 
 Documents of equal keys go to the same journal, so a producer's order holds per key.
 """
@@ -23,7 +23,7 @@ _PARTITION_BYTES_MAX = 2048
 
 
 class Partitioner:
-    """Remembers the journals of each partition; makes those that are missing."""
+    """Remembers the journals of each partition, and creates those that are missing."""
 
     def __init__(self, journals: Journals) -> None:
         self.journals = journals
@@ -37,7 +37,7 @@ class Partitioner:
     def partition(
         self, collection: Collection, batch: pa.RecordBatch
     ) -> Iterator[tuple[JournalId, pa.RecordBatch]]:
-        """The batch in parts, each for one journal, in the order of its documents."""
+        """Split a batch into parts for one journal each; a part keeps the order of documents."""
         parts = list(_partitions(collection, batch))
         known = self._look_up(collection, [values for values, _ in parts])
         for values, part in parts:
@@ -52,13 +52,13 @@ class Partitioner:
     def _look_up(
         self, collection: Collection, partitions: list[tuple[str, ...]]
     ) -> dict[tuple[str, ...], list[JournalId]]:
-        # Taken together at once: another thread may forget them meanwhile.
+        # Look them all up before anything else: another thread may forget them meanwhile.
         found = {values: self._known.get((collection.id, values), []) for values in partitions}
         unknown = [values for values, ids in found.items() if not ids]
         if unknown:
-            made = iter(self.journals.create_journals(collection.name, collection.id, unknown))
+            created = iter(self.journals.create_journals(collection.name, collection.id, unknown))
             for values in unknown:
-                found[values] = [next(made).id for _ in range(collection.journals)]
+                found[values] = [next(created).id for _ in range(collection.journals)]
                 self._known[collection.id, values] = found[values]
         return found
 
@@ -73,14 +73,14 @@ def _partitions(
     for field in collection.partition_by:
         encoded = batch.column(field).dictionary_encode(null_encoding="encode")
         code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-        # Numbered anew, codes stay below the number of documents however many fields follow.
+        # Renumber the codes, so that they stay below the number of documents for any fields.
         code = np.unique(code, return_inverse=True)[1]
     for _, part in _split(batch, code):
         values = tuple(escape_value(part[field][0].as_py()) for field in collection.partition_by)
         if sum(map(len, values)) > _PARTITION_BYTES_MAX:
             raise DocumentError(
-                f"partition values of {sum(map(len, values))} bytes, {values[0][:32]!r}…",
-                do=f"they become part of a journal's name: keep them below {_PARTITION_BYTES_MAX}",
+                f"the partition values {values[0][:32]!r}… have {sum(map(len, values))} bytes",
+                do=f"keep them below {_PARTITION_BYTES_MAX}: they are part of a journal's name",
             )
         yield values, part
 
@@ -88,15 +88,15 @@ def _partitions(
 def _by_key(
     collection: Collection, batch: pa.RecordBatch, journals: list[JournalId]
 ) -> Iterator[tuple[JournalId, pa.RecordBatch]]:
-    """Journal i of n holds the i-th of n equal ranges of key hashes."""
+    """Split a batch by key: journal i of n takes the i-th of n equal ranges of key hashes."""
     high = key_hash(batch, collection.key) >> _HALF
     which = (high * np.uint64(len(journals))) >> _HALF
-    for at, part in _split(batch, which.astype(np.int64)):
-        yield journals[at], part
+    for number, part in _split(batch, which.astype(np.int64)):
+        yield journals[number], part
 
 
 def _split(batch: pa.RecordBatch, code: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each code, in their order."""
+    """Yield each code with its rows, in their order."""
     if not len(code):
         return
     if (code == code[0]).all():

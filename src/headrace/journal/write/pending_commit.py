@@ -1,4 +1,4 @@
-"""A commit that was sent: waiting for its answer, and asking if the answer is lost."""
+"""A commit that was sent: waits for its answer, and asks the next owner if the answer is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ASK_AGAIN_S = 0.1
 
 
 class OutcomeInquiry:
-    """Asks about one commit or one append outside of transactions. Any thread may use it."""
+    """Asks the owner what became of one commit or append. Any thread may use it."""
 
     def __init__(self, connection: WorkspaceConnection, id: CommitId) -> None:
         self.id = id
@@ -32,16 +32,16 @@ class OutcomeInquiry:
         self._failure: HeadraceError | None = None
 
     def ask(self, *, fence: bool = True) -> CommitOutcome:
-        """Ask once. The connection's time-outs bound how long that takes."""
+        """Ask once. The time-outs of the connection bound how long this takes."""
         return self._connection.call(lambda journals: journals.outcome(self.id, fence))
 
     def outcome(self, timeout_s: float) -> CommitOutcome:
-        """Ask until it is known. Raises InDoubtError after `timeout_s`, or if nobody can tell."""
+        """Ask until an owner tells. Raises InDoubtError after `timeout_s`, or if none can tell."""
         with self._lock:
             self._deadline_s = max(self._deadline_s, time.monotonic() + timeout_s)
             if self._answer is None:
                 self._answer = Future()
-                # Asking a stopped owner can take longer than the caller wants to wait.
+                # A stopped owner can take longer to answer than the caller wants to wait.
                 threading.Thread(
                     target=self._ask_until_known,
                     args=(self._answer,),
@@ -55,21 +55,21 @@ class OutcomeInquiry:
             raise self.in_doubt(self._failure) from self._failure
 
     def in_doubt(self, cause: HeadraceError | None) -> InDoubtError:
-        """The error for what is not known because of `cause`."""
+        """Return the error that says that nobody knows the outcome because of `cause`."""
         thing = "transaction" if self.id.first is None else "append"
         why = f": {cause.what}" if cause else ""
         if isinstance(cause, InDoubtError):
-            # The owner has answered: it cannot tell any more.
+            # The owner has answered that it can no longer tell.
             do = cause.do
         else:
             first = f"{cause.do}, then " if cause and cause.do else ""
             do = f"{first}ask with ws.outcome('{self.id}') before you repeat it"
         return InDoubtError(
-            f"whether {thing} {self.id} committed is not known{why}", do=do, ask=self.outcome
+            f"nobody knows yet whether {thing} {self.id} committed{why}", do=do, ask=self.outcome
         )
 
     def _is_given_up(self) -> bool:
-        """Whether nobody waits any more; whoever asks later begins anew."""
+        """Return True if nobody waits any more; the next caller then starts a new thread."""
         with self._lock:
             is_late = time.monotonic() > self._deadline_s
             if is_late:
@@ -91,7 +91,7 @@ class OutcomeInquiry:
                     if self._is_given_up():
                         raise self.in_doubt(error) from error
                 time.sleep(_ASK_AGAIN_S)
-        except BaseException as error:  # noqa: BLE001  raised by whoever waits
+        except BaseException as error:  # noqa: BLE001  the callers raise it
             with self._lock:
                 if self._answer is answer:
                     self._answer = None
@@ -99,7 +99,7 @@ class OutcomeInquiry:
 
 
 class PendingCommit:
-    """A commit that was sent and not yet answered."""
+    """A commit that was sent and may not be answered yet."""
 
     def __init__(self, inquiry: OutcomeInquiry, sent: Future[None]) -> None:
         self._inquiry = inquiry
@@ -108,21 +108,21 @@ class PendingCommit:
 
     @property
     def id(self) -> str:
-        """Names the commit for `ws.outcome`, in this process and any other."""
+        """The name of the commit for `ws.outcome`, in any process."""
         return str(self._inquiry.id)
 
     @property
     def _is_known(self) -> bool:
-        """Whether `result` has returned, or said that it was rolled back."""
+        """True if `result` has returned, or has raised that the commit was rolled back."""
         return self._outcome is not None
 
     def done(self) -> bool:
         return self._sent.done()
 
     def result(self) -> None:
-        """Return once committed; raise InDoubtError if that cannot be learned in time.
+        """Return once the commit took effect; raise InDoubtError if nobody can tell in time.
 
-        Any other error of ours says that it was rolled back. Called again it asks again.
+        After any other error of Headrace it was rolled back. Another call asks again.
         """
         try:
             self._sent.result()
@@ -143,18 +143,18 @@ class PendingCommit:
             raise self._inquiry.in_doubt(error) from lost
 
     def _learn(self) -> None:
-        """Ask the owner that was just told to roll back: nothing of it is under way any more."""
+        """Ask the owner that has just rolled back, so that nothing is under way any more."""
         self._outcome = self._inquiry.ask(fence=False)
 
 
 class _InterruptedError(Exception):
-    """Sending a commit was interrupted: it may have been sent."""
+    """Ctrl-C interrupted the sending of a commit, which may have been sent."""
 
     what = "sending the commit was interrupted"
 
 
 def interrupted() -> Future[None]:
-    """Stands for an answer that nobody waits for any more."""
+    """Return a future for a commit whose sending was interrupted."""
     sent: Future[None] = Future()
     sent.set_exception(_InterruptedError())
     return sent

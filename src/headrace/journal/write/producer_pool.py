@@ -1,4 +1,4 @@
-"""What the publishers of one workspace share: pooled producers, known journals and collections."""
+"""The pool of producers of one workspace, with the journals and collections it knows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POOLED_MAX = 64
 
 
 class ProducerPool:
-    """Any thread may use it."""
+    """Lends producers to the publishers of a workspace. Any thread may use it."""
 
     def __init__(
         self, place: str, connection: WorkspaceConnection, settings: JournalSettings
@@ -39,9 +39,8 @@ class ProducerPool:
         known = {collection.name: collection for collection in self.collections()}
         if name not in known:
             raise NotFoundError(
-                f"no collection {name!r} in {self._place}",
-                do="create it with `headrace collections create`;"
-                f" there are: {', '.join(known) or 'none'}",
+                f"{self._place} has no collection {name!r}, only: {', '.join(known) or 'none'}",
+                do="create it with `headrace collections create`",
             )
         return known[name]
 
@@ -55,15 +54,15 @@ class ProducerPool:
         )
 
     def newest(self, collection: Collection | str) -> Collection:
-        """As it is now: its schema may have grown since the caller got it."""
+        """Return the collection as it is now: its schema may have grown since."""
         return self.existing(
             collection if isinstance(collection, str) else self.resolve(collection).name
         )
 
     def take_writer(self, name: str, following: ProducerWriter | None = None) -> ProducerWriter:
-        """A new holder of that name; without one, a producer from the pool.
+        """Take over a name; without a name, take a producer from the pool.
 
-        It is the one of `following`, if that has only commits under way.
+        The producer is `following` itself while that has commits under way and nobody uses it.
         """
         journals = self._connection.journals()
         if not name:
@@ -79,7 +78,7 @@ class ProducerPool:
         return self._connection.call(lambda j: ProducerWriter(j.open_publisher(name), j))
 
     def give_back(self, writer: ProducerWriter) -> None:
-        """To the pool, for the next anonymous publisher; nothing of it may be open."""
+        """Return a writer to the pool for the next anonymous publisher; it has nothing open."""
         with self._lock:
             writer.taken = False
             if writer.commits_under_way:
@@ -87,13 +86,16 @@ class ProducerPool:
             if len(self._idle) < _POOLED_MAX:
                 self._idle.append(writer)
                 return
-        # A writer that was lost or refused has nothing to give back.
+        # The lease of a writer that was lost or refused has ended already.
         with suppress(PeerLostError, FencedError):
             writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
 
     def give_back_when_done(self, writer: ProducerWriter, commit: Future[None]) -> None:
-        """Until then only the same publisher may go on with it: if the commit is refused, so is
-        all that follows it."""
+        """Return a writer to the pool when its commit is answered.
+
+        Until then only the same publisher may use it: if the owner refuses the commit, it refuses
+        everything after it.
+        """
         with self._lock:
             writer.taken = False
             writer.commits_under_way += 1

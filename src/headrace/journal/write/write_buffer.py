@@ -1,7 +1,7 @@
-"""Documents on their way out: buffered per journal, clocked and framed when they are sent.
+"""The buffer of a writer: collects documents per journal, then clocks, frames and sends them.
 
-Small appends are joined into one frame per journal, and a transaction that fits the buffer travels
-with its commit as one message.
+It joins small appends into one frame per journal. A transaction that fits the buffer travels with
+its commit as one message.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ _FRAME_DOCUMENTS_MAX = 65_536
 _FRAMES_AT_ONCE = 4096
 
 _SENDS_AHEAD = 4
-"""How many messages of a stream may be under way."""
+"""How many messages of a stream may wait for their answers."""
 
 Documents: TypeAlias = (
     "pa.RecordBatch | pa.Table | ArrowStream | ArrowArray | list[dict[str, Any]] | bytes | str"
 )
-"""Arrow, or whatever has its PyCapsule interface; Python dicts; NDJSON as bytes or text."""
+"""Arrow, or anything with its PyCapsule interface; Python dicts; NDJSON as bytes or text."""
 
 
 class ProducerWriter:
-    """A lease with its clock: what writes as one producer."""
+    """Writes as one producer: its lease and its clock."""
 
     def __init__(self, lease: Lease, journals: Journals) -> None:
         self.lease = lease
         self.journals = journals
         self.clock = ClockSource(floor=lease.clock)
         self.broken = False
-        """A write of it was refused, so its lease has ended."""
+        """True if the owner refused a write, so that the lease has ended."""
         self.taken = True
-        """A transaction or an append writes with it."""
+        """True while a transaction or an append uses it."""
         self.commits_under_way = 0
 
 
 def to_batch(collection: Collection, given: Documents, document_bytes_max: int) -> pa.RecordBatch:
-    """Checked documents of exactly the collection's schema."""
+    """Return checked documents of exactly the collection's schema."""
     spec = _spec(collection, document_bytes_max)
     match given:
         case pa.RecordBatch() | pa.Table():
@@ -71,7 +71,7 @@ def to_batch(collection: Collection, given: Documents, document_bytes_max: int) 
         case list() | tuple():
             return conversion.from_dicts(given, spec)
     raise DocumentError(
-        f"documents for {collection.name} as {type(given).__name__}",
+        f"documents for {collection.name} cannot be of type {type(given).__name__}",
         do="give a table (Arrow, pandas, Polars, DuckDB), a list of dicts, or NDJSON",
     )
 
@@ -82,14 +82,14 @@ def _spec(collection: Collection, document_bytes_max: int) -> DocumentSpec:
 
 
 class SealedFrames(NamedTuple):
-    """Frames that have their clocks: they must be sent in the order they were sealed in."""
+    """Frames that have their clocks. They must be sent in the order in which they were sealed."""
 
     heads: list[DocsHead]
     bodies: list[Any]
 
 
 class _Savepoint(NamedTuple):
-    """What was buffered at a moment."""
+    """The contents of a buffer at one moment."""
 
     lengths: dict[tuple[JournalId, int], int]
     buffered_bytes: int
@@ -98,7 +98,7 @@ class _Savepoint(NamedTuple):
 
 
 class WriteBuffer:
-    """What one transaction, participant or append outside of them has yet to send."""
+    """Holds what one transaction, participant or outside append has yet to send."""
 
     def __init__(
         self,
@@ -114,18 +114,18 @@ class WriteBuffer:
         self._buffered: dict[tuple[JournalId, int], list[pa.RecordBatch]] = {}
         self._buffered_bytes = 0
         self._torn = False
-        """An append ended half-way, by Ctrl-C or since it could not be sent."""
+        """True if an append ended half-way, after Ctrl-C or because it could not be sent."""
         self.documents = 0
         self.messages_sent = 0
         self._sends: deque[Future[None]] = deque(maxlen=_SENDS_AHEAD + 1)
         self._frames_sent: tuple[DocsHead, DocsHead] | None = None
-        """The first and the last."""
+        """The first and the last frame sent."""
 
     def append(self, collection: Collection, given: Documents) -> int:
-        """Take documents in, or none of them; returns how many.
+        """Take all documents and return their number; after an error take none.
 
-        A stream that fails after a part of it was sent cannot be taken back: then all that is left
-        is to roll back.
+        A stream that fails after a part of it was sent cannot be taken back: its transaction can
+        only be rolled back.
         """
         if not is_streamed(given):
             return self._take(
@@ -151,16 +151,16 @@ class WriteBuffer:
         return taken
 
     def _savepoint(self) -> _Savepoint:
-        lengths = {place: len(batches) for place, batches in self._buffered.items()}
+        lengths = {target: len(batches) for target, batches in self._buffered.items()}
         return _Savepoint(lengths, self._buffered_bytes, self.documents, self.messages_sent)
 
     def _return_to(self, mark: _Savepoint) -> None:
-        """Give up what was taken since, if none of it was sent."""
+        """Drop what was taken since the savepoint, if none of it was sent."""
         if self._torn or self.messages_sent > mark.messages_sent:
             self._torn = True
             return
         self._buffered = {
-            place: self._buffered[place][:length] for place, length in mark.lengths.items()
+            target: self._buffered[target][:length] for target, length in mark.lengths.items()
         }
         self._buffered_bytes, self.documents = mark.buffered_bytes, mark.documents
 
@@ -179,11 +179,11 @@ class WriteBuffer:
 
     @property
     def sent(self) -> bool:
-        """Whether the owner may have something of it."""
+        """True if the owner may have a part of it."""
         return self.messages_sent > 0
 
     def seal(self) -> SealedFrames:
-        """Clock and frame what is buffered; sends all but the last message's worth of it."""
+        """Clock and frame the buffer; send all but the last message, and return that."""
         self.check_whole()
         return self._seal()
 
@@ -196,7 +196,7 @@ class WriteBuffer:
         return last
 
     def send(self, sealed: SealedFrames, commit: CommitRequest | None = None) -> Future[None]:
-        """With `commit`, the end of the transaction travels along."""
+        """Send frames; `commit` also ends the transaction."""
         lease = self.writer.lease
         write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)
         self.messages_sent += 1
@@ -212,9 +212,10 @@ class WriteBuffer:
         return future
 
     def append_id(self, *, is_whole: bool) -> CommitId | None:
-        """Names what was sent outside of transactions; None if no frame was.
+        """Return the id of an outside append; None if no frame was sent.
 
-        Unless `is_whole`, the id stands for more than was sent: that is never COMMITTED.
+        Unless `is_whole`, the id stands for more frames than were sent, so its outcome is never
+        COMMITTED.
         """
         if self._frames_sent is None:
             return None
@@ -265,13 +266,13 @@ class WriteBuffer:
 
 
 def _bytes_at_most(batch: pa.RecordBatch, small: int) -> int:
-    """How many bytes it takes; of a small one only a bound, which is told much faster."""
+    """Return the bytes of a batch; for a small one only a bound, which is much faster."""
     bound: int = batch.get_total_buffer_size()
     return bound if bound <= small else int(batch.nbytes)
 
 
 def _frames(batch: pa.RecordBatch, target_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The batch in frames of about the target size; a single document is never split."""
+    """Split a batch into frames of about the target size, but never a single document."""
     rows = batch.num_rows
     size = _bytes_at_most(batch, target_bytes)
     parts = min(rows, max(-(-size // target_bytes), -(-rows // _FRAME_DOCUMENTS_MAX)))
