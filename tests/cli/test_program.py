@@ -19,8 +19,8 @@ from tests.cli.conftest import Ok, Run
 from tests.cli.headrace_process import HEADRACE, Running, headrace
 
 TYPES = (
-    "the types are boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string,"
-    " binary, date, timestamp, timestamp_ntz, array<...>, map<...>, struct<...>"
+    "use one of the types boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s),"
+    " string, binary, date, timestamp, timestamp_ntz, array<...>, map<...>, struct<...>"
 )
 NO_COLLECTION = (
     "./headrace-data has no collection 'nope', only: bank/credits, bank/debits;"
@@ -92,7 +92,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
         ("publish", "bank/credits=debits.ndjson"),
         1,
         "debits.ndjson line 1 has field 'region', which is not in the schema;"
-        " the fields are account, cents",
+        " choose among account, cents",
     ),
     (
         ("publish", "bank/credits=no-key.ndjson"),

@@ -36,7 +36,7 @@ GOOD = {"id": 7, "name": "bad"}
 LONG = "x" * 100_001
 
 FIT = "change the value, or the type of the field"
-FIELDS = "the fields are id, name, price, note"
+FIELDS = "choose among id, name, price, note"
 VALUE = "which is a key or NOT NULL field; give it a value"
 LARGE = (
     "over document_bytes_max = 100000; split it, store its payload elsewhere, or raise the limit"
@@ -74,8 +74,8 @@ DOCUMENTS: list[tuple[Any, str]] = [
     ),
     (LINE + "[1]\n", f"line 2 is b'[1]'; {OBJECT}"),
     (LINE + "\n" + LINE.strip() + LINE, f"line 3 is not JSON: Extra data at column 22; {OBJECT}"),
-    (LINE.encode() + b'{"id":2,"name":"\xff"}\n', "line 2 is not UTF-8; encode it so"),
-    ('{"id":2,"name":"\ud800"}\n', "line 1 is not UTF-8; encode it so"),
+    (LINE.encode() + b'{"id":2,"name":"\xff"}\n', "line 2 is not UTF-8; encode it as UTF-8"),
+    ('{"id":2,"name":"\ud800"}\n', "line 1 is not UTF-8; encode it as UTF-8"),
     (
         LINE + '{"id":2,"name":"b","x":1}',
         f"line 2 has field 'x', which is not in the schema; {FIELDS}",
@@ -169,18 +169,18 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
     (
         define(schema="id long, at interval"),
         SchemaError,
-        f"DDL: expected a type at position 12, found 'interval'; the types are {SUPPORTED}",
+        f"DDL: expected a type at position 12, found 'interval'; use one of the types {SUPPORTED}",
     ),
     (
         define(schema="id"),
         SchemaError,
-        f"DDL: expected a type at position 2, found the end; the types are {SUPPORTED}",
+        f"DDL: expected a type at position 2, found the end; use one of the types {SUPPORTED}",
     ),
     (
         define(schema="id long DEFAULT 1"),
         SchemaError,
         "DDL: expected a comma or the end at position 8, found 'DEFAULT';"
-        f" the types are {SUPPORTED}",
+        f" use one of the types {SUPPORTED}",
     ),
     (
         define(schema="id long; x"),
@@ -236,7 +236,7 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
     (
         evolve(SCHEMA + ", more int NOT NULL"),
         SchemaError,
-        "new field 'more' is NOT NULL, but old documents have none; make it nullable",
+        "new field 'more' is NOT NULL, but old documents have no value; make it nullable",
     ),
     (
         evolve(key="id"),

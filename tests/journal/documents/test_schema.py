@@ -108,7 +108,7 @@ def test_bad_ddl_is_an_error_that_names_the_place(ddl: str, why: str) -> None:
 
 
 def test_an_unknown_type_is_told_the_supported_ones() -> None:
-    with pytest.raises(SchemaError, match=r"the types are boolean, .*struct<\.\.\.>"):
+    with pytest.raises(SchemaError, match=r"use one of the types boolean, .*struct<\.\.\.>"):
         parse_schema("x uuid")
 
 
@@ -159,7 +159,7 @@ def test_other_layouts_of_a_supported_arrow_type_become_it(
         (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "the schema has field 'x' twice"),
         (pa.schema([("", pa.int8())]), "a field of the schema has no name"),
         (pa.schema([("_x", pa.int8())]), "reserved"),
-        ({"x": "int"}, "a schema is dict"),
+        ({"x": "int"}, "the schema is of type dict"),
     ],
 )
 def test_a_bad_arrow_schema_is_an_error_that_names_the_field(schema: pa.Schema, why: str) -> None:

@@ -103,7 +103,7 @@ def test_a_journal_that_was_made_anew_by_others_is_not_written_to_by_half_a_tran
         other.append("c", some(100))
     tx.append("c", some(*range(30, 40)))
     with pytest.raises(
-        NotFoundError, match="somebody deleted journal .* after this transaction wrote to it"
+        NotFoundError, match=r"somebody deleted journal .* after this transaction wrote to it"
     ):
         tx.commit()
     assert numbers(owner) == [100]
@@ -158,7 +158,7 @@ def test_a_journal_that_is_deleted_between_the_parts_of_a_transaction_is_named(
         text = "" if second.endswith("end") else LARGE
         tx.append("c", some(*range(30, 60), text=text))
     with pytest.raises(
-        NotFoundError, match="somebody deleted journal .* after this transaction wrote to it"
+        NotFoundError, match=r"somebody deleted journal .* after this transaction wrote to it"
     ):
         tx.commit()
     assert (numbers(workspace), numbers(workspace, "d")) == ([], [])

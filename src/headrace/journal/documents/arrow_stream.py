@@ -1,7 +1,7 @@
-"""Whatever has the Arrow PyCapsule interface, as batches of a bounded size.
+"""Reads anything with the Arrow PyCapsule interface as batches of a bounded size.
 
-pandas, Polars, DuckDB, Spark's `toArrow` and PyArrow's own readers have it. What they give is read
-as it is needed: a stream that does not fit into memory is never there as a whole.
+pandas, Polars, DuckDB, Spark's `toArrow` and PyArrow's own readers have that interface. This module
+reads their batches one by one, so a stream need not fit into memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ArrowArray(Protocol):
 
 
 def is_streamed(given: object) -> bool:
-    """Whether documents are read piece by piece. PyArrow's tables are, if they are large."""
+    """Return True if documents are read piece by piece, as large PyArrow tables are."""
     if isinstance(given, pa.RecordBatch):
         return False
     if isinstance(given, pa.Table):
@@ -47,7 +47,10 @@ def is_streamed(given: object) -> bool:
 def read_pieces(
     given: ArrowStream | ArrowArray, fields: Container[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Its documents, without the index of a pandas DataFrame; that must not be one of `fields`."""
+    """Yield the documents, without the index of a pandas DataFrame.
+
+    Raises DocumentError if the index has the name of one of `fields`.
+    """
     batches, index = _open(given), None
     for batch in batches:
         if index is None:
@@ -75,10 +78,10 @@ def _open(given: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _index_columns(schema: pa.Schema, fields: Container[str]) -> list[str]:
-    """Those that pandas adds for the index of a DataFrame."""
+    """Return the columns that pandas adds for the index of a DataFrame."""
     stored = (schema.metadata or {}).get(b"pandas")
     columns = json.loads(stored).get("index_columns", []) if stored else []
-    # An index that is a range is no column, and described by a dict.
+    # pandas describes a range index by a dict, and stores no column for it.
     names: list[Any] = [each.get("name") if isinstance(each, dict) else each for each in columns]
     for name in names:
         if name in fields:

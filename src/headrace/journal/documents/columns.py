@@ -1,4 +1,4 @@
-"""One column from Python values: those that stand for its type, or the forms of these in JSON.
+"""Builds columns from Python values: those that stand for a type, or their forms in JSON.
 
 | type | Python values | also |
 |---|---|---|
@@ -15,7 +15,7 @@
 | map | dict | list of pairs, or of `{"key": …, "value": …}` |
 | struct | dict | |
 
-An int is no boolean and a bool no number; a datetime is no date.
+An int is not a boolean, a bool is not a number, and a datetime is not a date.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from headrace.journal.documents.validation import (
 )
 
 Shown = Callable[[Any], str]
-"""A value as an error shows it."""
+"""Formats a value for an error."""
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonNumber:
-    """A number of JSON: what it is depends on the type of its field."""
+    """A number in JSON. Its value depends on the type of its field."""
 
     text: str
 
@@ -84,7 +84,10 @@ class JsonNumber:
 def to_columns(
     documents: Sequence[dict[str, Any]], spec: DocumentSpec, name: RowName, shown: Shown
 ) -> list[pa.Array]:
-    """The columns of the schema in the loose layout, floats as doubles."""
+    """Return the columns of the schema in the loose layout, floats as doubles.
+
+    Raises a DocumentError that names the first document with an unknown field or an unfit value.
+    """
     unknown = set().union(*documents) - set(spec.schema.names)
     if unknown:
         index, field = next((i, n) for i, d in enumerate(documents) for n in d if n in unknown)
@@ -112,12 +115,15 @@ def _named_column(values: list[Any], field: pa.Field, name: RowName, shown: Show
 
 
 def to_column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """The values in the loose layout of `kind`, floats as doubles. Raises one of `FAILURES`."""
+    """Return the values in the loose layout of `kind`, floats as doubles.
+
+    Raises one of `FAILURES` if a value does not fit.
+    """
     if not contains_map(kind) and _stand_for(values, kind):
         try:
             return pa.array(values, unchecked_type(kind, widen_float))
         except FAILURES:
-            # A number in a numpy array, for one, is judged by itself below.
+            # Arrow judges some values too strictly, such as a number in a numpy array.
             pass
     return _build(values, kind)
 
@@ -148,7 +154,7 @@ def _build_leaf(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _natural(values: list[Any], kind: pa.DataType) -> pa.Array:
     if not _stand_for(values, kind):
         if pt.is_timestamp(kind):
-            # The NaT of pandas is a datetime, and does not equal itself.
+            # Leave out the NaT of pandas, a datetime that does not equal itself.
             times = [each for each in values if isinstance(each, datetime) and each == each]
             if any(map(_has_nanoseconds, times)):
                 raise UnfitValueError("round it to microseconds")
@@ -185,7 +191,7 @@ def _build_list(values: list[Any], element: pa.DataType) -> pa.Array:
 
 
 def _entries(value: Any) -> list[dict[str, Any]]:
-    """The entries of a map, in any of its forms."""
+    """Return the entries of a map that is given in any of its forms."""
     if isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
     if not isinstance(value, list | tuple):
@@ -207,7 +213,7 @@ def _check_types(values: Iterable[Any], allowed: tuple[type, ...]) -> None:
 
 
 def _stand_for(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Whether the values are of the Python types that stand for `kind`; no maps."""
+    """Return True if the values have the Python types that stand for `kind`, which has no maps."""
     present = [value for value in values if value is not None]
     allowed = next(types for is_kind, types in _PYTHON_TYPES if is_kind(kind))
     found = set(map(type, present))
@@ -233,7 +239,7 @@ def _stand_for(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 
 def _has_nanoseconds(time: datetime) -> bool:
-    """Those of pandas may have some; Arrow would drop them."""
+    """Return True for a pandas timestamp with nanoseconds, which Arrow would drop."""
     return type(time) is not datetime and bool(getattr(time, "nanosecond", 0))
 
 

@@ -1,9 +1,8 @@
-"""Documents as users give them, made into one record batch of exactly the collection's schema.
+"""Converts documents of any form into one record batch of exactly the collection's schema.
 
-Whatever the form, a field that is missing is null, and an unknown field, a value that does not fit
-its type without loss, a null in a key or NOT NULL field, and a document that is too large are a
-`DocumentError` that names the field and the document (its index from 0) or the line (from 1).
-Nothing is taken from input that has any of these.
+A missing field becomes null. An unknown field, a value that its type cannot hold without loss, a
+null in a key or NOT NULL field, and a document that is too large raise a `DocumentError` that names
+the field and the document (counted from 0) or the line (from 1). Then no document is taken.
 """
 
 from __future__ import annotations
@@ -34,8 +33,11 @@ from headrace.journal.documents.validation import (
 def from_arrow(
     data: pa.RecordBatch | pa.Table, spec: DocumentSpec, *, documents_before: int = 0
 ) -> pa.RecordBatch:
-    """From Arrow columns, in any order. Other widths, units and layouts are cast where no value
-    changes; double is never narrowed to float."""
+    """Convert Arrow columns, in any order.
+
+    Casts other widths, units and layouts where no value changes, but never narrows double to float.
+    `documents_before` is added to the number of a document in errors.
+    """
 
     def row(index: int) -> str:
         return _document(documents_before + index)
@@ -62,8 +64,7 @@ def from_arrow(
 
 
 def from_dicts(documents: Sequence[dict[str, Any]], spec: DocumentSpec) -> pa.RecordBatch:
-    """From dicts of the Python values that each type stands for, or of their forms in JSON: see
-    the table in `columns`."""
+    """Convert dicts of Python values or of their forms in JSON: see the table in `columns`."""
     for kind in set(map(type, documents)):
         if not issubclass(kind, dict):
             index = next(i for i, d in enumerate(documents) if type(d) is kind)
@@ -72,10 +73,9 @@ def from_dicts(documents: Sequence[dict[str, Any]], spec: DocumentSpec) -> pa.Re
 
 
 def from_ndjson(data: bytes | memoryview, spec: DocumentSpec) -> pa.RecordBatch:
-    """From newline-delimited JSON in UTF-8: one object a line, blank lines ignored.
+    """Convert newline-delimited JSON in UTF-8: one object a line; blank lines do not count.
 
-    Values have the forms of `from_dicts` that JSON has; a name that occurs twice in an object is
-    refused.
+    Values have the JSON forms that `from_dicts` takes. An object may not have a name twice.
     """
     lines = NdjsonLines(data, spec)
     return to_batch(lines.columns(), spec, lines.name)
@@ -96,7 +96,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     except pa.ArrowException as error:
         raise DocumentError(
-            f"the documents are too many at once ({error})", do="append them in smaller pieces"
+            f"the documents do not fit in one batch ({error})", do="append them in smaller pieces"
         ) from error
 
 
@@ -109,15 +109,15 @@ def _cast_lossless(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
         ddl = to_ddl(pa.schema([field.with_nullable(True).remove_metadata()]))
         raise DocumentError(
             f"field {field.name!r} is {array.type} in the data, but the schema has {ddl}",
-            do='the times need a time zone, e.g. pc.assume_timezone(column, "UTC")'
+            do='give the times a time zone, e.g. pc.assume_timezone(column, "UTC")'
             if naive
             else "cast the column before you append it",
         )
     if pt.is_dictionary(array.type):
-        # Arrow itself cannot decode dictionaries of views.
+        # Arrow cannot decode dictionaries of views.
         array = array.dictionary.cast(_without_views(array.type.value_type)).take(array.indices)
     if pt.is_integer(array.type) and pt.is_decimal(field.type):
-        # Arrow's direct cast asks for room for every integer, not for those that are there.
+        # Arrow's direct cast requires room for every integer of the type, not only for the present.
         array = array.cast(pa.decimal128(20, 0))
     return cast(as_unchecked(array), field, name)
 
@@ -129,7 +129,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_lossless(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a checked cast keeps every value that it does not refuse."""
+    """Return True if a checked cast keeps every value that it does not refuse."""
     if given.equals(kind) or pt.is_null(given):
         return True
     if pt.is_dictionary(given):
@@ -154,7 +154,7 @@ def _is_lossless(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
-"""Not those of views: Arrow's cast of them to lists loses elements."""
+"""Lists of views are missing: Arrow loses elements when it casts them to lists."""
 _SAME_VALUES: tuple[Callable[[pa.DataType], bool], ...] = (
     pt.is_decimal,
     pt.is_date,

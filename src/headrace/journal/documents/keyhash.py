@@ -1,7 +1,7 @@
 """Key hashes: 64 bits per document, the same for ever, on every machine.
 
-Routing is stored in what was routed, so this definition never changes. All arithmetic is modulo
-2^64; `mix` is the finalizer of SplitMix64:
+Stored documents were routed by these hashes, so this definition never changes. All arithmetic is
+modulo 2^64; `mix` is the finalizer of SplitMix64:
 
     mix(x)      x ^= x >> 30;  x *= BF58476D1CE4E5B9;  x ^= x >> 27;  x *= 94D049BB133111EB;
                 x ^= x >> 31
@@ -52,7 +52,7 @@ _LONG_BYTES = 256
 
 
 def key_hash(batch: pa.RecordBatch, key_fields: Sequence[str]) -> Hashes:
-    """The hash of each row's key; equal keys are equal wherever in a batch they lie."""
+    """Return the hash of each row's key. It depends on the key alone, not on its row or batch."""
     hashes = np.zeros(batch.num_rows, np.uint64)
     for name in key_fields:
         hashes *= _GOLDEN
@@ -86,7 +86,7 @@ def _hash_column(column: pa.Array, name: str) -> Hashes:
 
 
 def _values(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The stored values, those of null slots included."""
+    """Return the stored values, including those of null slots."""
     data = column.buffers()[1]
     if not len(column):
         return np.zeros(0, dtype)
@@ -114,7 +114,7 @@ def _hash_bytes(column: pa.Array) -> Hashes:
     offsets = np.frombuffer(offsets_buffer, "<i4", count=column.offset + count + 1)
     offsets = offsets[column.offset :].astype(np.int64)
     first, last = offsets[0], offsets[-1]
-    # The copy is padded so that the word at any byte of it, the last included, can be loaded.
+    # Pad the copy, so that a word can be loaded at any byte of it, even the last.
     text = np.zeros(last - first + _WORD_BYTES, np.uint8)
     if last > first:
         text[: last - first] = np.frombuffer(data, np.uint8)[first:last]
@@ -129,13 +129,13 @@ def _hash_bytes(column: pa.Array) -> Hashes:
 def _absorb_short(
     hashes: Hashes, text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> None:
-    """Word by word, in each round only the rows that have such a word."""
+    """Absorb one word of each short row per round, as long as the row has such a word."""
     words = np.ndarray((len(text) - _WORD_BYTES + 1,), "<u8", buffer=text.data, strides=(1,))
     longest = int(lengths.max(initial=0, where=lengths <= _LONG_BYTES))
-    for at in range(0, longest, _WORD_BYTES):
-        rows = np.flatnonzero((lengths > at) & (lengths <= _LONG_BYTES))
-        word = words[starts[rows] + at]
-        excess = (at + _WORD_BYTES) - lengths[rows]
+    for start in range(0, longest, _WORD_BYTES):
+        rows = np.flatnonzero((lengths > start) & (lengths <= _LONG_BYTES))
+        word = words[starts[rows] + start]
+        excess = (start + _WORD_BYTES) - lengths[rows]
         word &= _MASKS[np.maximum(excess, 0)]
         hashes[rows] = _step(hashes[rows], word)
 
@@ -153,7 +153,7 @@ def _absorb_long(
         hashes[rows] = _step(hashes[rows], np.array(digests, np.uint64))
 
 
-# By the number of bytes of the word that lie beyond the end: which of its bits to keep.
+# The bits to keep of a word, by the number of its bytes that lie beyond the end.
 _MASKS = np.array([(1 << (64 - 8 * excess)) - 1 for excess in range(_WORD_BYTES)], np.uint64)
 
 
@@ -165,7 +165,7 @@ def _step(hashes: Hashes, word: Hashes) -> Hashes:
 
 
 def _mix(hashes: Hashes) -> Hashes:
-    """In place."""
+    """Mix the hashes in place, and return them."""
     hashes ^= hashes >> np.uint64(30)
     hashes *= _MIX_1
     hashes ^= hashes >> np.uint64(27)

@@ -1,8 +1,8 @@
-"""Newline-delimited JSON.
+"""Parses newline-delimited JSON.
 
-Arrow parses it, and what it leaves as text is parsed a column at a time. Python parses lines that
-Arrow's parser cannot take: those with a number that is not finite, with a map as an object, and
-those that are wrong, to say what is wrong with which.
+Arrow parses the lines, and `text_values` parses what Arrow leaves as text, a column at a time.
+Python parses the lines that Arrow's parser cannot take: those with a number that is not finite,
+those with a map as an object, and wrong ones, to name the line and its mistake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.journal.documents.validation import (
 )
 
 LINE_BYTES_PER_DOCUMENT_BYTE = 8
-"""A line may be so much longer than the largest document: base64, escapes and names take room."""
+"""A line may be this much longer than the largest document: base64, escapes and names take room."""
 
 _BLANKS = list(b" \t\r\n")
 _BLOCK_BYTES = 1 << 20
@@ -39,17 +39,17 @@ _WORDS = re.compile(b"|".join(f'"{word}"'.encode() for word in WORDS))
 
 
 def line_bytes_max(document_bytes_max: int) -> int:
-    """A longer line is refused as it is."""
+    """Return the length above which a line is refused before it is parsed."""
     return min(document_bytes_max * LINE_BYTES_PER_DOCUMENT_BYTE, _BLOCK_BYTES_MAX - 1)
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:
-    """What Arrow parses a leaf as."""
+    """Return the type as which Arrow parses a leaf."""
     return pa.string() if pt.is_temporal(kind) or pt.is_binary(kind) else widen_float(kind)
 
 
 def _has_floats(kind: pa.DataType) -> bool:
-    children = (kind.field(at).type for at in range(kind.num_fields))
+    children = (kind.field(index).type for index in range(kind.num_fields))
     return bool(pt.is_floating(kind)) or any(map(_has_floats, children))
 
 
@@ -81,7 +81,7 @@ class NdjsonLines:
         return f"line {self._numbers[index]}"
 
     def columns(self) -> list[pa.Array]:
-        """Their documents, in the loose layout."""
+        """Return the columns of the documents, in the loose layout."""
         if not len(self):
             return [
                 pa.nulls(0, unchecked_type(field.type, widen_float)) for field in self._spec.schema
@@ -93,7 +93,7 @@ class NdjsonLines:
             return self._decode(range(len(self)))
 
     def _with_words(self) -> list[int]:
-        """The lines that may have a number as a word: Arrow's parser takes no text for numbers."""
+        """Return the lines that may have NaN or an infinity, which Arrow's parser cannot take."""
         if not any(_has_floats(field.type) for field in self._spec.schema):
             return []
         found = [match.start() for match in _WORDS.finditer(self._data)]
@@ -101,7 +101,7 @@ class NdjsonLines:
         return lines
 
     def _parse(self, aside: Sequence[int]) -> list[pa.Array]:
-        """Every line as Arrow parses it, those in `aside` as if they were empty objects."""
+        """Let Arrow parse every line, with empty objects for the lines in `aside`."""
         start, end = int(self._starts[0]), int(self._ends[-1])
         data = self._data.slice(start, end - start)
         if aside:
@@ -133,10 +133,10 @@ class NdjsonLines:
         ]
 
     def _decode(self, lines: Iterable[int]) -> list[pa.Array]:
-        """These lines by Python's parser."""
-        at = list(lines)
-        documents = [self._object(line) for line in at]
-        return to_columns(documents, self._spec, lambda row: self.name(at[row]), _as_json)
+        """Let Python parse these lines."""
+        chosen = list(lines)
+        documents = [self._object(line) for line in chosen]
+        return to_columns(documents, self._spec, lambda row: self.name(chosen[row]), _as_json)
 
     def _object(self, index: int) -> dict[str, Any]:
         where = self.name(index)
@@ -185,23 +185,25 @@ class NdjsonLines:
             raise too_large(self.name(longest), self._longest, self._spec)
 
     def _check_utf8(self) -> None:
-        """Arrow's parser does not look at the encoding; its check of a string array does."""
+        """Check the encoding by way of a string array: Arrow's parser ignores it."""
         offsets = pa.py_buffer(np.array([0, self._data.size], np.int64))
         whole = pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, self._data])
         try:
             whole.validate(full=True)
         except pa.ArrowInvalid:
             index = first_failing(len(self), self._is_not_utf8)
-            raise DocumentError(f"{self.name(index)} is not UTF-8", do="encode it so") from None
+            raise DocumentError(
+                f"{self.name(index)} is not UTF-8", do="encode it as UTF-8"
+            ) from None
 
     def _check_objects(self, text: npt.NDArray[np.uint8]) -> None:
-        """Arrow's parser takes `null` for an object without fields."""
+        """Check that every line is an object: Arrow's parser takes `null` for an empty one."""
         if (text[self._starts] == ord("{")).all():
             return
         filled = np.flatnonzero(~np.isin(text, _BLANKS))
         first = filled[np.searchsorted(filled, self._starts)]
         wrong = np.flatnonzero(text[first] != ord("{"))
-        # A line before it may be wrong too, and is told of first.
+        # An earlier line may be wrong too, and the error must name the first.
         for line in range(int(wrong[0]) + 1 if len(wrong) else 0):
             self._object(line)
 
@@ -243,9 +245,9 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _from_leaves(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array with its leaves parsed that are still text."""
+    """Return the array with those leaves parsed that are still text."""
     if pt.is_struct(kind):
-        children = [_from_leaves(array.field(at), each.type) for at, each in enumerate(kind)]
+        children = [_from_leaves(array.field(i), each.type) for i, each in enumerate(kind)]
         fields = [pa.field(f.name, c.type) for f, c in zip(kind, children, strict=True)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     if pt.is_list(kind):

@@ -1,4 +1,4 @@
-"""Schemas of collections: a DDL string or an Arrow schema, checked, as an Arrow schema.
+"""Schemas of collections: parses a DDL string or checks an Arrow schema.
 
 The DDL is a subset of Spark's, parsed here because Spark's own parser needs a running session:
 
@@ -8,13 +8,13 @@ The DDL is a subset of Spark's, parsed here because Spark's own parser needs a r
     decimal[(p[,s])], string, varchar(n), char(n), binary, date, timestamp (an instant, UTC),
     timestamp_ntz, array<type>, map<type, type>, struct<name: type [NOT NULL] [COMMENT ''], ...>
 
-Keywords are case-insensitive; a name is letters, digits and underscores, or anything in backquotes
-(a backquote in it doubled); in a comment `\\` escapes the next character. The lengths of varchar
-and char are not enforced: both are string. Elements of arrays and values of maps may always be
+Keywords are case-insensitive. A name consists of letters, digits and underscores, or of anything in
+backquotes (a backquote in it is doubled). In a comment `\\` escapes the next character. varchar and
+char are string: nobody enforces their lengths. Elements of arrays and values of maps may always be
 null. Comments become the field metadata `comment`.
 
-Names that begin with an underscore are reserved for what Headrace adds to a document. Names differ
-by more than case, because Spark's columns do.
+Headrace reserves names that begin with an underscore for the columns that it adds. Two names must
+differ by more than case, because Spark's columns do.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _DECIMAL_DIGITS_MAX = 38
 
 
 def parse_schema(schema: str | pa.Schema) -> pa.Schema:
-    """The Arrow schema of a collection, from DDL or from an Arrow schema.
+    """Return the Arrow schema of a collection, from DDL or from an Arrow schema.
 
-    Arrow types that are another layout of a supported one (large, view, dictionary, fixed-size)
-    become that one; any other type is refused.
+    An Arrow type that is another layout of a supported type (large, view, dictionary, fixed-size)
+    becomes that type. Raises SchemaError for any other type.
     """
     if isinstance(schema, str):
         fields = _Parser(schema).fields()
@@ -71,7 +71,8 @@ def parse_schema(schema: str | pa.Schema) -> pa.Schema:
         fields = [_normal_field(field, field.name) for field in schema]
     else:
         raise SchemaError(
-            f"a schema is {type(schema).__name__}", do="give a DDL string or a pyarrow.Schema"
+            f"the schema is of type {type(schema).__name__}",
+            do="give a DDL string or a pyarrow.Schema",
         )
     if not fields:
         raise SchemaError("the schema has no fields", do="name at least one field")
@@ -86,13 +87,16 @@ def parse_schema(schema: str | pa.Schema) -> pa.Schema:
 
 
 def to_ddl(schema: pa.Schema) -> str:
-    """The DDL that `parse_schema` reads as `schema`."""
+    """Return the DDL from which `parse_schema` makes `schema`."""
     return ", ".join(_field_ddl(field, " ") for field in schema)
 
 
 def check_key(schema: pa.Schema, key_fields: Sequence[str]) -> None:
-    """Raises unless the fields can be a key: there, once each, with values that equal themselves
-    everywhere (floating point does not) and are not nested."""
+    """Raise SchemaError unless the fields can be a key.
+
+    Each must be in the schema and named once. Nested values cannot be a key, nor floating point,
+    whose values do not all equal themselves.
+    """
     if not key_fields:
         raise SchemaError("the key has no fields", do="name at least one field of the schema")
     for name in key_fields:
@@ -112,9 +116,9 @@ def check_key(schema: pa.Schema, key_fields: Sequence[str]) -> None:
 
 
 def merge_evolution(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """The schema after `old` evolved to `new`: the old fields in their order, then the added ones.
+    """Return the schema after `old` evolved to `new`: old fields in their order, then new ones.
 
-    Allowed are new nullable fields, and dropping NOT NULL: then every old document still fits.
+    A schema may add nullable fields and drop NOT NULL: then every old document still fits.
     """
     for field in old:
         if field.name not in new.names:
@@ -130,14 +134,14 @@ def merge_evolution(old: pa.Schema, new: pa.Schema) -> pa.Schema:
             )
         if field.nullable and not after.nullable:
             raise SchemaError(
-                f"field {field.name!r} became NOT NULL, but old documents may have none",
+                f"field {field.name!r} became NOT NULL, but old documents may have no value",
                 do="keep it nullable",
             )
     added = [field for field in new if field.name not in old.names]
     for field in added:
         if not field.nullable:
             raise SchemaError(
-                f"new field {field.name!r} is NOT NULL, but old documents have none",
+                f"new field {field.name!r} is NOT NULL, but old documents have no value",
                 do="make it nullable",
             )
     merged = pa.schema([*(new.field(name) for name in old.names), *added])
@@ -146,17 +150,17 @@ def merge_evolution(old: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 def merge_declaration(present: pa.Schema, declared: pa.Schema) -> pa.Schema:
-    """The schema of a collection after a program declared one.
+    """Return the schema of a collection after a program declared one.
 
-    A program that is older than a nullable field does not declare it: the collection keeps it. A
-    declaration that leaves fields out adds none, since that would rather be a name misspelled.
+    A program that is older than a nullable field does not declare it, and the collection keeps it.
+    A declaration that leaves out fields may add none: it is more likely that it misspells a name.
     """
     left_out = [field for field in present if field.name not in declared.names]
     added = [name for name in declared.names if name not in present.names]
     if left_out and added:
         raise SchemaError(
             f"field {left_out[0].name!r} is not declared, and {added[0]!r} is new",
-            do="declare all fields that the collection has to add another",
+            do="declare all fields of the collection when you add another",
         )
     for field in left_out:
         if not field.nullable:
@@ -168,9 +172,9 @@ def merge_declaration(present: pa.Schema, declared: pa.Schema) -> pa.Schema:
 
 
 def adapt(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch written under an older version of `schema`, with nulls for what was added since.
+    """Return a batch of an older version of `schema` with nulls in the fields added since.
 
-    The columns it has are not copied.
+    It does not copy the columns that the batch has.
     """
     if batch.schema.equals(schema):
         return batch
@@ -189,7 +193,7 @@ def serialize(schema: pa.Schema) -> bytes:
 
 
 def deserialize(data: bytes) -> pa.Schema:
-    """The schema that `serialize` made into `data`."""
+    """Return the schema that `serialize` encoded."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
     except (pa.ArrowException, OSError) as error:
@@ -236,7 +240,7 @@ def _normal_field(field: pa.Field, path: str) -> pa.Field:
 
 
 def _normal(kind: pa.DataType, path: str) -> pa.DataType:
-    """`kind` in the one layout that documents have; `path` names the field in errors."""
+    """Return `kind` in the one layout that documents have; `path` names the field in errors."""
     if kind in _SIMPLE.values():
         return kind
     if pt.is_dictionary(kind):
@@ -308,7 +312,7 @@ class _Parser:
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
         self._tokens = self._split()
-        self._at = 0
+        self._next = 0
 
     def fields(self) -> list[pa.Field]:
         if self._peek().kind == "end":
@@ -334,27 +338,27 @@ class _Parser:
         return [*tokens, _Token("end", "the end", end)]
 
     def _peek(self) -> _Token:
-        return self._tokens[self._at]
+        return self._tokens[self._next]
 
     def _take(self) -> _Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._next += 1
+        return self._tokens[self._next - 1]
 
     def _fail(self, expected: str) -> NoReturn:
         token = self._peek()
         found = token.text if token.kind == "end" else repr(token.text)
         raise SchemaError(
             f"DDL: expected {expected} at position {token.position}, found {found}",
-            do=f"the types are {SUPPORTED}",
+            do=f"use one of the types {SUPPORTED}",
         )
 
     def _accept(self, *words: str) -> bool:
-        """Takes exactly these words or marks, if they come next."""
-        ahead = self._tokens[self._at : self._at + len(words)]
+        """Take exactly these words or marks if they come next. Returns False if they do not."""
+        ahead = self._tokens[self._next : self._next + len(words)]
         found = [t.text.lower() if t.kind in ("word", "mark") else None for t in ahead]
         if found != list(words):
             return False
-        self._at += len(words)
+        self._next += len(words)
         return True
 
     def _expect(self, mark: str) -> None:

@@ -1,4 +1,4 @@
-"""Values that JSON has no form of its own for, read from text, a column at a time.
+"""Parses values that JSON has no form for from text, a column at a time.
 
 | type | text |
 |---|---|
@@ -9,7 +9,7 @@
 | timestamp | `2024-02-29T12:30:01.000005Z`, or an offset instead of the `Z` |
 | timestamp_ntz | the same without `Z` or offset |
 
-Years beyond 0000 to 9999 have a sign, as ISO 8601 says: `+12024-02-29`.
+Years outside of 0000 to 9999 have a sign, as in ISO 8601: `+12024-02-29`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 FAILURES = (pa.ArrowException, ValueError, OverflowError, TypeError)
-"""What a conversion of a column may raise; `UnfitValueError` is a ValueError."""
+"""The errors that the conversion of a column may raise; `UnfitValueError` is a ValueError."""
 
 WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 _ERA_YEARS = 400
 _ERA_DAYS = 146_097
-"""The calendar repeats after that many years, which have that many days."""
+"""The calendar repeats after `_ERA_YEARS`, which have `_ERA_DAYS`."""
 _ERAS_TO_2000 = 2000 // _ERA_YEARS
 _FAR = re.compile(r"([+-]\d{4,7})(-.*)", re.ASCII)
 _DAY_US = 86_400_000_000
@@ -45,7 +45,7 @@ _SIX_BITS[_PAD] = 0
 
 
 class UnfitValueError(ValueError):
-    """A value that its type cannot hold; `do` says what to do about it."""
+    """A value does not fit its type; `do` is the remedy."""
 
     def __init__(self, do: str = "change the value, or the type of the field") -> None:
         super().__init__(do)
@@ -53,14 +53,14 @@ class UnfitValueError(ValueError):
 
 
 def has_text(kind: pa.DataType) -> bool:
-    """Whether a leaf of this type may be given as text that stands for another value."""
+    """Return True if text may stand for a value of this type."""
     return bool(
         pt.is_temporal(kind) or pt.is_binary(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
     )
 
 
 def parse_text(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    """The values that the strings stand for; null stays null. Floats become doubles."""
+    """Return the values that the strings stand for, floats as doubles; null stays null."""
     if not has_text(kind):
         raise UnfitValueError
     try:
@@ -99,7 +99,7 @@ def _parse_times(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def _far_count(text: str, kind: pa.DataType) -> int:
-    """Days or microseconds since 1970, by way of the same day in the years 2000 to 2399."""
+    """Return days or microseconds since 1970, computed from the same day in 2000 to 2399."""
     found = _FAR.fullmatch(text)
     if not found:
         raise ValueError(text)
@@ -111,10 +111,10 @@ def _far_count(text: str, kind: pa.DataType) -> int:
 
 
 def zone_advice(text: str, kind: pa.DataType) -> str:
-    """For a time whose zone is missing, or is one too many."""
+    """Return the remedy for a time whose zone is missing or superfluous."""
     if kind.tz:
-        return f"it needs a time zone, e.g. {text}Z"
-    return f"timestamp_ntz takes no time zone: leave it out, e.g. {text}"
+        return f"give it a time zone, e.g. {text}Z"
+    return f"leave the time zone out, which timestamp_ntz does not take, e.g. {text}"
 
 
 def _advice(strings: pa.StringArray, kind: pa.DataType) -> str:
@@ -122,7 +122,7 @@ def _advice(strings: pa.StringArray, kind: pa.DataType) -> str:
     if pt.is_timestamp(kind):
         local = pa.timestamp("us")
         if kind.tz and _fits(bad, local):
-            # A day alone cannot have a zone.
+            # A date without a time cannot have a zone.
             return zone_advice(bad if len(bad) > len("2024-02-29") else f"{bad}T00:00:00", kind)
         if not kind.tz and _fits(bad, pa.timestamp("us", "UTC")):
             return zone_advice(re.sub(r"(Z|[+-]\d\d:?(\d\d)?)$", "", bad), kind)
@@ -146,7 +146,7 @@ def _fits(text: str, kind: pa.DataType) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A datetime as text without its zone."""
+    """Return a datetime as text without its zone."""
     return value.replace(tzinfo=None).isoformat() if isinstance(value, datetime) else str(value)
 
 

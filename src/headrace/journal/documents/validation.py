@@ -1,7 +1,7 @@
-"""What every document of a collection must fit, in whatever form it came.
+"""Checks that documents of any form fit their collection.
 
-Until a column is known to fit, it is in a loose layout: null is allowed everywhere, and a map is a
-list of structs of `key` and `value`, as it lies in memory anyway.
+Until a column is checked, it has a loose layout: null is allowed everywhere, and a map is a list of
+structs of `key` and `value`, which has the same memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 Mask = NDArray[np.bool_]
 RowName = Callable[[int], str]
-"""Names a row in errors: "document 3", "line 4"."""
+"""Returns the name of a row for errors, such as "document 3" or "line 4"."""
 
 
 @dataclass(frozen=True)
 class DocumentSpec:
-    """The columns, the key and the size of a collection's documents."""
+    """The schema, the key and the greatest size of a collection's documents."""
 
     schema: pa.Schema
     key: Sequence[str]
@@ -42,17 +42,19 @@ class DocumentSpec:
 
     @cached_property
     def required(self) -> list[int]:
-        """The columns that have no nulls."""
+        """The indexes of the columns that may have no nulls."""
         return [
-            at
-            for at, field in enumerate(self.schema)
+            index
+            for index, field in enumerate(self.schema)
             if not field.nullable or field.name in self.key
         ]
 
 
 def to_batch(columns: list[pa.Array], spec: DocumentSpec, name: RowName) -> pa.RecordBatch:
-    """The checked batch of columns in the loose layout, whose types may still be wider than those
-    of the schema."""
+    """Check columns in the loose layout, and return them as a batch of the schema.
+
+    Their types may be wider than those of the schema.
+    """
     fitted = []
     for column, field in zip(columns, spec.schema, strict=True):
         required = field.with_nullable(field.nullable and field.name not in spec.key)
@@ -74,20 +76,23 @@ def to_batch(columns: list[pa.Array], spec: DocumentSpec, name: RowName) -> pa.R
 
 
 def fits_as_it_is(data: pa.RecordBatch | pa.Table, spec: DocumentSpec) -> bool:
-    """The usual batch on a hot path: flat, of the very schema, with nulls only where allowed."""
+    """Return True for a flat batch of the same schema, with nulls only where they are allowed.
+
+    That is the usual batch on a hot path.
+    """
     return (
         isinstance(data, pa.RecordBatch)
         and spec.is_flat
         and data.schema.equals(spec.schema)
-        and not any(data.column(at).null_count for at in spec.required)
+        and not any(data.column(index).null_count for index in spec.required)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Retyped:
-    """An array under a type that means the same memory; not copied.
+    """An array under another type of the same memory; not a copy.
 
-    Arrow's own cast would refuse NOT NULL fields that are null only because their parent is.
+    Arrow's own cast refuses NOT NULL fields that are null only because their parent is null.
     """
 
     array: pa.Array
@@ -107,7 +112,7 @@ def check_size(batch: pa.RecordBatch, spec: DocumentSpec, name: RowName) -> None
 
 
 def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
-    """About how many bytes each row takes."""
+    """Return about how many bytes each row takes."""
     kind = array.type
     if pt.is_string(kind) or pt.is_binary(kind):
         return _numpy(pc.fill_null(pc.binary_length(array), 0).cast(pa.int64()))
@@ -130,7 +135,7 @@ def _is_missing(array: pa.Array, field: pa.Field) -> Mask | None:
 
 
 def _overflows_float(array: pa.Array, field: pa.Field) -> Mask | None:
-    """Where a double that is to become a float would become infinite."""
+    """Return the rows whose double would become infinite as a float."""
     if not (pt.is_float32(field.type) and pt.is_float64(array.type)):
         return None
     values = np.abs(_numpy(array))
@@ -139,7 +144,7 @@ def _overflows_float(array: pa.Array, field: pa.Field) -> Mask | None:
 
 
 def _find(array: pa.Array, field: pa.Field, test: Test, path: str = "") -> tuple[int, str] | None:
-    """The first row where `test` holds at `field` or below it, and the path of the field there."""
+    """Return the first row where `test` holds at `field` or below it, with the field's path."""
     path = f"{path}.{field.name}" if path else field.name
     bad = test(array, field)
     if bad is not None and bad.any():
@@ -157,7 +162,7 @@ def _find(array: pa.Array, field: pa.Field, test: Test, path: str = "") -> tuple
         owners = offsets - offsets[0]
         below = [(values, field.type.value_field)] if pt.is_list(field.type) else []
         if pt.is_map(field.type):
-            # An entry that is null has no key either.
+            # A null entry has no key either.
             keys = pc.if_else(values.is_valid(), values.field(0), None)
             below = [(keys, field.type.key_field), (values.field(1), field.type.item_field)]
     for values, child in below:
@@ -167,7 +172,7 @@ def _find(array: pa.Array, field: pa.Field, test: Test, path: str = "") -> tuple
 
 
 def cast(array: pa.Array, field: pa.Field, name: RowName) -> pa.Array:
-    """`array` in the loose layout of the field, or the error of the first row that does not fit."""
+    """Cast `array` to the loose layout of the field. Raises for the first row that does not fit."""
     kind = unchecked_type(field.type)
     if array.type.equals(kind):
         return array
@@ -191,16 +196,16 @@ def _fails_cast(array: pa.Array, low: int, high: int, kind: pa.DataType) -> bool
 
 
 def _rows(array: pa.Array, low: int, high: int) -> pa.Array:
-    """A copy of these rows. Of a mere slice, a cast would also see what nested rows lie outside."""
+    """Copy these rows. The cast of a slice would also see nested rows outside of it."""
     try:
         return array.take(pa.array(np.arange(low, high)))
     except pa.ArrowNotImplementedError:
-        # Arrow cannot take views.
+        # Arrow has no `take` for views.
         return pa.concat_arrays([array[low:high], array[:0]])
 
 
 def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
-    """The first of `count` items that fails, given that all of them together do."""
+    """Return the first of `count` items that fails, given that one of them does."""
     low, high = 0, count
     while high - low > 1:
         middle = (low + high) // 2
@@ -211,7 +216,7 @@ def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
 def unchecked_type(
     kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf
 ) -> pa.DataType:
-    """`kind` in the loose layout, with each leaf replaced."""
+    """Return `kind` in the loose layout, with `leaf` applied to each leaf."""
     if pt.is_struct(kind):
         return pa.struct([pa.field(f.name, unchecked_type(f.type, leaf)) for f in kind])
     if pt.is_map(kind):
@@ -227,14 +232,14 @@ def unchecked_type(
 
 
 def as_unchecked(array: pa.Array) -> pa.Array:
-    """The array in the loose layout; not copied."""
+    """Return the array in the loose layout; not a copy."""
     return (
         pa.array(_Retyped(array, unchecked_type(array.type))) if contains_map(array.type) else array
     )
 
 
 def contains_map(kind: pa.DataType) -> bool:
-    children = (kind.field(at).type for at in range(kind.num_fields))
+    children = (kind.field(index).type for index in range(kind.num_fields))
     return bool(pt.is_map(kind)) or any(map(contains_map, children))
 
 
@@ -250,14 +255,14 @@ def _numpy(array: pa.Array) -> NDArray[Any]:
 def unknown_field(name: str, where: str, spec: DocumentSpec) -> DocumentError:
     return DocumentError(
         f"{where} has field {name!r}, which is not in the schema",
-        do=f"the fields are {', '.join(spec.schema.names)}",
+        do=f"choose among {', '.join(spec.schema.names)}",
     )
 
 
 def unfit_value(
     where: str, field: str, value: str, kind: pa.DataType, why: Exception | None = None
 ) -> DocumentError:
-    """`why` may say what to do."""
+    """Return the error for a value that does not fit; `why` may hold a remedy."""
     shown = value if len(value) <= 80 else f"{value[:40]} ... {value[-35:]}"
     ddl = to_ddl(pa.schema([pa.field("x", kind)])).removeprefix("x ")
     return DocumentError(
