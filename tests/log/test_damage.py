@@ -233,7 +233,7 @@ def test_a_segment_that_was_begun_after_a_torn_one_is_refused() -> None:  # prov
         assert log.segments() == live[:-1]
         log.close()
         flipped = files[before][:-9] + bytes([files[before][-9] ^ 1]) + files[before][-8:]
-        refused({**begun, before: flipped}, rf"{before}: .* was begun after it")
+        refused({**begun, before: flipped}, rf"{before} is damaged .* was begun after it")
 
 
 def test_a_header_without_a_predecessor_is_damage_not_a_tear() -> None:  # proves G4
@@ -248,7 +248,7 @@ def test_a_missing_newest_segment_is_noticed_by_what_was_given_up_before_it() ->
     files, live, _ = in_segments()
     newest = segment_name(live[-1].base)
     gone = without(files, newest, segment_name(live[-2].base))
-    refused({**gone, dropped_name(live[-2]): b""}, f"{newest}: .* newest segment is missing")
+    refused({**gone, dropped_name(live[-2]): b""}, f"{newest} is damaged .* newest segment is missing")
     refused({dropped_name(live[0]): b""}, segment_name(live[1].base))
     refused({released_name(live[1].base): b""}, segment_name(live[1].base))
     refused({**gone, released_name(live[-1].base): b""}, newest)

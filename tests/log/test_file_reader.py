@@ -60,7 +60,7 @@ def test_what_was_given_up_is_refused_and_never_read_as_zeros(
             continue
         # The block it lies in holds something that is kept.
         assert bytes(payload) == PAYLOADS[where.index(extent)]
-    with pytest.raises(NotFoundError, match="given up"):
+    with pytest.raises(NotFoundError, match="ask the owner of the log where the payload is now"):
         list(LogFiles(tmp_path).read(where[: kept + 1]))
 
 

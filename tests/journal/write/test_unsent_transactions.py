@@ -259,33 +259,33 @@ def test_an_append_while_journals_are_forgotten_takes_all_documents_or_none(
     collection = workspace.collection("p", "n long, p string", partition_by="p")
     given = [{"n": n, "p": f"{n}"} for n in range(8)]
     workspace.append(collection, given)
-    spread = Partitioner.partition
+    partition = Partitioner.partition
 
     def disturbed(partitioner: Partitioner, *rest: Any) -> Iterator[Any]:
-        for part in spread(partitioner, *rest):
+        for part in partition(partitioner, *rest):
             yield part
             partitioner.forget()
 
-    monkeypatch.setattr(Partitioner, "spread", disturbed)
+    monkeypatch.setattr(Partitioner, "partition", disturbed)
     with workspace.publisher() as tx:
         tx.append(collection, given)
     assert sorted(column(workspace, "p", "n")) == sorted([*range(8), *range(8)])
 
 
 # proves G2
-def test_an_append_that_cannot_be_spread_takes_no_document(
+def test_an_append_that_cannot_be_partitioned_takes_no_document(
     workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection = workspace.collection("p", "n long, p string", partition_by="p")
-    spread = Partitioner.partition
+    partition = Partitioner.partition
 
     def cut_short(*given: Any) -> Iterator[Any]:
-        yield next(spread(*given))
+        yield next(partition(*given))
         raise MemoryError
 
     tx = workspace.publisher().begin()
     with monkeypatch.context() as patch:
-        patch.setattr(Partitioner, "spread", cut_short)
+        patch.setattr(Partitioner, "partition", cut_short)
         with pytest.raises(MemoryError):
             tx.append(collection, [{"n": n, "p": f"{n}"} for n in range(8)])
     tx.append("d", [{"n": 1}])
