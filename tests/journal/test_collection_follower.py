@@ -105,7 +105,7 @@ def test_it_refuses_to_start_in_a_journal_that_it_does_not_read(
     workspace: hr.Workspace, people: hr.Collection
 ) -> None:
     # proves G27
-    with pytest.raises(UsageError, match="no journal 'other' is read from 'people'"):
+    with pytest.raises(UsageError, match="the read of 'people' has no journal 'other'"):
         workspace.follow(people, start={"other": 0})
 
 

@@ -248,7 +248,9 @@ def test_a_missing_newest_segment_is_noticed_by_what_was_given_up_before_it() ->
     files, live, _ = in_segments()
     newest = segment_name(live[-1].base)
     gone = without(files, newest, segment_name(live[-2].base))
-    refused({**gone, dropped_name(live[-2]): b""}, f"{newest} is damaged .* newest segment is missing")
+    refused(
+        {**gone, dropped_name(live[-2]): b""}, f"{newest} is damaged .* newest segment is missing"
+    )
     refused({dropped_name(live[0]): b""}, segment_name(live[1].base))
     refused({released_name(live[1].base): b""}, segment_name(live[1].base))
     refused({**gone, released_name(live[-1].base): b""}, newest)
