@@ -1,4 +1,4 @@
-"""Certificates of 127.0.0.1 that nobody trusts but who is told to."""
+"""Certificates for 127.0.0.1 that only processes with the right settings trust."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Certified(NamedTuple):
 
 
 def make_certificate(directory: Path) -> Certified:
-    """Valid for an hour, and named as the directory is, where its files go."""
+    """Write a certificate that is valid for an hour into a directory, and name it after that."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, directory.name)])
     now = datetime.now(UTC)

@@ -24,8 +24,8 @@ _STARTS = 3
 
 @contextmanager
 def s3_server(directory: Path) -> Iterator[S3Options]:
-    """Run a server that keeps its data in `directory`; yields how to reach it."""
-    for _ in range(_STARTS):  # a port that was free may be taken before the server has it
+    """Run a server that keeps its data in `directory`, and yield how to reach it."""
+    for _ in range(_STARTS):  # Another process may take the free port before the server does.
         with _running(directory) as (process, options):
             if _is_ready(process, options):
                 yield options
@@ -80,9 +80,9 @@ def _running(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], S3Optio
     try:
         yield process, options
     finally:
-        process.kill()  # asked to stop, it takes half a minute
+        process.kill()  # The server would take half a minute to stop by itself.
         process.wait()
-        for role, port in grpc.items():  # no option moves these
+        for role, port in grpc.items():  # No option moves these files.
             Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The delays between attempts, and the last of them."""
+"""The delays between attempts, and the end of them."""
 
 from __future__ import annotations
 

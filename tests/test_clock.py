@@ -21,7 +21,7 @@ from headrace.clock import (
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NS_MAX = (1 << 60) * 100 - 1  # the last moment whose ticks fit 60 bits
+NS_MAX = (1 << 60) * 100 - 1  # The last moment whose ticks fit 60 bits.
 
 wall_ns = st.integers(0, NS_MAX // 2)
 clocks = st.integers(0, CLOCK_MAX).map(Clock)

@@ -17,7 +17,7 @@ def kinds(root: type[HeadraceError] = HeadraceError) -> Iterator[type[HeadraceEr
 
 
 def drawn(root: type[HeadraceError], indent: str = "") -> Iterator[str]:
-    """The lines under a class, as the docstring draws them, without what they mean."""
+    """Return the lines under a class as the docstring draws them, without their meanings."""
     children = root.__subclasses__()
     for child in children:
         is_last = child is children[-1]

@@ -1,4 +1,4 @@
-"""Files that are written whole, and directories whose names are durable."""
+"""Files are written whole, and names of directories are durable."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_synced_leaves_the_directory_as_it_was(
 
 
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Everything that is synced from now on, in order."""
+    """Record every sync from now on, in order."""
     seen: list[Path] = []
     sync = os.fsync
 

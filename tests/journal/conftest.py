@@ -1,4 +1,4 @@
-"""A workspace as its owner has it, and as another connection that works through the owner."""
+"""Fixtures: a workspace in its owner, and in a connection that works through the owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = hr.Settings(
     ),
     service=hr.ServiceSettings(heartbeat_s=0.2, silence_s=20.0),
 )
-"""Small enough that a test reaches every limit; the keeper works when it is told to."""
+"""Limits that a test can reach; maintenance runs only when a test calls it."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def owner(tmp_path: Path) -> Iterator[hr.Workspace]:
 
 @pytest.fixture(params=["local", "remote"])
 def workspace(request: pytest.FixtureRequest, owner: hr.Workspace) -> Iterator[hr.Workspace]:
-    """The owner itself, and then another that works through it."""
+    """The owner itself, and then a connection that works through it."""
     if request.param == "local":
         yield owner
         return
@@ -42,7 +42,7 @@ def workspace(request: pytest.FixtureRequest, owner: hr.Workspace) -> Iterator[h
 
 
 def documents(workspace: hr.Workspace, collection: str, **options: Any) -> list[dict[str, Any]]:
-    """What a reader sees now."""
+    """Return the documents that a reader sees now."""
     found: list[dict[str, Any]] = workspace.table(collection, **options).to_pylist()
     return found
 
@@ -52,7 +52,7 @@ def column(workspace: hr.Workspace, collection: str, field: str, **options: Any)
 
 
 def mixture(workspace: hr.Workspace) -> None:
-    """Committed, rolled back, open, outside; small and cut into frames; two journals."""
+    """Write every kind of transaction, small and split into frames, to two journals."""
     workspace.collection("c", "n long, text string", key="n", journals=2)
     for n in range(6):
         workspace.append("c", [{"n": n}])

@@ -14,7 +14,7 @@ _FLAGS = {"O": Flags.OUTSIDE, "C": Flags.CONTINUE, "A": Flags.ACK}
 
 
 def frames(script: str, producer: int = 1) -> list[Frame]:
-    """A letter, the clock, and `+n` for n documents if it is not one; `p2:` sets the producer."""
+    """Parse frames: a letter, the clock, and `+n` for n documents; `p2:` sets the producer."""
     made: list[Frame] = []
     for word in script.split():
         match = re.fullmatch(r"(?:p(\d+):)?([OCA])(\d+)(?:\+(\d+))?", word)
@@ -42,7 +42,7 @@ def frame(offset: int, producer: int, flags: Flags, clock: int, count: int) -> F
 
 
 def random_frames(rng: Random, producers: int, clock_max: int, length: int) -> list[Frame]:
-    """Anything goes: overlaps, repeats, clocks that go back, ACKs of any clock."""
+    """Return frames with overlaps, repeats, clocks that go back, and ACKs of any clock."""
     return [
         frame(
             at * 10,

@@ -1,4 +1,4 @@
-"""Ctrl-C at a line of one's choice."""
+"""Interrupts a thread at a chosen line, as Ctrl-C would."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bad input, as one table: what it is, the error, and its message, word for word.
+"""One table of bad input: the call, the error, and its message, word for word.
 
-After each of them the workspace works, and holds nothing of what was refused.
+After each call the workspace works, and holds nothing of what it refused.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
 
 @pytest.fixture(autouse=True)
 def collections(owner: hr.Workspace) -> None:
-    """One document is there, and another before it was removed by retention."""
+    """Collections with one document, after retention removed an earlier one."""
     owner.collection("orders", SCHEMA, key="name", retention_bytes=1)
     owner.collection("log", "id long")
     owner.append("orders", [{"id": 0, "name": "removed"}])

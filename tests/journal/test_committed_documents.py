@@ -1,4 +1,4 @@
-"""From frames to committed ones: scenarios, then random journals against the oracle."""
+"""Selects committed frames: scenarios, then random journals against the oracle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clocks(script: str) -> list[int]:
         ("A5", []),
         ("C1 A2 A2 A1", [1]),
         ("C1 A1", [1]),
-        # A producer that was rolled back goes on above everything it wrote.
+        # A producer that was rolled back continues above everything it wrote.
         ("O5 C10 C11 A5 C20 A20", [5, 20]),
         ("C5 A5 C10 C11 A5 C20 A20", [5, 20]),
         ("C10 C11 A0 C20 A20", [20]),

@@ -1,4 +1,4 @@
-"""A read is of one cut and one collection, whatever happens between the cut and the reading."""
+"""A read shows one moment of one collection, whatever happens while it reads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_selector_of_another_collection_is_refused(
 def at_the_cut(
     workspace: hr.Workspace, patch: pytest.MonkeyPatch, happens: Callable[[], None], *, first: bool
 ) -> None:
-    """Let something happen right before or right after the cut of the next read."""
+    """Call a function right before or right after the next read lists its journals."""
     cut = workspace.journals
 
     def disturbed(selector: hr.Selector | None = None) -> list[JournalInfo]:
@@ -96,7 +96,7 @@ def test_a_schema_may_grow_while_a_read_goes_on(
 
 
 def filled(owner: hr.Workspace) -> None:
-    """Three partitions of three frames; retention keeps the last frame of each."""
+    """A collection of three partitions with three frames; retention keeps the last of each."""
     owner.collection("c", "n long, p string", partition_by="p", retention_bytes=1)
     for n in range(3):
         owner.append("c", [{"n": 10 * p + n, "p": f"{p}"} for p in range(3)])
@@ -130,7 +130,7 @@ def test_a_read_ends_at_its_cut_even_if_retention_has_passed_it(
 def test_a_read_is_overtaken_by_retention_in_the_middle_of_a_journal(
     owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries are looked up some at a time, so the second look finds that they are gone."""
+    """The owner looks up a few entries at a time, and the second time they are gone."""
     monkeypatch.setattr("headrace.journal.local.owner._ENTRIES_AT_ONCE", 2)
     owner.collection("c", "n long", retention_bytes=1)
     for n in range(8):

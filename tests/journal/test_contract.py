@@ -1,4 +1,4 @@
-"""Reading and watching: one suite at the owner, and through it."""
+"""The contract of `Journals` for readers: one suite, at the owner and through it."""
 
 from __future__ import annotations
 

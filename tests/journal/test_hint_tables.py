@@ -1,4 +1,4 @@
-"""What is remembered of tables of hints."""
+"""The cache of hint tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
 
 
 def test_the_last_is_remembered_however_large() -> None:
-    """Else the widest transaction would be the one that is never shared."""
+    """Otherwise nobody would share the table of the widest transaction."""
     recent: HintTableCache[str] = HintTableCache()
     recent.put(1, "small", 10)
     recent.put(2, "huge", 1000)

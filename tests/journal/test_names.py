@@ -1,4 +1,4 @@
-"""Names say everything a selector asks for, and every partition value has one."""
+"""A name holds everything that a selector needs, and every partition value has a name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.journal.names import (
     unescape_value,
 )
 
-# Without surrogates, which no UTF-8 string of a document can hold.
+# Leave out surrogates, which no UTF-8 string can hold.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 COLLECTION = st.lists(st.from_regex(r"[A-Za-z._-][A-Za-z0-9._-]*", fullmatch=True), min_size=1).map(
     "/".join

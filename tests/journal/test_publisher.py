@@ -279,7 +279,7 @@ def test_a_transaction_larger_than_the_buffer_is_on_its_way_before_it_ends(
     for n in range(100):
         tx.append("a", some(n, text="x" * 1000))
         tx.append("b", some(n))
-    # Frames are counted once the owner has them; `invite` waits for what was sent before it.
+    # Count frames when the owner has them: `invite` waits for what was sent before it.
     tx.invite()
     sent = flags(workspace)
     assert set(sent) == {Flags.CONTINUE}

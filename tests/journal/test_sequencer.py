@@ -1,4 +1,4 @@
-"""Sequencing: every row of its table, then thousands of random journals against an oracle."""
+"""The sequencer: every row of its table, then random journals against an oracle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(last_commit: int, last_continue: int, begin: int = 30, first: int = 7
 
 
 def unknown(before: Sequence) -> Sequence:
-    """The same for a reader that began in the middle of the journal."""
+    """Return the state for a reader that began in the middle of the journal."""
     return before._replace(is_known=False)
 
 
@@ -110,7 +110,7 @@ def test_a_frame_that_overlaps_loses_what_was_seen(
 
 @pytest.mark.parametrize("clock_max", [8, 30])
 def test_random_journals_mean_what_the_oracle_says(clock_max: int) -> None:
-    """Outcome by outcome: what is pending, where its span began, when it shows, what is refused."""
+    """The sequencer and the oracle agree on every outcome."""
     rng = Random(clock_max)
     refused = shown = rolled_back = 0
     for _ in range(6_000):
@@ -148,7 +148,7 @@ def test_random_journals_mean_what_the_oracle_says(clock_max: int) -> None:
 
 
 def test_documents_of_a_dead_span_do_not_count_as_pending() -> None:
-    """The first that is pending is the first that is new."""
+    """The first pending document is the first new one."""
     begun = step(unknown(closed(0, 9)), CONTINUE, 8, count=5)
     assert (begun.skip, begun.after.first) == (2, 10)
     assert step(begun.after, ACK, 9).outcome is FrameOutcome.ROLLBACK

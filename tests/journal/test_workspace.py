@@ -1,4 +1,4 @@
-"""Collections, journals and documents: one suite at the owner, and through it."""
+"""Collections, journals and documents: one suite, at the owner and through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads in tests: bounded, and with their errors."""
+"""Runs threads in tests with a time limit, and raises their errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_all(work: list[Callable[[], None]]) -> None:
 
 
 class Holding:
-    """Keeps the writer thread busy in a callback until it is let go."""
+    """Keeps the writer thread busy in a callback until it is released."""
 
     def __init__(self, log: Log) -> None:
         self._busy, self._let_go = threading.Event(), threading.Event()

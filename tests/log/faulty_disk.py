@@ -13,7 +13,7 @@ from headrace.log import AppendFile, Disk
 
 @dataclass
 class Faults:
-    """Which of the calls that change the disk fail, counted from zero."""
+    """The numbers, from zero, of the changes of the disk that fail."""
 
     first: int
     forever: bool = False

@@ -1,4 +1,4 @@
-"""A log on a recorded disk that remembers what was promised when: the oracle of power failures."""
+"""A log on a recorded disk that remembers its promises: the oracle of power failures."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Appended:
     payload: bytes
     offset: int = -1
     promised: int = NEVER
-    """The point in time from which it must survive."""
+    """The point in time from which the payload must survive."""
     doubtful: int = NEVER
-    """The point from which it may be gone, because giving it up had begun."""
+    """The point from which the payload may be gone: the log had begun to give it up."""
     gone: int = NEVER
-    """The point from which it must be gone."""
+    """The point from which the payload must be gone."""
 
 
 class RecordedLog:
-    """Drives a log, and afterwards says what any state of its disk must hold."""
+    """Drives a log, and checks what any state of its disk holds."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class RecordedLog:
         self.log = Log(self.disk, settings)
 
     def append(self, *payloads: bytes) -> None:
-        """One call, synced when this returns."""
+        """Append in one call, and wait for the sync."""
         self._queue(payloads)
         self.log.wait(self.appended[-1].offset)
 
     def append_together(self, *calls: tuple[bytes, ...]) -> None:
-        """Several calls that share one sync, because the writer was busy until all were made."""
+        """Append in several calls that share one sync: the writer is busy until all are made."""
         busy, calls_made = threading.Event(), threading.Event()
 
         def hold(*_: object) -> None:
@@ -70,7 +70,7 @@ class RecordedLog:
             self.log.drop(segment)
 
     def release_before(self, index: int) -> None:
-        """Up to the payload of that index among all that were ever appended."""
+        """Release everything before the payload of that index among all appended ones."""
         offset = self.appended[index].offset
         with self._giving_up(0, offset):
             self.log.release_before(offset)
@@ -80,7 +80,7 @@ class RecordedLog:
         self.log = Log(self.disk, self.settings)
 
     def check(self, files: Files, point: int) -> RecordedLog:
-        """Open what a power failure at `point` left, and use it; returns that as a recording."""
+        """Open and use what a power failure at `point` leaves, and return its recording."""
         log = Log(RecordedDisk(files), self.settings)
         found = contents(log)
         log.close()

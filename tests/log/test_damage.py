@@ -1,4 +1,4 @@
-"""Damage and torn tails: each position of a log, broken in each way, with what must come of it."""
+"""Damage and torn tails: breaks each position of a log in each way, and checks the outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Written:
-    """A log of one segment as its process left it, and where its parts are."""
+    """A log of one segment as its process left it, with the positions of its parts."""
 
     content: bytes
     payloads: list[tuple[int, bytes]]
@@ -53,7 +53,7 @@ class Written:
         return Area(bounds[at], bounds[at + 1])
 
     def frame_start(self, position: int) -> int:
-        """Where the frame that holds this byte begins; the segment's header counts as one."""
+        """Return where the frame of this byte begins; the segment's header counts as a frame."""
         return max([0, *(f.offset for f in self.frames if f.offset <= position)])
 
     def payloads_before(self, offset: int) -> list[tuple[int, bytes]]:
@@ -222,7 +222,7 @@ def test_a_closed_segment_of_another_length_is_refused(length: int) -> None:  # 
 
 
 def test_a_segment_that_was_begun_after_a_torn_one_is_refused() -> None:  # proves G4
-    """The predecessor was synced before: what looks like a tear in it is damage."""
+    """The log had synced the predecessor, so what looks like a tear in it is damage."""
     files, live, _ = in_segments()
     newest = segment_name(live[-1].base)
     before = segment_name(live[-2].base)
@@ -315,7 +315,7 @@ def test_a_payload_is_never_taken_for_a_group() -> None:
 
 
 def test_a_frame_is_not_valid_anywhere_else() -> None:
-    """Bytes of an earlier frame at another position are a tear, not a payload again."""
+    """The bytes of a frame at another position are a tear, not a second payload."""
     whole = written(sealed=False)
     area = whole.area("last group")
     group = whole.content[area.start : area.end]
@@ -346,7 +346,7 @@ def test_a_payload_that_looks_like_a_group_proves_nothing() -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("sealed", [False, True])
 def test_any_two_flipped_bits_lose_nothing_silently(sealed: bool) -> None:  # proves G4
-    """Two flips below the last group are refused; otherwise the damaged frames are cut."""
+    """The log refuses two flips below the last group, and cuts the damaged frames otherwise."""
     whole = written(sealed=sealed)
     last = whole.area("seal" if sealed else "last group").start
     for first in range(len(whole.content)):
@@ -360,7 +360,7 @@ def test_any_two_flipped_bits_lose_nothing_silently(sealed: bool) -> None:  # pr
 
 
 def _proof_remains(whole: Written, first: int, second: int) -> bool:
-    """Whether a group frame after the first damaged frame is undamaged."""
+    """Return True if a group frame after the first damaged frame is undamaged."""
     damaged = {whole.frame_start(first), whole.frame_start(second)}
     return any(
         frame.kind == layout.GROUP and frame.offset > min(damaged) and frame.offset not in damaged

@@ -28,7 +28,7 @@ SETTINGS = LogSettings(segment_bytes=300, group_bytes_max=150, idle_seal_s=3600)
 
 
 class Appender:
-    """Appends until refused, and notes what each append was told."""
+    """Appends until the log refuses, and records the outcome of each append."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -55,7 +55,7 @@ class Appender:
 
 
 def each_fault(*, forever: bool, code: int) -> Iterator[Faults]:
-    """Until a run has fewer calls than would be needed to fail."""
+    """Let each call fail in turn, until a run has no call of that number."""
     for first in count():
         faults = Faults(first, forever, code)
         yield faults
@@ -107,14 +107,14 @@ def test_a_failed_write_fails_all_later_ones_and_loses_nothing_acknowledged(
 
 
 def states_left(disk: RecordedDisk) -> Iterator[Files]:
-    """What another process finds, and what a power failure leaves."""
+    """Yield what another process finds, and what a power failure leaves."""
     yield disk.files()
     yield from disk.after_power_failure(disk.point, states_max=40)
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_segment_that_could_not_be_begun_leaves_no_file(call: int) -> None:  # proves G1
-    """After a failed sync its header could be read and still not be on the disk."""
+    """After a failed sync the header is readable and may still not be on the disk."""
     disk = RecordedDisk()
     log = Log(FaultyDisk(disk, Faults(call)), SETTINGS)
     with pytest.raises(StorageError):
@@ -177,7 +177,7 @@ def test_an_error_while_giving_up_a_segment_leaves_a_log_that_works() -> None:  
 
 
 def try_twice(give_up: Callable[[], None], disk: RecordedDisk) -> None:
-    """The second time it may be done already; whatever an error left can be opened."""
+    """Call it again after an error; it may be done already, and the log can be opened."""
     try:
         give_up()
     except StorageError:
@@ -312,7 +312,7 @@ def test_a_full_disk_keeps_exactly_what_was_acknowledged(small_disk: Path) -> No
 def test_an_interrupted_append_ends_the_log_and_nothing_of_it_is_written(
     tmp_path: Path, at: int
 ) -> None:
-    """Ctrl-C can come between any two lines of `append`."""
+    """Ctrl-C can interrupt `append` at any line."""
     # proves G1
     log = Log(Directory(tmp_path / "log"), SETTINGS)
     kept = log.append([[b"kept"]])[0]

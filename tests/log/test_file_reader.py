@@ -1,4 +1,4 @@
-"""The files of a log, as another process of the machine reads them."""
+"""Another process of the machine reads the files of a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAYLOADS = [bytes([n + 1]) * (n * 997 % 9000) for n in range(100)]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """Several segments."""
+    """A log of several segments."""
     log = Log(Directory(tmp_path), SMALL)
     for payload in PAYLOADS:
         log.append([[payload]])
@@ -48,7 +48,7 @@ def test_what_was_read_stays_when_it_is_given_up(log: Log, tmp_path: Path) -> No
 def test_what_was_given_up_is_refused_and_never_read_as_zeros(
     log: Log, tmp_path: Path, kept: int
 ) -> None:
-    """Whole files go, and blocks of the one where it ends."""
+    """The log removes whole files, and frees blocks of the file in which the release ends."""
     where = extents(log)
     log.release_before(where[kept].offset)
     found = LogFiles(tmp_path).read(where[kept:])
@@ -58,7 +58,7 @@ def test_what_was_given_up_is_refused_and_never_read_as_zeros(
             [payload] = LogFiles(tmp_path).read([extent])
         except NotFoundError:
             continue
-        # The block it lies in holds something that is kept.
+        # Its block also holds a payload that is kept.
         assert bytes(payload) == PAYLOADS[where.index(extent)]
     with pytest.raises(NotFoundError, match="ask the owner of the log where the payload is now"):
         list(LogFiles(tmp_path).read(where[: kept + 1]))

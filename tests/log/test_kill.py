@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def run_until_killed(root: Path, kill_at: int, lines: int) -> int:
-    """The highest number that was acknowledged before the process died, or -1."""
+    """Return the highest number that the log acknowledged before the process died, or -1."""
     command = [sys.executable, "-m", "tests.log.append_process", str(root), str(kill_at)]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -30,7 +30,7 @@ def run_until_killed(root: Path, kill_at: int, lines: int) -> int:
 
 
 def numbers_left(root: Path) -> int:
-    """How many there are; they must be the first ones, in order, unchanged."""
+    """Return how many numbers are left; they must be the first ones, in order, unchanged."""
     log = Log(RecordedDisk({path.name: path.read_bytes() for path in root.iterdir()}))
     found = [data for _, data in contents(log)]
     log.close()

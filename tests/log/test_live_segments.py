@@ -1,4 +1,4 @@
-"""Readers that hold on to what they read of a segment that grows."""
+"""Readers keep views of a segment while it grows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def mappings(root: Path) -> int:
-    """How many of this process's mappings are of files there."""
+    """Return how many mappings of files in the directory this process has."""
     return Path("/proc/self/maps").read_text().count(str(root))
 
 
@@ -42,7 +42,7 @@ def test_many_frames_of_the_newest_segment_are_held_by_few_mappings(
 def test_a_segment_that_outgrows_its_mapping_is_mapped_again(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was mapped before stays readable, and there is a mapping for each stretch of room."""
+    """Older mappings stay readable, and each stretch of room has one mapping."""
     monkeypatch.setattr(live_segments, "_ROOM_BYTES", 16 * KIB)
     held = [append_and_read(log, number) for number in range(FRAMES)]
     written = sum(path.stat().st_size for path in tmp_path.iterdir())
@@ -54,7 +54,7 @@ def test_a_segment_that_outgrows_its_mapping_is_mapped_again(
 
 
 class Meanwhile(Directory):
-    """Something else happens as soon as a file is mapped."""
+    """Calls a function as soon as a file is mapped."""
 
     do: Callable[[], None] | None = None
 

@@ -1,4 +1,4 @@
-"""The log in one process: appending, reading, sharing syncs, giving up, closing."""
+"""The log in one process: it appends, reads, shares syncs, gives up space and closes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_one_call_is_never_split_between_segments(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_not_full_is_not_followed_by_another(tmp_path: Path) -> None:
-    """However the appends fall in with the creation of the first file."""
+    """This holds whenever appends meet the creation of the first file."""
     log = Log(Directory(tmp_path), QUIET)
     run_all([lambda: log.wait(log.append([[b"x" * 100]])[0])] * 8)
     for _ in range(200):
@@ -323,7 +323,7 @@ def test_a_quiet_log_is_sealed_once() -> None:
 
 
 def test_a_directory_that_cannot_be_used_is_a_storage_error(tmp_path: Path) -> None:
-    """Even for root: a name that the log must create is taken by a directory."""
+    """A directory has a name that the log must create, which stops even root."""
     log = Log(Directory(tmp_path), QUIET)
     (tmp_path / f"{0:020d}.log").mkdir()
     with pytest.raises(StorageError):

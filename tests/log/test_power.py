@@ -1,4 +1,4 @@
-"""Power failures: every state that the syncs allow, at every point of what was done."""
+"""Power failures: every state that the syncs allow, at every point of a history."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def survive(
     repairs_every: int,
     seed: int = SEED,
 ) -> None:
-    """Check every state; and every so many of them also each power failure during its repair."""
+    """Check every state, and for some of them each power failure during the repair."""
     count = 0
     for point in range(recording.disk.point + 1):
         for files in recording.disk.after_power_failure(point, states_max=states_max, seed=seed):

@@ -1,4 +1,4 @@
-"""Any sequence of appends, give-ups and reopenings behaves like a list."""
+"""A log behaves like a list under any sequence of appends, releases and reopenings."""
 
 from __future__ import annotations
 

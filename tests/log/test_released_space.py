@@ -1,4 +1,4 @@
-"""Dropping segments and releasing space: what stays, what is refused, what the disk gets back."""
+"""Drops segments and releases space: the rest stays, and the disk gets the space back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = LogSettings(segment_bytes=2000, idle_seal_s=3600)
 
 @pytest.fixture
 def in_segments(tmp_path: Path) -> Iterator[Log]:
-    """Ten closed segments with one payload each, and a newest one."""
+    """A log of ten closed segments with one payload each, and a newest one."""
     log = Log(Directory(tmp_path), SMALL)
     for number in range(11):
         log.wait(log.append([[b"%02d" % number * 1000]])[0])

@@ -31,13 +31,13 @@ def s3_objects(s3: S3Options) -> Objects:
 
 @pytest.fixture(params=["local", "memory", "s3"])
 def objects(request: pytest.FixtureRequest) -> Objects:
-    """Empty objects of every kind, each test with its own."""
+    """Empty objects of every kind; each test has its own."""
     return _open(request)
 
 
 @pytest.fixture(params=["local", "s3"])
 def shared_objects(request: pytest.FixtureRequest) -> Objects:
-    """Empty objects of the kinds that other processes reach."""
+    """Empty objects of the kinds that other processes can open."""
     return _open(request)
 
 

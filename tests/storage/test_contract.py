@@ -1,4 +1,4 @@
-"""What every kind of objects must do: the same tests for all."""
+"""The contract of objects: the same tests for every kind."""
 
 from __future__ import annotations
 

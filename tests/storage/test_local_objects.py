@@ -52,7 +52,7 @@ def incoming(directory: Path) -> list[Path]:
 
 @pytest.fixture
 def calls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the file system is told, in order; a file that has no name yet is `*`."""
+    """Record the calls of the file system in order; a file without a name is `*`."""
     seen: list[str] = []
     sync, link, replace = os.fsync, os.link, os.replace
 

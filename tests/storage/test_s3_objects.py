@@ -19,7 +19,7 @@ NOBODY = "http://127.0.0.1:1"
 
 @contextmanager
 def losing_the_first_answer_to_a_put(endpoint: str) -> Iterator[str]:
-    """A way to `endpoint` on which the first put arrives, but the answer does not come back."""
+    """Yield a proxy of `endpoint` that passes on the first put and loses its answer."""
     lost = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A service that says back what it hears, and notes how each conversation ended."""
+"""A service that echoes what it receives, and records how each conversation ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Say(msgspec.Struct, frozen=True, tag=True):
 
 
 class Break(msgspec.Struct, frozen=True, tag=True):
-    """Makes the service raise a DataError, or something that is no error of ours."""
+    """Makes the service raise a DataError, or an error that is not Headrace's."""
 
     unforeseen: bool = False
 
@@ -39,7 +39,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
 
 class Count(msgspec.Struct, frozen=True, tag=True):
-    """Asks for a stream of so many messages; then for waiting, or an error, if it says so."""
+    """Asks for a stream of that many messages, and then for waiting or an error."""
 
     number: int
     then_wait: bool = False
@@ -97,7 +97,7 @@ class Echo:
 
 
 def say(channel: Channel[Say], text: str, *bodies: bytes) -> str:
-    """One round trip."""
+    """Send a message and return the echo."""
     channel.send(Say(text), bodies)
     answer = channel.receive(timeout_s=30)
     assert answer is not None

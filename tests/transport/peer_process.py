@@ -1,4 +1,4 @@
-"""The other side of a conversation as a process that a test can kill or stop.
+"""A peer in a process of its own, which a test can kill or stop.
 
 `python -m tests.transport.peer_process serve` prints its address and closes when its input ends;
 `serve-carelessly` leaves closing to the interpreter's exit. `call ADDRESS` sends a message, prints
@@ -34,7 +34,7 @@ class Peer:
         )
 
     def line(self, timeout_s: float = 30) -> str:
-        """What it prints next."""
+        """Return the next line that it prints."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
         assert ready, f"nothing was printed within {timeout_s} s"
@@ -44,12 +44,12 @@ class Peer:
         os.kill(self._process.pid, number)
 
     def stop(self) -> None:
-        """Stops it, and returns when it stands still."""
+        """Stop the process, and wait until it has stopped."""
         self.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def finish(self, timeout_s: float) -> tuple[int, str]:
-        """Ends its input; its exit code and what it wrote to stderr, within the time."""
+        """End its input; return its exit code and stderr, within the time."""
         _, errors = self._process.communicate(timeout=timeout_s)
         return self._process.returncode, errors.decode()
 

@@ -140,7 +140,7 @@ def test_heartbeats_that_do_not_fit_the_silence_are_refused() -> None:
 
 
 def certify(directory: Path) -> ServiceSettings:
-    """Settings with a certificate of their own that is valid for loopback."""
+    """Return settings with a new certificate that is valid for loopback."""
     made = make_certificate(directory)
     return ServiceSettings(
         token=TOKEN,

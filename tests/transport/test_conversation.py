@@ -234,7 +234,7 @@ def test_a_sender_waits_for_a_service_that_does_not_receive(
 
         sender = threading.Thread(target=send)
         sender.start()
-        # Three times the silence that would cost a peer its life, if waiting were silence.
+        # Wait three times as long as a silent peer may live: waiting is no silence.
         sender.join(3 * SWIFT.silence_s)
         assert sender.is_alive()
         assert len(sent) < 60
@@ -273,7 +273,7 @@ def open_raw(flight: fl.FlightClient) -> tuple[fl.FlightStreamWriter, fl.FlightS
 
 
 def drain(reader: fl.FlightStreamReader) -> bytes:
-    """Everything the service said before it ended the call."""
+    """Return everything that the service sent before it ended the call."""
     said = b""
     while True:
         try:

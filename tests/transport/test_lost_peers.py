@@ -1,4 +1,4 @@
-"""Peers that are killed or stopped: real processes, since the kernel's part in it matters."""
+"""Peers are killed or stopped, as real processes, because the kernel's part in it matters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transport.echo_service import CALM, REPLIES, SWIFT, Echo, Say, say
 from tests.transport.peer_process import Peer
 
 MARGIN_S = 1.0
-"""For a busy machine."""
+"""Long enough for a busy machine."""
 
 
 def test_a_killed_caller_is_lost_to_the_service_at_once(server: Server, echo: Echo) -> None:
@@ -31,7 +31,7 @@ def test_a_killed_caller_is_lost_to_the_service_at_once(server: Server, echo: Ec
 def test_a_killed_server_is_lost_to_a_caller_that_waits() -> None:
     with Peer("serve") as peer:
         address = peer.line()
-        # Far from the silence that would end the wait anyway.
+        # Much sooner than the silence would end the wait.
         with Client(address, ServiceSettings(silence_s=60)) as client:
             channel = client.converse("echo", REPLIES)
             say(channel, "hello")

@@ -81,7 +81,7 @@ def test_closing_leaves_no_thread_and_no_descriptor(echo: Echo) -> None:
         once()
     for thread in set(threading.enumerate()) - threads:
         if thread.name.startswith("Dummy-"):
-            continue  # Python's memory of a thread of gRPC's pool
+            continue  # Python still remembers a thread of gRPC's pool.
         thread.join(10)
         assert not thread.is_alive()
     assert len(os.listdir("/dev/fd")) <= descriptors + 1

@@ -21,7 +21,7 @@ class Someone:
 
 
 class Unyielding(Someone):
-    """Can be cut off when it is tried for the third time."""
+    """Can be cut off only at the third attempt."""
 
     tried = 0
 

@@ -58,16 +58,16 @@ DOING = {
 
 
 class Kill(NamedTuple):
-    """Of one of the four, before a step; the number after the last step is after all of them."""
+    """Kills one of the four before a step; the number of steps means after the last."""
 
     who: str
     step: int
     during_s: float | None = None
-    """Not before the step but while it does it: so long after it was told to, or once it has."""
+    """Kill it not before the step but this long after the step began, or once it is done."""
 
 
 class Part:
-    """What one of the four holds of the transaction, in its own process."""
+    """The part of the transaction that one of the four processes holds."""
 
     def __init__(self, root: Path, label: str) -> None:
         self._workspace = open_workspace(root, SETTINGS)
@@ -90,7 +90,7 @@ class Part:
         return str(self._part.prepare())
 
     def commit(self, prepared: list[str]) -> bool:
-        """Whether it committed, asked again for as long as it cannot be told."""
+        """Commit, and ask until the outcome is known. Returns True if it committed."""
         try:
             for each in prepared:
                 self._part.include(each)
@@ -115,7 +115,7 @@ class Part:
 
 
 def die_at(point: KillPoint) -> None:
-    """In the owner's process, before it opens the workspace."""
+    """Let this process, the owner, die at a point. Call before it opens the workspace."""
     mock.patch.object(owner, "Directory", lambda path: DeadlyDisk(Directory(path), point)).start()
 
 
@@ -124,7 +124,7 @@ def count_in(writes: list[bool]) -> None:
 
 
 class JointTransaction:
-    """The four, each in its process; one that was killed is replaced before the next run."""
+    """The four processes; a killed one is replaced before the next run."""
 
     def __init__(self) -> None:
         self._cleanup = ExitStack()
@@ -132,7 +132,7 @@ class JointTransaction:
         self._root: Path | None = None
 
     def open(self, root: Path) -> None:
-        """All of them work in this workspace from now on; somebody else must own it already."""
+        """Let all four open this workspace, which another process owns."""
         self._root = root
         for who in EVERYBODY:
             self._enter(who)
@@ -143,7 +143,7 @@ class JointTransaction:
                 child.run("part.close()", WAIT_S)
 
     def run(self, tx: int, kill: Kill | None = None) -> Outcome:
-        """One transaction; whoever is dead is replaced before it, and `kill` happens in it."""
+        """Run one transaction with `kill` in it, after replacing dead processes."""
         for who, child in self._living.items():
             if not child.is_alive:
                 self._enter(who)
@@ -153,7 +153,7 @@ class JointTransaction:
         return outcome
 
     def _run(self, tx: int, kill: Kill | None) -> Outcome:
-        """It is given up if somebody did not prepare."""
+        """Give the transaction up if one of the four did not prepare."""
         given: dict[str, Any] = {"tx": tx, "invitation": "", "prepared": []}
         failed: set[str] = set()
         for number, (who, does) in enumerate(STEPS):

@@ -1,4 +1,4 @@
-"""What must be in a workspace, given what its writers were told."""
+"""What a workspace must hold, given the verdicts that its writers got."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Verdicts:
     committed: set[Tx] = field(default_factory=set)
     refused: set[Tx] = field(default_factory=set)
     opened: list[tuple[str, int, int]] = field(default_factory=list)
-    """A label whose name was opened: the number it found there, and the first it then used."""
+    """For each opening of a name, the number found there and the first one used."""
 
 
 def verdicts(files: Iterable[Path]) -> Verdicts:
-    """What was told so far. A line without its end is of a process that was just killed."""
+    """Read the verdicts so far; a killed process may leave a line without its end."""
     told = Verdicts()
     for file in files:
         for line in file.read_text().splitlines(keepends=True):
@@ -45,7 +45,7 @@ def verdicts(files: Iterable[Path]) -> Verdicts:
 
 
 def check(workspace: hr.Workspace, told: Verdicts) -> int:
-    """One cut of everything against the verdicts that were told before; counts transactions."""
+    """Compare one read of everything with earlier verdicts; return the transactions."""
     parts: dict[Tx, Counter[int]] = defaultdict(Counter)
     sizes: dict[Tx, int] = {}
     definitions = {name: workspace.collection(name) for name in COLLECTIONS}
@@ -75,12 +75,12 @@ def check(workspace: hr.Workspace, told: Verdicts) -> int:
 
 
 def check_all_ended(workspace: hr.Workspace) -> None:
-    """No span is open in any journal, so no reader waits."""
+    """Assert that no span is open in any journal, so that no reader waits."""
     assert not list(open_spans(workspace))
 
 
 def open_spans(workspace: hr.Workspace) -> Iterator[Producer]:
-    """Whoever has something pending in a journal, once for each."""
+    """Yield each producer that has a span open in a journal."""
     for journal in workspace.journals():
         states: dict[Producer, Sequence] = {}
         for frame in workspace.frames(journal, committed=False):

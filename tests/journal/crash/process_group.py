@@ -1,4 +1,4 @@
-"""Three processes that share a workspace; whoever of them dies is replaced."""
+"""Three processes that share a workspace; the group replaces those that die."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProcessGroup:
             self._children.append(self._start(slot))
 
     def round(self, victims: Victims) -> None:
-        """Let processes die, see that the others go on, and that all is as they were told."""
+        """Kill processes; check that the others continue and that all verdicts hold."""
         self._wait_for_verdicts(self._living(), self._chance.randrange(1, 40))
         match victims:
             case "point":
@@ -58,14 +58,14 @@ class ProcessGroup:
         self._audit()
 
     def reopen(self) -> int:
-        """With nobody else there: everything has ended, and is as was told."""
+        """Open the workspace alone; check that nothing is open and all verdicts hold."""
         told = oracle.verdicts(self._files.values())
         with hr.open(self._directory.root, settings=SETTINGS) as workspace:
             oracle.check_all_ended(workspace)
             return oracle.check(workspace, told)
 
     def stop(self) -> None:
-        """End everybody in good order, at the same time."""
+        """End all processes in good order, at the same time."""
         self._replace()
         for child in self._living():
             child.start("publishing.stop()")
@@ -73,7 +73,7 @@ class ProcessGroup:
             try:
                 child.answer(WAIT_S)
             except EOFError:
-                # Its disk killed it on the way.
+                # Its disk killed it meanwhile.
                 child.wait(WAIT_S)
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class ProcessGroup:
         return [child for child in self._children if child.is_alive]
 
     def _owner(self) -> Child:
-        """The child that owns the workspace; everybody is replaced first who died by itself."""
+        """Replace processes that died, and return the one that owns the workspace."""
 
         def find() -> Child | None:
             self._replace()
@@ -125,13 +125,13 @@ class ProcessGroup:
         return eventually(find, WAIT_S, "an owner")
 
     def _await_point(self) -> None:
-        """Until an owner is killed by its own disk; one that will not be is killed before."""
+        """Wait until its own disk kills an owner; first kill an owner that will not be."""
         while (owner := self._owner()) not in self._deadly:
             owner.kill()
         eventually(lambda: not owner.is_alive, WAIT_S, "an owner's death at its point")
 
     def _wait_for_verdicts(self, children: list[Child], more: int) -> None:
-        """Each of them that lives tells `more` of them."""
+        """Wait until each living process has reported `more` verdicts."""
         goal = {child: _lines(self._files[child]) + more for child in children}
         eventually(
             lambda: all(
@@ -143,7 +143,7 @@ class ProcessGroup:
         )
 
     def _audit(self) -> None:
-        """Through the owner of the moment; another one if that dies while we read."""
+        """Check through the present owner, and through the next if that dies meanwhile."""
         while True:
             owner = self._address()
             try:

@@ -1,4 +1,4 @@
-"""What runs in the processes that are killed: writers that tell what became of each transaction.
+"""The processes that tests kill: writers that report what became of each transaction.
 
 A verdict is a line in the process's own file: `yes LABEL N` once a commit returned, `no LABEL N`
 once it was refused. A transaction without a line was in flight when its process died.
@@ -49,7 +49,7 @@ def open_workspace(root: Path | str, settings: hr.Settings = SETTINGS) -> hr.Wor
 
 
 def documents(label: str, tx: int, parts: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The parts of a transaction, spread over the collections."""
+    """Yield the parts of a transaction, spread over the collections."""
     whole = [{"label": label, "tx": tx, "part": n, "parts": parts} for n in range(parts)]
     for at, name in enumerate(COLLECTIONS):
         if whole[at :: len(COLLECTIONS)]:
@@ -57,7 +57,7 @@ def documents(label: str, tx: int, parts: int) -> Iterator[tuple[str, list[dict[
 
 
 class PublisherProcess:
-    """Two writers and one transaction that is never ended, until stopped or killed."""
+    """Runs two writers and one transaction that never ends, until stopped or killed."""
 
     def __init__(
         self, root: Path, verdicts: Path, slot: int, life: int, seed: str, death: KillPoint | None
@@ -81,7 +81,7 @@ class PublisherProcess:
             writer.start()
 
     def stop(self) -> None:
-        """End in good order; raises what went wrong in a writer."""
+        """End in good order. Raises the error of a writer."""
         self._stopped.set()
         for writer in self._writers:
             writer.join()
@@ -91,7 +91,7 @@ class PublisherProcess:
 
     def _leave_open(self, label: str) -> None:
         self._tell("no", label, 0)
-        # The owner may die meanwhile, which is just as well.
+        # The owner may die meanwhile, which does not matter.
         with suppress(PublishError, TransportError):
             self._open = self._workspace.publisher().begin()
             for collection, some in documents(label, 0, 600):
@@ -127,7 +127,7 @@ class PublisherProcess:
                     payload = str(tx).encode() if name else b""
                     in_flight.append((tx, transaction.commit_nowait(payload)))
             except (PublishError, TransportError, WorkspaceError):
-                # It was not sent, so it never commits.
+                # The commit was not sent, so it never takes effect.
                 self._tell("no", label, tx)
                 publisher = None
             if not self._settle(label, in_flight, IN_FLIGHT):
@@ -137,7 +137,7 @@ class PublisherProcess:
     def _settle(
         self, label: str, in_flight: deque[tuple[int, hr.PendingCommit]], most: int
     ) -> bool:
-        """Wait for verdicts until `most` are left; whether all of them were good."""
+        """Wait for verdicts until `most` are left. Returns True if all were good."""
         good = True
         while len(in_flight) > most or (not good and in_flight):
             tx, pending = in_flight.popleft()
@@ -153,7 +153,7 @@ class PublisherProcess:
             except PublishError:
                 return "no"
             except hr.InDoubtError:
-                # Not known yet: ask again.
+                # Nobody knows yet: ask again.
                 continue
             return "yes"
 

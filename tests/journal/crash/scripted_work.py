@@ -40,7 +40,7 @@ Work = Literal["publish", "keep"]
 
 
 class CountedDisk(DeadlyDisk):
-    """Kills nobody, and remembers of every change whether it was a write, which can be torn."""
+    """Kills nobody, and records for every change whether it was a write, which can tear."""
 
     def __init__(self, disk: Directory, writes: list[bool]) -> None:
         super().__init__(disk, KillPoint(-1, "before"))
@@ -53,7 +53,7 @@ class CountedDisk(DeadlyDisk):
 
 @contextmanager
 def written_together(log: Log) -> Iterator[None]:
-    """What is appended meanwhile becomes one group, synced at the end: the writer is held."""
+    """Hold the writer, so that all appends of the block become one group."""
     held, released = threading.Event(), threading.Event()
 
     def hold(*_: object) -> None:
@@ -76,7 +76,7 @@ def ownership_of(workspace: hr.Workspace) -> Ownership:
 
 
 def do(work: Work, root: Path, verdicts: Path, death: KillPoint | None, line: int = -1) -> None:
-    """In a process that is to die: at a change of the disk, or at a line of saving a snapshot."""
+    """Do the work in a process that dies at a change of the disk or at a line."""
     if death:
         mock.patch.object(
             owner, "Directory", lambda path: DeadlyDisk(Directory(path), death)
@@ -87,12 +87,12 @@ def do(work: Work, root: Path, verdicts: Path, death: KillPoint | None, line: in
 
 
 class Rehearsal(NamedTuple):
-    """What the work does when nobody dies."""
+    """What the work does if nobody dies."""
 
     writes: list[bool]
-    """Of each change of the disk, whether it is a write."""
+    """For each change of the disk, True if it is a write."""
     late: int
-    """The first change of the last part: of keeping, or of publishing in one group."""
+    """The first change of the last part, which is maintenance or publishing in one group."""
     lines: int
     """How many lines save the snapshots."""
 
@@ -119,7 +119,7 @@ def rehearse(work: Work, root: Path) -> Rehearsal:
 
 
 def die_at_line(line: int) -> None:
-    """Before this line, counted over everything that runs while a snapshot is saved."""
+    """Die before this line, counted over all lines that save a snapshot."""
     left = line
 
     def count(_: str) -> None:
@@ -132,7 +132,7 @@ def die_at_line(line: int) -> None:
 
 
 def _tracer(reached: Callable[[str], None]) -> Any:
-    """Calls `reached` before each of our lines that saving runs."""
+    """Return a tracer that calls `reached` before each line that saves a snapshot."""
     saving = SnapshotFiles.save.__code__
     package = str(Path(hr.__file__).parent)
     within = False
@@ -180,7 +180,7 @@ class Script:
         self._begin(8, 200)
 
     def _keep(self) -> None:
-        """Three snapshots, of which the first goes; then the segments that are mostly dead."""
+        """Save three snapshots, of which the first goes, then rewrite mostly dead segments."""
         keeper = self._ownership.keeper
         self._workspace.collection(DOOMED, SCHEMA, key="part")
         for tx in (1, 2, 3):
@@ -202,7 +202,7 @@ class Script:
         self._commit(7, 9)
 
     def _begin(self, tx: int, parts: int) -> hr.Transaction:
-        """With a group for each collection."""
+        """Begin a transaction with a group for each collection."""
         transaction = self._publisher.begin()
         for collection, some in documents(LABEL, tx, parts):
             with written_together(self._log):
@@ -217,7 +217,7 @@ class Script:
         self._tell("yes", tx)
 
     def _commit_together(self, sizes: dict[int, int]) -> None:
-        """All of them in one group."""
+        """Commit all of them in one group."""
         pending = {}
         with written_together(self._log):
             for tx, parts in sizes.items():

@@ -1,4 +1,4 @@
-"""An owner that stops itself at a step of a commit, as SIGSTOP would find it there."""
+"""An owner that stops itself at a step of a commit, as SIGSTOP would."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.transport import Channel
 
 Step = Literal["taken", "decided", "queued", "written", "synced", "shown", "answering", "answered"]
 STEPS: tuple[Step, ...] = get_args(Step)
-"""What the owner does with a write, in this order; it stops before or after it: see `_patch`."""
+"""The steps of a write in their order. The owner stops before or after one: see `_patch`."""
 
 
 class StoppingOwner:
-    """In the owner's process: stops it at a step of the write that follows."""
+    """Stops the process of the owner at a step of the next write."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class StoppingOwner:
         self._patch()
 
     def arm(self, step: Step) -> None:
-        """At that step of the next write."""
+        """Stop at that step of the next write."""
         with self._lock:
             self._step = step
 
@@ -36,7 +36,7 @@ class StoppingOwner:
             if self._step != step:
                 return
             self._step = None
-        # To this thread: it is at this step that it stops, and the others with it.
+        # Signal this thread, which is at the step; the others stop with it.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def _patch(self) -> None:
@@ -56,7 +56,7 @@ class StoppingOwner:
         def call(*given: Any, **named: Any) -> Any:
             if before:
                 self._reach(before)
-            # A call that began before is none of the write that is meant.
+            # A call that began earlier does not belong to the next write.
             is_armed = after is not None and self._step == after
             answer = original(*given, **named)
             if after and is_armed:

@@ -20,18 +20,18 @@ WRITERS = 16
 WAIT_S = 120.0
 
 Written = tuple[str, int]
-"""Who wrote, and the number it gave to its transaction."""
+"""The writer, and its number of the transaction."""
 
 
 class Writer:
-    """What runs in each of the processes."""
+    """The writer in each of the processes."""
 
     def __init__(self, root: Path, label: str) -> None:
         self._workspace = hr.open(root)
         self._label = label
 
     def write(self, collection: str, times: int, parts: int) -> None:
-        """By turns in a transaction and outside of any; each is durable before the next."""
+        """Write in a transaction and outside of any, by turns; each is durable before the next."""
         for tx in range(times):
             batch = pa.RecordBatch.from_pylist(
                 [{"label": self._label, "tx": tx, "part": n, "parts": parts} for n in range(parts)]
@@ -45,7 +45,7 @@ class Writer:
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[hr.Workspace, list[Child]]]:
-    """The workspace, owned here, and the processes that write to it."""
+    """The workspace, which this process owns, and the processes that write to it."""
     root = tmp_path_factory.mktemp("crowd") / "workspace"
     with hr.open(root) as workspace, ExitStack() as stack:
         writers = [
@@ -67,7 +67,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[hr.Workspa
 def write_together(
     workspace: hr.Workspace, writers: list[Child], collection: str, times: int, parts: int
 ) -> None:
-    """All of them at once; fewer syncs than commits show that they share them."""
+    """Let all write at once; they share syncs, so there are fewer syncs than commits."""
     log = ownership_of(workspace).owner.log
     syncs, begin = log.syncs, time.monotonic()
     for each in writers:

@@ -1,4 +1,4 @@
-"""A transaction of four processes commits or vanishes as one, whoever is killed and when."""
+"""A transaction of four processes commits or vanishes as one, whichever of them dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMIT_POINTS = 2 + len(SHARES) + 2
 
 
 def kills(chance: random.Random, commits: int) -> list[Kill]:
-    """Of everybody at every step, and `commits` times of the coordinator while it commits."""
+    """Yield kills of each process at each step, and `commits` kills during the commit."""
     before = [Kill(who, step) for who in EVERYBODY for step in range(len(STEPS) + 1)]
     during = [
         Kill(who, number, chance.uniform(0, DURING_S_MAX))
@@ -52,14 +52,14 @@ def expected(kill: Kill) -> set[Outcome]:
 
 
 class Ledger:
-    """What was told of all transactions of a workspace, to be compared with what is there."""
+    """The verdicts on all transactions of a workspace, to compare with what is there."""
 
     def __init__(self) -> None:
         self._told = oracle.Verdicts()
         self._visible = 0
 
     def check(self, root: Path, tx: int, outcome: Outcome) -> bool:
-        """All four or none; whether it was all."""
+        """Check that all four parts are there or none. Returns True if they are."""
         parts = {(who, tx) for who in EVERYBODY}
         if outcome == "committed":
             self._told.committed |= parts
@@ -99,7 +99,7 @@ def kill_members(root: Path, chosen: Sequence[Kill]) -> None:
 
 
 def owner_changes(root: Path, joint: JointTransaction) -> tuple[int, list[bool]]:
-    """How many changes of its disk precede the steps, and whether those of the steps are writes."""
+    """Return how many changes precede the steps, and which changes of the steps are writes."""
     writes: list[bool]
     with Child(
         "from tests.journal.crash import joint_transaction\n"
@@ -137,7 +137,7 @@ def kill_owner(root: Path, chosen: Sequence[KillPoint], joint: JointTransaction)
 def run_until_killed(
     place: Path, point: KillPoint, joint: JointTransaction
 ) -> tuple[Outcome, bool]:
-    """How a transaction ended whose owner dies at a point, and whether it came to that."""
+    """Run a transaction whose owner dies at a point; return its end, and if it died."""
     with Child(
         "from tests.journal.crash import joint_transaction\n"
         "joint_transaction.die_at(point); part = joint_transaction.Part(root, 'owner')",

@@ -1,4 +1,4 @@
-"""`kill -9` of whoever owns the workspace, of its clients, and of all of them, again and again."""
+"""`kill -9` of the owner of a workspace, of its clients, and of all, again and again."""
 
 from __future__ import annotations
 

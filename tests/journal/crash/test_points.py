@@ -1,4 +1,4 @@
-"""A process is killed at every single change that its fixed work makes to the disk."""
+"""A process dies at every single change that its fixed work makes to the disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Death:
 
 
 def deaths(rehearsal: Rehearsal) -> list[Death]:
-    """At every change of the disk."""
+    """Return a death at every change of the disk."""
     points = []
     for change, is_write in enumerate(rehearsal.writes):
         points += [KillPoint(change, "before"), KillPoint(change, "after")]
@@ -71,7 +71,7 @@ def die_and_check(root: Path, work: Work, chosen: Sequence[Death]) -> None:
 
 
 def _die_and_check(work: Work, root: Path, death: Death) -> bool:
-    """Whether it died: now and then a change less is made, and the last one is never reached."""
+    """Return True if it died: sometimes a run makes a change less and misses the last."""
     verdicts = root.with_suffix(".verdicts")
     verdicts.touch()
     setup = "from tests.journal.crash import scripted_work"
@@ -100,7 +100,7 @@ def _dies(child: Child) -> bool:
 
 
 def _check_reopened(root: Path, told: oracle.Verdicts) -> None:
-    """All is as was told, what was left open has ended, and the work can go on."""
+    """Check that verdicts hold, nothing is open, and the work can continue."""
     with open_workspace(root, SETTINGS) as workspace:
         with suppress(NotFoundError):
             workspace.delete_collection(DOOMED)
@@ -117,7 +117,7 @@ def _check_reopened(root: Path, told: oracle.Verdicts) -> None:
 
 
 def rehearse(work: Work, root: Path) -> Rehearsal:
-    """What there is to die at; with nobody dying, everything is there."""
+    """Rehearse the work; if nobody dies, everything is there."""
     rehearsal = scripted_work.rehearse(work, root)
     _check_reopened(root, oracle.verdicts([root.with_suffix(".verdicts")]))
     return rehearsal
@@ -166,7 +166,7 @@ class Tail:
         self.end = len(self._data)
 
     def shown(self, place: Path, cut: int) -> Counter[int]:
-        """How many documents each transaction shows if the log was written up to there."""
+        """Return how many documents each transaction shows if the log ends there."""
         (place / "log").mkdir(parents=True)
         (place / "log" / self._segment.name).write_bytes(self._data[:cut])
         owner = Owner(place, ONE_SEGMENT)
@@ -206,7 +206,7 @@ def test_no_part_of_a_commit_shows_anything_and_the_whole_of_it_shows_everything
         transaction.commit(b"payload")
         assert log.syncs == groups + 1, "the intent and all its ACKs are one group"
         tail = Tail(root, before)
-    # A frame is padded: it may be whole a few bytes before its group's end.
+    # Frames are padded, so a frame is whole a few bytes before its group ends.
     cuts = [*range(tail.before, tail.end - 8), tail.end]
     for cut in cuts:
         shown = tail.shown(tmp_path / str(cut), cut)

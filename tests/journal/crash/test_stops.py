@@ -1,4 +1,4 @@
-"""Owners that are stopped at every step of a commit: what is told is what is there."""
+"""Owners are stopped at every step of a commit: verdicts match what is there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENT = msgspec.structs.replace(
     journal=msgspec.structs.replace(SETTINGS.journal, keeper_interval_s=NEVER_S),
     service=hr.ServiceSettings(),
 )
-"""The time-outs that users have; nothing but commits touches the disk."""
+"""The default time-outs; nothing but commits touches the disk."""
 IMPATIENT = msgspec.structs.replace(
     PATIENT, service=hr.ServiceSettings(heartbeat_s=0.1, silence_s=0.8)
 )
@@ -77,7 +77,7 @@ class Stage:
         assert self._workspace.address is None
 
     def play(self, round: Round) -> None:
-        """One commit, during which the owner is stopped; repeated if it was rolled back."""
+        """Commit while the owner is stopped, and repeat the commit if it was rolled back."""
         self._transactions += 1
         tx = round.way, self._transactions
         error = self._commit_under(round, self._prepare(tx))
@@ -91,7 +91,7 @@ class Stage:
             self._check(tx, Told.COMMITTED)
 
     def _prepare(self, tx: tuple[str, int]) -> Callable[[], object]:
-        """Everything but the commit is done: what remains is the commit."""
+        """Do everything but the commit."""
         way, number = tx
         parts = list(documents(way, number, 200 if number % 3 else 4))
         if way == "append":
@@ -134,7 +134,7 @@ class Stage:
         return error
 
     def _outcome(self, error: HeadraceError | None) -> Told:
-        """What the client knows in the end; whoever asks later hears the same."""
+        """Return the final outcome; everybody who asks later must get the same."""
         if error is None:
             return Told.COMMITTED
         if not isinstance(error, hr.InDoubtError):
@@ -146,7 +146,7 @@ class Stage:
         return outcome
 
     def _check(self, tx: tuple[str, int], told: Told) -> None:
-        """What is there is what was told, of this transaction and of all before it."""
+        """Check that the verdicts on this and all earlier transactions hold."""
         seen: Counter[tuple[str, int]] = Counter()
         for name in COLLECTIONS:
             table = self._workspace.table(name)
@@ -183,7 +183,7 @@ def _run(commit: Callable[[], object], told: Future[HeadraceError | None]) -> No
 
 
 def play(root: Path, settings: hr.Settings, rounds: Sequence[Round]) -> tuple[int, int]:
-    """How often the owner stopped where it should, and how often the client was in doubt."""
+    """Return how often the owner stopped at its step, and how often the client was in doubt."""
     with Stage(root, settings) as stage:
         for each in rounds:
             try:

@@ -1,4 +1,4 @@
-"""Processes that are stopped, replaced, and go on as if nothing had happened."""
+"""Processes that are stopped, replaced, and continue as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_publisher_may_be_stopped_and_replaced_at_any_moment(root: Path, tmp_p
 
 
 class Joined:
-    """A coordinator here, with a participant in another process that wrote and then is stopped."""
+    """A coordinator here, and a participant in another process that writes and is stopped."""
 
     def __init__(self, workspace: hr.Workspace, participant: Child, tx: int) -> None:
         self.transaction = workspace.publisher().begin()
@@ -216,7 +216,7 @@ def test_a_participant_that_prepared_may_fall_silent(root: Path) -> None:
     with open_workspace(root, IMPATIENT) as workspace, process(root, IMPATIENT, "silent") as silent:
         prepared = Joined(workspace, silent, 1)
         prepared.transaction.include(silent.run("part.prepare()"))
-        # What it did not prepare is rolled back once its silence is noticed.
+        # The owner rolls back what it did not prepare when it notices the silence.
         unprepared = Joined(workspace, silent, 2)
         silent.stop()
         await_rollback(workspace, unprepared)

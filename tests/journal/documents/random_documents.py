@@ -117,7 +117,7 @@ class Arbitrary:
 
 
 def exact(value: pa.Table | pa.RecordBatch | pa.Array | pa.Scalar) -> Any:
-    """Something that is equal for equal values only: NaN equals itself, -0.0 does not equal 0.0."""
+    """Return a value that equals only exact copies: NaN equals itself, -0.0 is not 0.0."""
     if isinstance(value, pa.Table | pa.RecordBatch):
         return {name: exact(value[name]) for name in value.schema.names}
     if isinstance(value, pa.Array | pa.ChunkedArray):

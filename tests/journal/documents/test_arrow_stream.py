@@ -1,4 +1,4 @@
-"""Whatever has the Arrow PyCapsule interface can be appended, piece by piece."""
+"""`append` takes anything with the Arrow PyCapsule interface, piece by piece."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBERED = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 @dataclass
 class Streamed:
-    """Nothing but the interface, as other libraries have it."""
+    """Has nothing but the interface, as objects of other libraries."""
 
     reader: pa.RecordBatchReader
 

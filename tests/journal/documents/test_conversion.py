@@ -1,4 +1,4 @@
-"""Every form of input: what it becomes, and in tables what each kind of bad input gets."""
+"""Every form of input becomes a batch; tables list the errors of bad input."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_similar_keys_spread_evenly(column: Callable[[], pa.Array], bits: str) -
     counts = np.bincount(buckets.astype(np.int64), minlength=64)
     expected = len(found) / 64
     chi_square = float(((counts - expected) ** 2 / expected).sum())
-    assert 25 < chi_square < 120  # 63 degrees of freedom: both ends are beyond 1 in 100 000
+    assert 25 < chi_square < 120  # With 63 degrees of freedom, both ends are beyond 1 in 100 000.
 
 
 def test_each_input_bit_flips_about_half_of_the_output() -> None:

@@ -217,7 +217,7 @@ def test_a_line_of_the_greatest_length_is_read_and_a_longer_one_is_not() -> None
     assert from_ndjson(line, collection)["s"].to_pylist() == ["x"]
     with pytest.raises(DocumentError, match=f"line 1 has about {longest + 1} bytes"):
         from_ndjson(b" " + line, collection)
-    # Arrow's parser takes no larger block.
+    # Arrow's parser cannot take a larger block.
     assert line_bytes_max(1 << 40) == (1 << 31) - 2
 
 

@@ -1,4 +1,4 @@
-"""An owner without a workspace around it: two journals, frames whose bodies are words."""
+"""An owner without a workspace, with two journals and frames whose bodies are words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BareOwner:
         self._clocks = count(max(self.journals.open_publisher("").clock, 1) + 1)
 
     def write(self, lease: Lease, words: Sequence[str], *, commit: bool = True) -> Future[None]:
-        """Each word goes to both journals."""
+        """Write each word to both journals."""
         bodies = [word.encode() for word in words for _ in range(2)]
         heads = [
             DocsHead(JournalId(1 + at % 2), Clock(next(self._clocks)), 1, 0, Flags.CONTINUE)
@@ -41,7 +41,7 @@ class BareOwner:
         return self.journals.write(Write(lease.producer, lease.holder, tuple(heads), end), bodies)
 
     def add(self, *words: str) -> None:
-        """A transaction of its own."""
+        """Write words in a transaction of their own."""
         self.write(self.journals.open_publisher(""), words).result()
 
     def seen(self) -> Seen:

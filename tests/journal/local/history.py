@@ -1,4 +1,4 @@
-"""Histories of a workspace as its log has them: what the simulator emitted, rewritten in part."""
+"""Histories of a workspace's log: what the simulator emitted, rewritten in part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Placed(NamedTuple):
 
 
 class Replay:
-    """State and index of a log, or of its beginning."""
+    """The state and index after a log, or after its beginning."""
 
     def __init__(self, state: OwnerState | None = None, index: Index | None = None) -> None:
         self.state = state or OwnerState()
@@ -50,7 +50,7 @@ class Replay:
 
 
 def history(seed: int, steps: int = 100) -> list[Placed]:
-    """Some of its records are moved to the end, as rewriting does."""
+    """Return a random log; some records are moved to its end, as rewriting does."""
     rng = Random(seed)
     simulator = Simulator(seed)
     simulator.run(steps)

@@ -1,4 +1,4 @@
-"""A workspace with a keeper that works step by step, at the time it is told."""
+"""A workspace whose maintenance runs round by round, at a chosen time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MaintainedWorkspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ahead_ns = 0
-        """How far the keeper's time is ahead."""
+        """How far the clock of the maintenance is ahead."""
         self._open()
 
     def _open(self) -> None:
@@ -39,13 +39,13 @@ class MaintainedWorkspace:
         self._open()
 
     def fill(self, collection: str, first: int, count: int) -> None:
-        """Documents of about a frame each, numbered from `first`, in one transaction."""
+        """Write documents of about a frame each, numbered from `first`, in one transaction."""
         with self.workspace.publisher() as tx:
             for n in range(first, first + count):
                 tx.append(collection, [{"n": n, "text": f"{n}" + "x" * 4000}])
 
     def keep(self) -> None:
-        """A round in which everything up to now may be rewritten: two snapshots cover it."""
+        """Run a round that may rewrite everything up to now: two snapshots cover it."""
         for _ in range(2):
             self.workspace.append("kept/marks", [{"n": 0}])
             self.keeper.save_snapshot()
@@ -56,7 +56,7 @@ class MaintainedWorkspace:
         return found
 
     def raw(self, workspace: hr.Workspace | None = None) -> dict[str, list[Seen]]:
-        """Every frame of every journal, by the journal's name."""
+        """Return every frame of every journal, by the journal's name."""
         reader = workspace or self.workspace
         return {
             journal.name: [seen(frame) for frame in reader.frames(journal, committed=False)]

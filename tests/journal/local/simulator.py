@@ -1,4 +1,4 @@
-"""Random clients of an `OwnerState`, seeded, against an oracle that knows what they meant.
+"""Seeded random clients of an `OwnerState`, against an oracle that knows their intent.
 
     python -m tests.journal.local.simulator SEED [STEPS]
 
@@ -50,12 +50,12 @@ class Logged(NamedTuple):
     record: Record
     body_bytes: int
     shown: Shown
-    """The documents that this record makes visible, by what its writer meant."""
+    """The documents that this record should make visible."""
 
 
 @dataclass(eq=False)
 class Holding:
-    """What one client believes to hold."""
+    """What one client believes that it holds."""
 
     client: Client
     lease: Lease
@@ -63,13 +63,13 @@ class Holding:
     clock: int = 0
     pending: Shown = field(default_factory=lambda: defaultdict(list))
     lost: set[str] = field(default_factory=set)
-    """The journals that were deleted after its transaction wrote to them."""
+    """The journals that somebody deleted after its transaction wrote to them."""
     transaction: int = 0
     coordinator: Holding | None = None
     joined: list[Holding] = field(default_factory=list)
     prepared: Prepared | None = None
     committed: list[tuple[Clock, AckTable]] = field(default_factory=list)
-    """Clocks of its commits, with their records: a crash may have cost the log some of them."""
+    """The clocks of its commits with their records, some of which a crash may have removed."""
 
     def take(self, count: int = 1) -> Clock:
         first = self.clock + 1
@@ -77,7 +77,7 @@ class Holding:
         return Clock(first)
 
     def state_clock(self, state: OwnerState) -> Clock:
-        """The greatest clock that the producer used: none at or below it may come again."""
+        """Return the greatest clock of the producer: it must use none at or below it again."""
         return state.producers[self.lease.producer].last_clock
 
     def forget_pending(self) -> None:
@@ -108,7 +108,7 @@ class Simulator:
         self.check_journals()
 
     def step(self) -> None:
-        # A few journals must be there before anything else is of interest.
+        # Create a few journals before anything else.
         deed = self.rng.choice(_DEEDS if self.state.catalog.journals else [Simulator.put])
         self.say(deed.__name__)
         deed(self)
@@ -194,7 +194,7 @@ class Simulator:
         assert all(p.client != client for p in self.state.producers.values())
 
     def ask(self) -> None:
-        """Whether a commit whose answer was lost took place."""
+        """Ask whether a commit whose answer was lost took effect."""
         everybody = self.live + self.dead
         if not everybody:
             return
@@ -223,7 +223,7 @@ class Simulator:
                 assert all(begin <= p.spans.get(id, begin) for p in self.state.producers.values())
 
     def restart(self) -> None:
-        """A new owner, after a crash that may have cost the records that were not synced."""
+        """Start a new owner after a crash, which may remove records that were not synced."""
         cut = self.rng.choice([0, 0, 1, 2, 5])
         del self.log[max(0, len(self.log) - cut) :]
         newest = self.state.last_holder
@@ -239,7 +239,7 @@ class Simulator:
     # -- what clients must not do ----------------------------------------------------------
 
     def misbehave(self) -> None:
-        """Every wrong request is refused by name and leaves the state as it was."""
+        """Make a wrong request: the state must refuse it and stay as it was."""
         deed = self.rng.choice(_MISDEEDS)
         self.say(f"  {deed.__name__}")
         before = repr(self.state)
@@ -303,7 +303,7 @@ class Simulator:
         return True
 
     def write_on_after_a_deletion(self) -> bool:
-        """To a journal that has lost a part of the transaction, by its old id or its new one."""
+        """Write to a journal that lost a part of the transaction, by its old or new id."""
         if not (holding := self.pick(lambda h: h.lost and not h.prepared)):
             return False
         lost = [id for id, name in self.journal_names().items() if name in holding.lost]
@@ -365,7 +365,7 @@ class Simulator:
         self.held_most = max(self.held_most, sum(not h.name for h in self.live))
 
     def end(self, holding: Holding) -> None:
-        """It is fenced, and so are those who joined its transaction."""
+        """Fence a holding and those that joined its transaction."""
         if holding in self.live:
             self.live.remove(holding)
             self.dead.append(holding)
@@ -380,7 +380,7 @@ class Simulator:
             self.end(participant)
 
     def journal_names(self) -> dict[JournalId, str]:
-        """Of those that are there, and of deleted ones that clients still remember."""
+        """Return the names of journals, also of deleted ones that clients still remember."""
         catalog = self.state.catalog
         return {id: each.name for id, each in (catalog.deleted | catalog.journals).items()}
 
@@ -435,7 +435,7 @@ class Simulator:
             assert len(made) == len(docs)
 
     def note_commit(self, holding: Holding, commit: CommitRequest, made: list[Record]) -> None:
-        """All of a transaction's ACKs are in one record; what follows it are rollbacks."""
+        """Check that one record has all ACKs of a transaction, and only rollbacks follow."""
         winners = [h for h in holding.joined if h.prepared in commit.participants]
         shown: Shown = defaultdict(list)
         for each in [
@@ -506,7 +506,7 @@ class Simulator:
             assert state.transactions[number].participants == joined
 
     def check_journals(self) -> None:
-        """Offsets follow each other, clocks ascend, and readers see what was meant, no more."""
+        """Check that offsets have no gap, clocks ascend, and readers see what was meant."""
         seen: dict[Producer, int] = defaultdict(int)
         for record, _, _ in self.log:
             if isinstance(record, Docs):
@@ -523,7 +523,7 @@ class Simulator:
 
 
 def durable(state: OwnerState) -> dict[str, Any]:
-    """What a replay of the log must bring back."""
+    """Return the state that a replay of the log must restore."""
     return {
         "catalog": replace(state.catalog, deleted={}),
         "publishers": state.publishers,
@@ -568,7 +568,7 @@ def journal_frames(log: list[Logged]) -> dict[JournalId, list[Frame]]:
 
 
 def _other(holding: Holding) -> Prepared:
-    """Something that the participant never prepared."""
+    """Return a part that the participant never prepared."""
     _, producer, holder = holding.who
     return Prepared(producer, holder, Clock(holding.clock + 99))
 

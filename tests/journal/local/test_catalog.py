@@ -1,4 +1,4 @@
-"""What may be created, changed and deleted."""
+"""The catalog: what clients may create, change and delete."""
 
 from __future__ import annotations
 

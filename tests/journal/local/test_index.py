@@ -24,7 +24,7 @@ from tests.journal.local.simulator import Logged, journal_frames
 
 
 def journal(*frame_ends: int) -> JournalIndex:
-    """One with a frame of clock 10 * i to each of the ends."""
+    """Return a journal with a frame of clock 10 * i up to each of the ends."""
     made = JournalIndex(JournalId(1), "c/0000")
     for i, end in enumerate(frame_ends):
         made.add(made.head, end, 1000 + i, 10 * i, DOCS_ROW)

@@ -1,4 +1,4 @@
-"""Retention, snapshots and deletion, end to end, with the workspace opened again after each."""
+"""Retention, snapshots and deletion, end to end; each test reopens the workspace."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_no_journal_holds_a_frame_more_than_its_retention_in_bytes(
     kept.keeper.keep()
     for _ in range(2):
         for journal in kept.workspace.journals(hr.selector("c")):
-            # Whole frames go, as long as enough stays without them.
+            # Retention removes whole frames, as long as enough stays without them.
             assert 30_000 <= journal.head - journal.begin < 30_000 + 4300
             assert kept.raw()[journal.name] == from_offset(before[journal.name], journal.begin)
         numbers = kept.numbers("c")

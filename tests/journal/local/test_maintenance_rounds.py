@@ -1,4 +1,4 @@
-"""Rounds of the keeper: several at once, and after one that failed."""
+"""Rounds of maintenance: several at once, and one after a failed one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def frequent_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scattered(kept: MaintainedWorkspace) -> None:
-    """Segments of which little is held, so that rewriting has something to move."""
+    """Write segments of which journals hold little, so that rewriting has work to do."""
     kept.workspace.collection("gone", "n long, text string")
     kept.workspace.collection("stays", "n long, text string")
     for n in range(0, 60, 6):
@@ -46,7 +46,7 @@ def scattered(kept: MaintainedWorkspace) -> None:
 def test_rounds_that_are_asked_for_at_once_come_one_after_the_other(
     kept: MaintainedWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first waits in its midst for another to come in, which must not happen."""
+    """The first round waits in the middle for a second to begin, which must not happen."""
     scattered(kept)
     before = kept.raw()
     inside, most = 0, 0
@@ -76,7 +76,7 @@ def test_rounds_that_are_asked_for_at_once_come_one_after_the_other(
 
 
 def at_once(*rounds: Callable[[], None]) -> list[BaseException]:
-    """What those raised that raised something."""
+    """Run them at once, and return the errors that they raised."""
     with ThreadPoolExecutor(len(rounds)) as pool:
         outcomes = [future.exception() for future in [pool.submit(use) for use in rounds]]
     return [error for error in outcomes if error]

@@ -1,4 +1,4 @@
-"""Decisions that end between the state and the log: Ctrl-C, a record that cannot be encoded."""
+"""An owner whose decision fails between the state and the log, by Ctrl-C or an encoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def before_queueing(patch: pytest.MonkeyPatch, owned: BareOwner, error: BaseExce
 
 
 def encoding(number: int) -> Fault:
-    """At the record of that number, counted from 0."""
+    """Fail at the record of that number, counted from 0."""
 
     def break_it(patch: pytest.MonkeyPatch, _: BareOwner, error: BaseException) -> None:
         encode, left = records.encode, iter(range(number))
@@ -158,7 +158,7 @@ def roll_back(owned: BareOwner, lease: Lease) -> None:
 def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
     tmp_path: Path, decision: Callable[[BareOwner, Lease], None], files: tuple[str, ...]
 ) -> None:
-    """Ctrl-C can come between any two lines."""
+    """Ctrl-C can interrupt at any line."""
     ended = went_on = 0
     lines = lines_of(tmp_path / "whole", decision, files)
     for at in range(1, lines + 1):
@@ -188,7 +188,7 @@ def test_an_interruption_at_any_line_leaves_a_transaction_whole_or_gone(
 def lines_of(
     root: Path, decision: Callable[[BareOwner, Lease], None], files: tuple[str, ...]
 ) -> int:
-    """How many lines it runs."""
+    """Return how many lines it runs."""
     with BareOwner(root) as owned:
         lease = owned.journals.open_publisher("job")
         owned.write(lease, ["first"], commit=False).result()

@@ -1,4 +1,4 @@
-"""The bytes of log records: what is written is read back, and what is damaged is refused."""
+"""The bytes of log records: they are read back as written, or refused if damaged."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CATALOG = st.one_of(
 
 
 def plain(record: Record) -> Any:
-    """Comparable: numpy compares element by element."""
+    """Return a comparable record: numpy compares element by element."""
     return record._replace(rows=record.rows.tolist()) if isinstance(record, AckTable) else record
 
 

@@ -1,4 +1,4 @@
-"""Where a journal begins once its limits are applied, and which segments are rewritten."""
+"""Retention: where a journal begins, and which segments are rewritten."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def index_with(*names: str) -> Index:
         (0, None, 0),
         (10, None, 0),
         (11, None, 10),
-        # The frame of clock 5 came after that of clock 20 and goes only with it.
+        # The frame of clock 5 follows that of clock 20, and is removed only with it.
         (20, None, 10),
         (21, None, 30),
         (41, None, 50),

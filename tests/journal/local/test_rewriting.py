@@ -1,4 +1,4 @@
-"""Live frames are moved out of old segments while readers read: each sees every frame once."""
+"""The owner moves live frames out of old segments while readers see each frame once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kept(tmp_path: Path) -> Iterator[MaintainedWorkspace]:
 
 
 def mix(kept: MaintainedWorkspace, rounds: int) -> None:
-    """Segments in which little stays: transactions over both collections, and some beside."""
+    """Write segments of which little stays live, in transactions and outside of them."""
     for n in range(rounds):
         with kept.workspace.publisher() as tx:
             tx.append("gone", [{"n": n, "text": "x" * 12_000}])
@@ -94,7 +94,7 @@ def test_readers_see_every_frame_once_while_segments_go(kept: MaintainedWorkspac
             reader.start()
         kept.workspace.delete_collection("gone")
         for _ in range(8):
-            # What was moved is moved again once something else of its segment is given up.
+            # The owner moves a frame again when other frames of its segment are gone.
             kept.workspace.collection("gone", SCHEMA)
             kept.workspace.append("gone", [{"n": n, "text": "x" * 12_000} for n in range(8)])
             kept.workspace.delete_collection("gone")
@@ -111,7 +111,7 @@ def test_readers_see_every_frame_once_while_segments_go(kept: MaintainedWorkspac
 
 # proves G1
 def test_copies_whose_originals_were_not_dropped_yet_do_no_harm(kept: MaintainedWorkspace) -> None:
-    """As after a crash between the two."""
+    """A crash between copying and dropping leaves both."""
     mix(kept, 20)
     kept.workspace.delete_collection("gone")
     kept.keep()
@@ -151,7 +151,7 @@ def test_hints_of_a_moved_ack_name_what_is_still_there(kept: MaintainedWorkspace
 def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
     kept: MaintainedWorkspace, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """The copy has fewer rows than the original, so that the same ACK is another row."""
+    """The copy has fewer rows than the original, so the same ACK is in another row."""
     ws = kept.workspace
     for name in ("wide/gone", "wide/stays"):
         ws.collection(name, "p long, text string", partition_by="p")

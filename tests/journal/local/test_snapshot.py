@@ -1,4 +1,4 @@
-"""Snapshots: with the rest of the log they say what the whole log says."""
+"""A snapshot and the rest of the log restore what the whole log restores."""
 
 from __future__ import annotations
 

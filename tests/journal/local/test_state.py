@@ -1,4 +1,4 @@
-"""The owner's decisions: many random histories, and the scenarios worth telling one by one."""
+"""The owner's decisions: many random histories, and single scenarios."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Spans(dict[JournalId, Offset]):
 
 
 def test_a_write_costs_what_it_writes_however_many_spans_are_open() -> None:
-    """Else a transaction of many writes over many journals would cost their product."""
+    """Otherwise a transaction of many writes to many journals would cost their product."""
     state = owner_with("c/0000", "c/0001")
     lease = opened(state)
     write(state, lease, 10)

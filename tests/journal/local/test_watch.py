@@ -1,4 +1,4 @@
-"""Watches: told of every change once, of nothing else, and woken by it."""
+"""A watch reports every change once, nothing else, and wakes up for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workspace that many connections and threads use at once."""
+"""Many connections and threads use a workspace at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owners that end, die, or only stop; who goes on, and with what."""
+"""Owners end, die or stop, and another process takes over."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def owning(place: Path) -> Iterator[Child]:
-    """A process that owns the workspace, and has put 1 into its collection."""
+    """A process that owns the workspace and has appended 1 to its collection."""
     with Child(OPEN, root=place, settings=SETTINGS) as child:
         child.run('workspace.append("c", [{"n": 1}])')
         yield child
@@ -47,7 +47,7 @@ def owning(place: Path) -> Iterator[Child]:
 
 @pytest.fixture
 def through(owning: Child, place: Path) -> Iterator[hr.Workspace]:
-    """This process, working through that one."""
+    """This process, which works through the owner."""
     with hr.open(place, settings=SETTINGS) as workspace:
         assert workspace.address is None
         yield workspace
@@ -71,7 +71,7 @@ def test_whoever_is_there_takes_over_from_an_owner_that_was_killed(
                'tx.commit(b"kept")')  # fmt: skip
     owning.run("left = workspace.publisher().begin()")
     owning.run('left.append("c", [{"n": 3, "text": long}])', long=LONG)
-    owning.run("left.invite()")  # returns once what was sent before it is on disk
+    owning.run("left.invite()")  # Returns once everything sent before it is on the disk.
     owning.kill()
     assert numbers(through) == [1, 2]
     assert is_owner(through)

@@ -1,4 +1,4 @@
-"""What can name a workspace, and what is refused."""
+"""The addresses of workspaces: which are valid, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One owner at a time, of the workspace that was meant, and what is said when it cannot be."""
+"""A workspace has one owner at a time; errors tell why a process cannot reach it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_no_file_that_is_deleted_lets_a_second_owner_in(
 
 # proves G27
 def test_nobody_works_through_the_owner_of_another_workspace(place: Path, tmp_path: Path) -> None:
-    """Its address was in use before, and both were given the same token."""
+    """Both owners have the same token, and one got the address of the other."""
     with hr.open(tmp_path / "other", token="shared", settings=SETTINGS) as stranger:
         stranger.collection("c", "n long")
         assert stranger.address
@@ -177,7 +177,7 @@ def test_what_became_of_a_commit_that_stopped_the_owner_is_told_by_the_next_one(
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many syncs of files and directories still succeed on a disk that fills up."""
+    """The number of syncs that still succeed on a disk that fills up."""
     sync, left = os.fsync, [1 << 30]
 
     def fill(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""Directories that cannot be a workspace, disks that refuse, owners that cannot be reached."""
+"""Directories that cannot be a workspace, failing disks, and unreachable owners."""
 
 from __future__ import annotations
 

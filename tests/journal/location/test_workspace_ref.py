@@ -1,4 +1,4 @@
-"""How other processes open a workspace: by its directory where they see it, else by its address."""
+"""Other processes open a workspace by its directory if they see it, else by its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers and watchers that outlive the owner of the workspace."""
+"""Readers and watches continue when the owner of the workspace is gone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def owning(tmp_path: Path) -> Iterator[Child]:
 
 @pytest.fixture
 def through(owning: Child, tmp_path: Path) -> Iterator[hr.Workspace]:
-    """This process, working through that one."""
+    """This process, which works through the owner."""
     with hr.open(tmp_path / "data", settings=SWIFT) as workspace:
         assert workspace.address is None
         yield workspace
@@ -152,7 +152,7 @@ def test_a_reader_does_not_wait_for_ever_for_an_owner_that_stands_still(
 def test_a_workspace_that_is_known_by_its_address_has_no_next_owner(
     owning: Child, through: hr.Workspace
 ) -> None:
-    """Who answers there next may own another workspace."""
+    """The next process that answers there may own another workspace."""
     read = journal(through, "a/0000")
     owner = WorkspaceDirectory(Path(through.place)).owner()
     assert owner
@@ -167,7 +167,7 @@ def test_a_workspace_that_is_known_by_its_address_has_no_next_owner(
 
 
 class Lost:
-    """Owners that are gone whenever they are asked, one after the other."""
+    """Owners that are gone, one after the other, whenever a client asks them."""
 
     def __init__(self, *, are_of_one_workspace: bool = True) -> None:
         self.finds_next_owner = are_of_one_workspace
@@ -253,7 +253,7 @@ def test_a_call_gives_up_after_some_owners_that_were_lost(
 
 
 class Told:
-    """A watch with these answers; after them its owner is gone."""
+    """A watch that gives these answers, and then loses its owner."""
 
     def __init__(self, *answers: Changes) -> None:
         self._answers = list(answers)
@@ -269,7 +269,7 @@ class Told:
 
 
 class Watched(Lost):
-    """Owners one after the other, each with its watch."""
+    """A series of owners, each with its watch."""
 
     def __init__(self, *watches: Told) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Answers that do not fit a message, and those that must be sent as several."""
+"""Answers that do not fit a message are refused or sent as several."""
 
 from __future__ import annotations
 

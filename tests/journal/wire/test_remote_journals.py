@@ -1,4 +1,4 @@
-"""Answers that nobody waits for, that cannot be understood, and that cannot be sent."""
+"""Answers that nobody waits for, that cannot be decoded, and that cannot be sent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_answer_to_a_call_that_was_interrupted_does_no_harm(remote: RemoteJou
 
 
 class OfAnotherVersion:
-    """Answers every call with a text, whatever was asked for."""
+    """Answers every call with a text."""
 
     requests = messages.requests
 

@@ -1,4 +1,4 @@
-"""Transactions over many journals: their ACKs share a table, which a reader gets once."""
+"""The ACKs of a transaction over many journals share a hint table, which travels once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reader(
 
 
 def publish(workspace: hr.Workspace, transactions: int) -> list[JournalInfo]:
-    """Each of them over all journals, a document in each."""
+    """Write transactions over all journals, with one document in each."""
     workspace.collection("c", "n long, p long", partition_by="p")
     for n in range(transactions):
         with workspace.publisher() as tx:
@@ -50,7 +50,7 @@ def publish(workspace: hr.Workspace, transactions: int) -> list[JournalInfo]:
 def fetched(
     workspace: hr.Workspace, journals: Iterable[JournalInfo], bytes_max: int = PLENTY
 ) -> list[list[Frame]]:
-    """All frames of each, asked for all at once, as a Slice does."""
+    """Fetch all frames of each journal, from all journals at once, as a Slice does."""
     place = workspace._connection.journals()
     frames: dict[JournalInfo, list[Frame]] = {journal: [] for journal in journals}
     unread = {journal: Offset(0) for journal in frames}
@@ -68,7 +68,7 @@ def fetched(
 
 
 def tables(frames: Sequence[Sequence[Frame]]) -> dict[int, int]:
-    """How many ACKs have each table."""
+    """Return how many ACKs have each table."""
     found: dict[int, int] = {}
     for of_journal in frames:
         for frame in of_journal:
@@ -101,7 +101,7 @@ def test_the_acks_of_a_transaction_share_their_table_and_it_counts_once(
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Fetched], list[Fetch], list[Extent]]:
-    """What comes by the wire, what is asked for, what is read from files."""
+    """Record the answers, the fetches, and what is read from files."""
     answers: list[Fetched] = []
     asked: list[Fetch] = []
     extents: list[Extent] = []
@@ -163,13 +163,13 @@ def test_small_tables_travel_with_their_acks(
 def test_both_sides_forget_the_same_tables(
     owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch, reader: hr.Workspace
 ) -> None:
-    """A reader that goes back finds that neither has them any more, and nothing is asked twice."""
+    """When a reader goes back, both sides have forgotten the tables, so it asks once."""
     monkeypatch.setattr(hint_tables, "REMEMBERED_BYTES", 2 * TABLE_BYTES)
     journals = publish(owner, TRANSACTIONS)
     answers, asked, _ = spied(monkeypatch)
     with hr.open(owner.place, settings=SETTINGS) as other:
         for _ in range(3):
-            # With one journal after the other, every table has been forgotten when it is needed.
+            # Journal by journal, every table is forgotten before it is needed again.
             for journal in journals[:3]:
                 check(owner, [journal], fetched(other, [journal]))
     sent = [rows for answer in answers for rows in answer.frames.hints if rows]

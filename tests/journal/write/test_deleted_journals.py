@@ -1,4 +1,4 @@
-"""Appends to a journal that was deleted: the collection makes it anew, and nobody is refused."""
+"""Appends to a deleted journal create it anew."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def some(*numbers: int, p: str = "x", text: str = "") -> list[dict[str, Any]]:
 
 
 def delete(owner: hr.Workspace, selector: hr.Selector | None = None) -> None:
-    """By another process: whoever publishes is not told."""
+    """Delete journals from another connection, so that the publisher does not notice."""
     with hr.open(owner.place, settings=SETTINGS) as other:
         other.delete_journals([each.name for each in other.journals(selector)])
 

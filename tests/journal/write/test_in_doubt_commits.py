@@ -1,4 +1,4 @@
-"""Commits whose outcome cannot be learned in time: what is said, and how it is asked for later."""
+"""Commits whose outcome nobody can tell in time: their errors, and asking later."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def owning(place: Path) -> Iterator[Child]:
 
 @pytest.fixture
 def through(owning: Child, place: Path) -> Iterator[hr.Workspace]:
-    """This process, working through that one."""
+    """This process, which works through the owner."""
     with hr.open(place, settings=IMPATIENT) as workspace:
         assert workspace.address is None
         yield workspace
@@ -86,7 +86,7 @@ def shown(outcome: hr.CommitOutcome) -> list[int]:
 
 
 def commit_with_a_stopped_owner(workspace: hr.Workspace, way: str, owning: Child) -> None:
-    """Commit a document; the owner is stopped when nothing is left to do but that."""
+    """Commit a document while the owner is stopped; everything else is done before."""
     collection = workspace.collection("c")
     if way == "append":
         workspace.append(collection, [])
@@ -310,7 +310,7 @@ def test_after_ctrl_c_in_a_commit_rolling_back_does_not_deny_it(
 
 
 def appended(workspace: hr.Workspace, n: int) -> CommitId:
-    """The id of an append of one frame."""
+    """Return the id of an append of one frame."""
     collection = workspace.collection("c")
     workspace.append(collection, [{"n": n}])
     [journal] = workspace.journals()

@@ -1,4 +1,4 @@
-"""Transactions that other processes take part in; the coordinator is local, and then remote."""
+"""Transactions with participants; the coordinator is local, and then remote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = "x" * SETTINGS.journal.transaction_buffer_bytes
 
 @pytest.fixture
 def elsewhere(workspace: hr.Workspace) -> Iterator[hr.Workspace]:
-    """Where participants are."""
+    """The workspace that participants use."""
     workspace.collection("a", "n long, text string")
     with hr.open(workspace.place, settings=SETTINGS) as other:
         yield other
@@ -202,12 +202,12 @@ def raw(workspace: hr.Workspace) -> list[Frame]:
 
 
 def ends(workspace: hr.Workspace) -> list[int]:
-    """The clocks of the ACKs; 0 is of a rollback."""
+    """Return the clocks of the ACKs; 0 stands for a rollback."""
     return [frame.clock for frame in raw(workspace) if frame.flags is Flags.ACK]
 
 
 def assert_all_ended(workspace: hr.Workspace) -> None:
-    """Every span has its ACK."""
+    """Assert that every span has its ACK."""
     for journal in workspace.journals():
         open_spans = set()
         for frame in workspace.frames(journal, committed=False):

@@ -1,4 +1,4 @@
-"""Which journal each document goes to."""
+"""The partitioner chooses the journal of each document."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch(collection: Collection, rows: list[dict[str, Any]]) -> pa.RecordBatch:
 def spread(
     partitioner: Partitioner, collection: Collection, rows: list[dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The documents that each journal gets, by its name, in their order."""
+    """Return the documents of each journal in their order, by the journal's name."""
     found: dict[JournalId, list[dict[str, Any]]] = defaultdict(list)
     for journal, part in partitioner.partition(collection, batch(collection, rows)):
         found[journal] += part.to_pylist()
@@ -160,7 +160,7 @@ def test_without_a_key_appends_take_turns(journals: LocalJournals) -> None:
 
 
 def test_any_number_of_partition_fields_is_told_apart(journals: LocalJournals) -> None:
-    """Codes that were multiplied without end would lose the first of these fields."""
+    """Codes that only grow would overflow and lose the first of these fields."""
     fields = [f"f{at}" for at in range(40)]
     collection = make(journals, ", ".join(f"{f} int" for f in fields), partition_by=fields)
     rows = [dict.fromkeys(fields, n % 4) | {"f0": n // 4} for n in range(8)]

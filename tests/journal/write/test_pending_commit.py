@@ -1,4 +1,4 @@
-"""Commits and appends that are asked for too early, refused half-way or broken off once sent."""
+"""Commits and appends whose owner is lost or refuses them half-way."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_an_append_that_breaks_off_after_what_it_sent_is_partial(
         error = in_doubt(lambda: owner.append("c", [{"n": n, "text": LONG} for n in range(5)]))
     assert error.outcome() is hr.CommitOutcome.PARTIAL
     assert numbers(owner) == [0, 1]
-    # To ask has ended the lease that wrote it.
+    # Asking ended the lease of the writer.
     owner.append("c", [{"n": 9}])
     assert numbers(owner) == [0, 1, 9]
 
@@ -207,7 +207,7 @@ def test_a_transaction_whose_owner_is_lost_over_an_append_has_ended(
 def test_a_disk_that_took_nothing_leaves_no_doubt(
     owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it could not be cut: there is nothing to cut."""
+    """The log need not cut anything, so it does not matter that it cannot."""
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""Transactions that fail before the owner has all of them, and who else that concerns."""
+"""Transactions that fail before the owner has all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def collections(owner: hr.Workspace) -> None:
 
 
 def sent(publisher: hr.Publisher) -> hr.Transaction:
-    """A transaction of which the owner has a part."""
+    """Begin a transaction of which the owner has a part."""
     tx = publisher.begin()
     tx.append("c", [{"n": 1, "text": LONG}])
     tx.append("d", [{"n": 1}])
@@ -47,7 +47,7 @@ def numbers(workspace: hr.Workspace) -> tuple[list[int], list[int]]:
 
 
 def assert_goes_on(workspace: hr.Workspace, *shown: int) -> None:
-    """The next holder of the name commits, and nothing else has become visible."""
+    """Assert that the next holder commits, and that nothing else became visible."""
     with workspace.publisher("job") as tx:
         tx.append("c", [{"n": 9}])
         tx.append("d", [{"n": 9}])
@@ -186,7 +186,7 @@ BELOW = (
 def test_an_interruption_at_any_line_of_a_publisher_leaves_all_of_it_or_nothing(
     workspace: hr.Workspace, name: str, end: str, files: tuple[str, ...]
 ) -> None:
-    """Whoever goes on with the publisher, or with its producer, shows nothing of what it left."""
+    """The next user of the publisher or its producer shows nothing of what was left."""
     publisher = workspace.publisher(name)
 
     def transact(n: int) -> None:
@@ -233,7 +233,7 @@ def test_a_refused_commit_concerns_only_what_follows_it_in_the_same_publisher(
             tx.rollback()
         owner.delete_collection("c")
         publisher = workspace.publisher()
-        # So that no commit is answered before all have been sent.
+        # Hold the answers until all commits are sent.
         with ownership.owner._planning:
             pending = []
             for collection, n in ((gone, 1), (kept, 2)):
@@ -255,7 +255,7 @@ def test_a_refused_commit_concerns_only_what_follows_it_in_the_same_publisher(
 def test_an_append_while_journals_are_forgotten_takes_all_documents_or_none(
     workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread forgets them when any collection is deleted."""
+    """A thread that deletes any collection forgets the journals."""
     collection = workspace.collection("p", "n long, p string", partition_by="p")
     given = [{"n": n, "p": f"{n}"} for n in range(8)]
     workspace.append(collection, given)
