@@ -76,12 +76,12 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("publish", "bank/credits=missing.ndjson"),
         1,
-        "cannot read missing.ndjson: No such file or directory; name a file that can be read",
+        "cannot read missing.ndjson: No such file or directory; name a file that you can read",
     ),
     (
         ("publish", "bank/credits=."),
         1,
-        "cannot read .: Is a directory; name a file that can be read",
+        "cannot read .: Is a directory; name a file that you can read",
     ),
     (
         ("publish", "bank/credits", "bank/debits"),
@@ -151,7 +151,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("read", "bank/credits", "--json", "--format", "table"),
         2,
-        "Invalid value for --json: it goes without --format; see `headrace read --help`",
+        "Invalid value for --json: cannot be combined with --format; see `headrace read --help`",
     ),
     (
         (*CREATE, "a long", "-w", "s3://bucket/x"),
@@ -180,13 +180,13 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
         ("bench", "journal", "-d", "missing"),
         1,
         "cannot measure in missing: No such file or directory;"
-        " name a directory that can be written to, with room enough",
+        " name a directory that you can write to, with enough free space",
     ),
     (
         ("bench", "journal", "-d", "debits.ndjson"),
         1,
         "cannot measure in debits.ndjson: Not a directory;"
-        " name a directory that can be written to, with room enough",
+        " name a directory that you can write to, with enough free space",
     ),
     (
         ("bench", "journal", "--mib", "0"),
@@ -206,11 +206,11 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
         "Invalid value for '--transactions': Input should be greater than or equal to 1;"
         " see `headrace demo --help`",
     ),
-    (("serve", "-w", "grpc://x:1"), 1, "grpc://x:1 is served already; name a directory"),
+    (("serve", "-w", "grpc://x:1"), 1, "grpc://x:1 is served already; name a workspace directory"),
     (
         ("serve", "--tls-cert", "credits.ndjson"),
         1,
-        "--tls-cert and --tls-key belong together; give both, or none",
+        "--tls-cert and --tls-key belong together; give both or neither",
     ),
     *(
         (
@@ -253,8 +253,8 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("shuffle", "status", "-w", "grpc://h:1"),
         1,
-        "grpc://h:1 does not know the Sessions of its callers;"
-        " name the directory, on the machine that it is on",
+        "the owner at grpc://h:1 does not know the Sessions of its callers;"
+        " name the workspace directory, on its machine",
     ),
     (
         ("read", "bank/credits", "--shards", "0"),
@@ -276,7 +276,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("read", "bank/credits", "bank/credits"),
         1,
-        "a collection is named twice; name each of them once",
+        "a collection is named twice; name each collection once",
     ),
     (
         ("read", "bank/credits", "--member", "localhost:7071"),

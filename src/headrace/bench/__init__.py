@@ -1,5 +1,5 @@
 """Benchmarks: each measures its yardstick in the same run, because machines are noisy.
 
-A benchmark is a function that takes a directory to work in and returns a flat result; `headrace
-bench NAME --json` prints it as one JSON object.
+A benchmark is a function that takes a directory to work in and returns figures by name. `headrace
+bench NAME --json` prints them as one JSON object.
 """

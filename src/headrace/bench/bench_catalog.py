@@ -1,4 +1,4 @@
-"""Very many journals in one workspace: making, listing and watching them."""
+"""Measures very many journals in one workspace: creating, listing and watching them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _GAP_S = 0.005
 
 
 def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> dict[str, float]:
-    """A notice takes from the call of `append` until the watch, in another process, has it.
+    """Measure journals, and time from a call of `append` until a watch in another process notices.
 
-    Idle CPU is that of both processes, as a share of one core. The yardsticks are as many empty
-    files for making journals, and between the notices a small synced write for each.
+    Idle CPU is the CPU time of both processes, as a share of one core. The yardstick of creating
+    journals is creating as many empty files. The yardstick of a notice is a small synced write,
+    made between the notices.
     """
-    step(f"making {journals:,} files, then as many journals")
+    step(f"creating {journals:,} files, then as many journals")
     disk_files_s = empty_files_s(directory, journals)
     with headrace.open(directory / "workspace") as workspace:
         name = "bench/catalog"
@@ -40,7 +41,7 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
         assert len(listed) == journals
         step("opening a watch of all journals")
         command = [sys.executable, "-m", __name__, str(directory / "workspace")]
-        # It ends when its standard input does: at the end of the block.
+        # The watcher ends when its standard input does: at the end of the block.
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         ) as watcher:
@@ -51,9 +52,9 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
             notices_ms, syncs_ms = [], []
             with small_syncs(directory) as sync_s:
                 for _ in range(_NOTICED):
-                    asked = time.monotonic()
+                    begin = time.monotonic()
                     workspace.append(collection, [{"id": pick.getrandbits(62)}])
-                    notices_ms.append((float(watcher.stdout.readline()) - asked) * 1e3)
+                    notices_ms.append((float(watcher.stdout.readline()) - begin) * 1e3)
                     syncs_ms.append(sync_s() * 1e3)
                     time.sleep(_GAP_S)
             step(f"doing nothing for {_IDLE_S:g} s")
@@ -80,10 +81,10 @@ def bench_catalog(directory: Path, journals: int = 100_000, seed: int = 0) -> di
     }
 
 
-def _watch(place: str) -> None:
-    """Print when each change is noticed, until standard input ends."""
+def _watch(directory: str) -> None:
+    """Print the time at which the watch notices each change, until standard input ends."""
     begin = time.perf_counter()
-    with headrace.open(place, create=False) as workspace:
+    with headrace.open(directory, create=False) as workspace:
         watch = workspace.watch()
         watch.next(timeout_s=60)
         print(time.perf_counter() - begin, flush=True)

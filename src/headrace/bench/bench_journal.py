@@ -1,4 +1,4 @@
-"""Publishing and reading back, against the disk's own rate."""
+"""Compares publishing and reading back with the disk's own rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FRAMES = 16
 
 
 def documents(count: int, note_bytes: int, seed: int = 0) -> pa.RecordBatch:
-    """Made-up documents whose columns take about 32 bytes and the note."""
+    """Return generated documents whose columns take about 32 bytes plus the note."""
     random = np.random.default_rng(seed)
     letters = random.integers(97, 123, count * note_bytes, np.uint8).tobytes()
     offsets = np.arange(0, count * note_bytes + 1, note_bytes, dtype=np.int32)
@@ -46,7 +46,7 @@ def publish(
     transactions: int,
     journals: int = 1,
 ) -> float:
-    """Seconds for that many transactions, each of the next batch, all synced at the end."""
+    """Publish transactions, each of the next batch, and return the seconds until all are synced."""
     collection = workspace.collection(name, SCHEMA, key="account", journals=journals)
     publisher = workspace.publisher(f"bench {name}")
     in_flight: deque[headrace.PendingCommit] = deque()
@@ -65,10 +65,10 @@ def publish(
 
 
 def bench_journal(directory: Path, mib: int = 256) -> dict[str, float]:
-    """Rates of synced publishing and of committed reading; medians of the rounds.
+    """Measure the rates of synced publishing and of committed reading; return medians of rounds.
 
-    `ratio_to_disk` is of 64 KiB frames in transactions of 1 MiB; `small_ratio_to_disk` of the
-    same frames, each a transaction of its own.
+    `ratio_to_disk` is for 64 KiB frames in transactions of 1 MiB. `small_ratio_to_disk` is for the
+    same frames, each in a transaction of its own.
     """
     frame = documents(64 * KIB // 100, 68)
     transaction = pa.concat_batches([frame] * _FRAMES)

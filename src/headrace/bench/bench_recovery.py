@@ -1,4 +1,4 @@
-"""A Session killed with much read ahead: how soon the next one repeats its checkpoint."""
+"""Kills a Session that has read far ahead; times when the next one repeats its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BINDINGS = (headrace.Binding(collection="bench"),)
 
 
 def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[str, float]:
-    """Two members hold everything; their Session got one checkpoint, committed none, and is killed.
+    """Kill a Session that has taken one checkpoint and committed none, after its members read all.
 
-    `first_checkpoint_s` is from the kill until the same checkpoint, byte for byte, comes from a new
-    Session on the same members; `all_visible_s` until everything is visible again.
+    `first_checkpoint_s` is the time from the kill until a new Session on the same members shows the
+    same checkpoint, byte for byte; `all_visible_s` the time until everything is visible again.
     """
     place = directory / "workspace"
     with (
@@ -41,9 +41,9 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
             print(members.service.token, file=session.stdin, flush=True)
             handed_out = headrace.Checkpoint.decode(bytes.fromhex(session.stdout.readline()))
             ahead = int(session.stdout.readline())
-            killed_at = time.perf_counter()
+            killed_s = time.perf_counter()
             session.kill()
-        step("the Session is killed, and another one goes on")
+        step("the Session is killed, and another one takes over")
         with headrace.Shuffle(
             workspace,
             _BINDINGS,
@@ -52,17 +52,17 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
             cut=workspace.journals(),
             service=members.service,
         ) as shuffle:
-            opened_at = time.perf_counter()
+            opened_s = time.perf_counter()
             checkpoints = shuffle.drain()
             first = next(checkpoints)
-            first_s = time.perf_counter() - killed_at
+            first_s = time.perf_counter() - killed_s
             assert first.delta.encode() == handed_out.encode()
             for _ in checkpoints:
                 pass
-            all_s = time.perf_counter() - killed_at
+            all_s = time.perf_counter() - killed_s
     return {
         "first_checkpoint_s": first_s,
-        "open_s": opened_at - killed_at,
+        "open_s": opened_s - killed_s,
         "all_visible_s": all_s,
         "documents_ahead": documents_ahead,
         "queued_mib": ahead / (1 << 20),
@@ -70,7 +70,7 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
 
 
 def _hold(place: str, addresses: list[str]) -> None:
-    """Print one checkpoint, then what the members hold once they have read everything; wait."""
+    """Print a checkpoint, then the bytes that the members hold once they have read all; wait."""
     service = ServiceSettings(token=sys.stdin.readline().strip())
     with headrace.open(place) as workspace:
         cut = workspace.journals()

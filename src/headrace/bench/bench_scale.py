@@ -1,4 +1,4 @@
-"""Very many journals through many members: opening, idling, and one transaction in all of it."""
+"""Reads very many journals through many members: opening, idling, and single transactions."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ _IDLE_S = 5.0
 _TRANSACTIONS = 100
 _MOVED = 1000
 _PART = 10_000
-_LOOK_AGAIN_S = 0.05
+_POLL_S = 0.05
 
 
 def bench_scale(
     directory: Path, journals: int = 100_000, members: int = 10, seed: int = 0
 ) -> dict[str, float]:
-    """The owner and the members are processes. A transaction takes from its commit until shown.
+    """Measure a Session over `journals` journals; the owner and the members are processes.
 
-    `open_s` is until every journal is read to its head. `streams` are counted at the members; idle
-    CPU is that of all processes, as a share of one core. Deltas are of journals known before.
+    `open_s` is the time until members have read every journal to its head. `visible_*_ms` is the
+    time from the call of a transaction until a checkpoint shows it. The members count `streams`.
+    Idle CPU is the CPU time of all processes, as a share of one core. `delta_bytes_*` are for
+    journals that earlier checkpoints have named.
     """
     place = directory / "workspace"
     with owner(place) as owning, headrace.open(place) as workspace:
-        step(f"making {journals:,} journals")
+        step(f"creating {journals:,} journals")
         collection = workspace.collection("bench", "id long", key="id", journals=journals)
         ids = np.random.default_rng(seed).integers(0, 1 << 62, journals)
-        for at in range(0, journals, _PART):
-            workspace.append(collection, _batch(ids[at : at + _PART]))
+        for first in range(0, journals, _PART):
+            workspace.append(collection, _batch(ids[first : first + _PART]))
         step(f"starting {members} members, which read them all")
         with LocalMembers(members, directory, processes=True) as local:
             begin = time.perf_counter()
@@ -51,18 +53,18 @@ def bench_scale(
             ) as shuffle:
                 _settle(shuffle, journals)
                 open_s = time.perf_counter() - begin
-                reading = _Reading(shuffle, History(workspace.objects, "bench"))
-                reading.catch_up(journals)
+                reader = _CheckpointReader(shuffle, History(workspace.objects, "bench"))
+                reader.catch_up(journals)
                 step(f"doing nothing for {_IDLE_S:g} s")
                 processes = [os.getpid(), owning, *local.processes]
                 cpu, wall = cpu_s(processes), time.monotonic()
                 time.sleep(_IDLE_S)
                 idle_cpu = (cpu_s(processes) - cpu) / (time.monotonic() - wall)
                 step("transactions, until they are visible")
-                visible_ms, syncs_ms = _transactions(directory, workspace, reading, seed)
-                one = _delta_bytes(workspace, reading, ids[:1])
+                visible_ms, syncs_ms = _transactions(directory, workspace, reader, seed)
+                one = _delta_bytes(workspace, reader, ids[:1])
                 moved = ids[: min(_MOVED, journals)]
-                many = _delta_bytes(workspace, reading, moved)
+                many = _delta_bytes(workspace, reader, moved)
                 return {
                     "journals": journals,
                     "members": members,
@@ -75,7 +77,7 @@ def bench_scale(
                     "member_mib": max(peak_mib(each) for each in local.processes),
                     "delta_bytes_1": one,
                     f"delta_bytes_{_MOVED}": many,
-                    "offset_bytes": reading.offset_bytes,
+                    "offset_bytes": reader.offset_bytes,
                 }
 
 
@@ -85,11 +87,11 @@ def _batch(ids: object) -> pa.RecordBatch:
 
 def _settle(shuffle: headrace.Shuffle, journals: int) -> None:
     while not (status := shuffle.status()).settled or status.places < journals:
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_S)
 
 
-class _Reading:
-    """Takes checkpoints as a task does: each is stored before it is read."""
+class _CheckpointReader:
+    """Takes checkpoints as a task does: it stores each one before it reads it."""
 
     def __init__(self, shuffle: headrace.Shuffle, history: History) -> None:
         self._shuffle = shuffle
@@ -97,10 +99,10 @@ class _Reading:
         self._number = 0
 
     def next(self) -> tuple[int, int, float]:
-        """Of the next one: its documents, the bytes that were stored, and when it was there."""
+        """Return the next checkpoint's documents, the bytes of its delta, and when it was shown."""
         checkpoint = self._shuffle.next_checkpoint(60)
         assert checkpoint, "nothing became visible"
-        shown_at = time.perf_counter()
+        shown_s = time.perf_counter()
         self._number += 1
         assert self._history.append(self._number, checkpoint.delta) is None
         self._history.release(self._number - 1)
@@ -110,10 +112,10 @@ class _Reading:
             for _, batch in self._shuffle.read(member, checkpoint)
         )
         self._shuffle.release(checkpoint)
-        return found, len(checkpoint.delta.encode()), shown_at
+        return found, len(checkpoint.delta.encode()), shown_s
 
     def catch_up(self, count: int) -> int:
-        """Until so many documents were shown; the bytes of the deltas."""
+        """Read checkpoints until they have shown `count` documents; return their bytes."""
         found = size = 0
         while found < count:
             documents, delta, _ = self.next()
@@ -122,14 +124,14 @@ class _Reading:
 
     @property
     def offset_bytes(self) -> int:
-        """What Spark writes down for a micro-batch."""
+        """The bytes that Spark writes to its offset log for a micro-batch."""
         return len(msgspec.json.encode(self._history.offset(self._number)))
 
 
 def _transactions(
-    directory: Path, workspace: headrace.Workspace, reading: _Reading, seed: int
+    directory: Path, workspace: headrace.Workspace, reader: _CheckpointReader, seed: int
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds for each of some small transactions, and for small synced writes between."""
+    """Return the milliseconds of small transactions, and of small synced writes between them."""
     pick = random.Random(seed)
     visible_ms, syncs_ms = [], []
     with small_syncs(directory) as sync_s:
@@ -139,18 +141,18 @@ def _transactions(
                 transaction.append("bench", [{"id": pick.getrandbits(62)} for _ in range(3)])
             found = 0
             while not found:
-                found, _, shown_at = reading.next()
+                found, _, shown_s = reader.next()
             assert found == 3, "half of a transaction"
-            visible_ms.append((shown_at - begin) * 1e3)
+            visible_ms.append((shown_s - begin) * 1e3)
             syncs_ms.append(sync_s() * 1e3)
     return visible_ms, syncs_ms
 
 
 def _delta_bytes(
-    workspace: headrace.Workspace, reading: _Reading, ids: np.typing.NDArray[np.int64]
+    workspace: headrace.Workspace, reader: _CheckpointReader, ids: np.typing.NDArray[np.int64]
 ) -> int:
-    """How large checkpoints are when the journals of these ids have moved."""
-    for _ in range(2):  # the first may name journals
+    """Return the size of the checkpoints that show one document of each of these ids."""
+    for _ in range(2):  # the first delta may name journals
         workspace.append("bench", _batch(ids))
-        size = reading.catch_up(len(ids))
+        size = reader.catch_up(len(ids))
     return size

@@ -1,4 +1,4 @@
-"""Documents through a shuffle until a reader has them, against the disk and against Bytewax."""
+"""Compares reading documents through a shuffle with the disk and with Bytewax."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _TRANSACTION = 1000 * _JOURNALS
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ShuffleTiming:
     seconds: float
     cpu_s: float
     peak_mib: float
 
 
 def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
-    """Rates of a backlog, from the opening of a Session until its documents are read.
+    """Measure how fast a new Session reads a backlog, from its opening to the last document.
 
-    It lies in frames of about a thousand documents, each transaction in all journals; but for
+    Frames hold about a thousand documents, and each transaction writes to all journals; for
     `txn_per_s` every document is a transaction. The owner of the journals and every member are
-    processes of their own. Medians of the rounds, each beside its yardstick; CPU is that of all
-    processes, memory that of the largest member.
+    processes of their own. Returns medians of the rounds, each beside its yardstick; the CPU time
+    of all processes, and the memory of the largest member.
     """
     batch = documents(_TRANSACTION, 68)
     batch_bytes = len(batch.serialize())
@@ -51,9 +51,9 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
         step(f"publishing {count:,} documents, and others of other sizes")
         publish(bench.workspace, "docs", [batch], transactions, _JOURNALS)
         publish(bench.workspace, "kib", [documents(_TRANSACTION, 992)], kib_count, _JOURNALS)
-        one_by_one = [batch.slice(at, 1) for at in range(_TRANSACTION)]
+        one_by_one = [batch.slice(row, 1) for row in range(_TRANSACTION)]
         publish(bench.workspace, "txn", one_by_one, singles, _JOURNALS)
-        rounds: list[tuple[float, _Run]] = []
+        rounds: list[tuple[float, _ShuffleTiming]] = []
         for round in range(_ROUNDS):
             step(f"round {round + 1} of {_ROUNDS}: through two members")
             yardstick = directory / f"yardstick-{round}"
@@ -89,13 +89,15 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class _Bench:
+class _ShuffleBench:
     directory: Path
     workspace: headrace.Workspace
     owner: int
 
-    def run(self, name: str, expected: int, *, members: int = 2, sync: bool = True) -> _Run:
-        """Reads all of a collection through member processes; every member has its reader."""
+    def run(
+        self, name: str, expected: int, *, members: int = 2, sync: bool = True
+    ) -> _ShuffleTiming:
+        """Read a whole collection through member processes, with one reader for each member."""
         settings = headrace.ShuffleSettings(sync=sync)
         bindings = [headrace.Binding(collection=name)]
         cut = self.workspace.journals(headrace.selector(name))
@@ -124,7 +126,7 @@ class _Bench:
                 seconds = perf_counter() - begin
             assert found == expected, (found, expected)
             used = cpu_s(processes) - cpu
-            return _Run(seconds, used, max(peak_mib(each) for each in local.processes))
+            return _ShuffleTiming(seconds, used, max(peak_mib(each) for each in local.processes))
 
 
 def _rows(shuffle: headrace.Shuffle, member: int, checkpoint: headrace.NextCheckpoint) -> int:
@@ -132,7 +134,7 @@ def _rows(shuffle: headrace.Shuffle, member: int, checkpoint: headrace.NextCheck
 
 
 @contextmanager
-def _owned(directory: Path) -> Iterator[_Bench]:
+def _owned(directory: Path) -> Iterator[_ShuffleBench]:
     place = directory / "workspace"
     with owner(place) as process, headrace.open(place) as workspace:
-        yield _Bench(directory, workspace, process)
+        yield _ShuffleBench(directory, workspace, process)

@@ -1,4 +1,4 @@
-"""A backlog through the shuffle into a Spark aggregation, against what Spark allows any source."""
+"""Compares a Spark aggregation of a backlog with the fastest source that Spark allows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.bench.processes import owner
 from headrace.bench.steps import step
 from headrace.settings import MIB
 from headrace.spark.spark_members import SparkMembers
-from headrace.spark.spark_session import end
+from headrace.spark.spark_session import temporary_session
 from headrace.spark.yardsticks import PARTITIONS, batch_s, drain, register_yardsticks, trigger_ms
 
 _ROUNDS = 3
@@ -28,14 +28,14 @@ _SMALL = 1000
 def bench_spark(
     directory: Path, mib: int = 512, journals: int = 1000, triggers: int = 15
 ) -> dict[str, float]:
-    """Rates are from the start of a query until its aggregation has had all, medians of rounds.
+    """Measure rates from the start of a query until its aggregation has all rows; return medians.
 
-    The members run already. The yardsticks yield the same documents from files that are mapped, in
-    as many micro-batches, and Arrow batches of about that size. The overhead is of whole triggers,
-    each of a transaction over so many journals, beside a source that yields as many rows.
+    The members run already. The yardsticks yield the same documents from mapped files, in as many
+    micro-batches and in Arrow batches of about the same size. The overhead compares whole triggers,
+    each of a transaction over `journals` journals, with a source that yields as many rows.
     """
     directory = directory.absolute()
-    step("making documents, and starting Spark")
+    step("generating documents, and starting Spark")
     batch = documents(_BATCH, 68)
     transactions = PARTITIONS * max(1, mib * MIB // len(batch.serialize()) // PARTITIONS)
     count = transactions * _BATCH
@@ -48,14 +48,13 @@ def bench_spark(
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": str(PARTITIONS),
     }
-    spark = headrace.spark.session(PARTITIONS, conf=conf, log=directory / "spark.log")
     place = directory / "workspace"
-    try:
+    with temporary_session(PARTITIONS, conf=conf, log=directory / "spark.log") as spark:
         register_yardsticks(spark)
         with owner(place), headrace.open(place) as workspace:
             step(f"publishing {count:,} documents")
             publish(workspace, "docs", [batch], transactions, _JOURNALS)
-            bench = _Bench(directory, spark, place)
+            bench = _SparkBench(directory, spark, place)
             with SparkMembers(spark, PARTITIONS) as members:
                 bench.use(members)
                 result = _rates(bench, files, transactions * _BATCH)
@@ -65,13 +64,11 @@ def bench_spark(
         parquet = directory / "parquet"
         _write_parquet(parquet, batch, transactions)
         result["parquet_docs_per_s"] = count / batch_s(spark.read.parquet(str(parquet)))
-    finally:
-        end(spark)
     return {**result, "documents": count, "journals": journals}
 
 
-class _Bench:
-    """Streams to measure, each with a checkpoint directory of its own."""
+class _SparkBench:
+    """Opens the streams to measure, each with a checkpoint directory of its own."""
 
     def __init__(self, directory: Path, spark: Any, place: Path) -> None:
         self._directory = directory
@@ -107,7 +104,7 @@ class _Bench:
         return self._directory / f"checkpoints-{self._streams}"
 
 
-def _rates(bench: _Bench, files: Sequence[Path], count: int) -> dict[str, float]:
+def _rates(bench: _SparkBench, files: Sequence[Path], count: int) -> dict[str, float]:
     ours: list[float] = []
     bare: list[float] = []
     rows: list[float] = []
@@ -134,9 +131,9 @@ def _rates(bench: _Bench, files: Sequence[Path], count: int) -> dict[str, float]
 
 
 def _overhead(
-    bench: _Bench, workspace: headrace.Workspace, journals: int, triggers: int
+    bench: _SparkBench, workspace: headrace.Workspace, journals: int, triggers: int
 ) -> dict[str, float]:
-    """Of a micro-batch of a thousand documents in many journals."""
+    """Measure the overhead of a micro-batch of a thousand documents in many journals."""
     batch = documents(_SMALL, 68)
     collection = workspace.collection("many", SCHEMA, key="account", journals=journals)
 

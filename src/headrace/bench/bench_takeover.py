@@ -1,7 +1,7 @@
-"""The owner of the journals is killed or stopped under a task on Spark: how soon the task goes on.
+"""Kills or stops the owner of the journals under a task on Spark, and times the recovery.
 
 As in production, each is in processes of its own: the owner, the task with two members on Spark,
-and a probe that publishes documents and looks when the task has applied them.
+and a probe that publishes documents and checks when the task has applied them.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from headrace.errors import HeadraceError
 from headrace.settings import ServiceSettings
 from headrace.spark import Progress, Task
 from headrace.spark.sinks.collection_sink import CollectionSink
-from headrace.spark.spark_session import end
+from headrace.spark.spark_session import temporary_session
 
-Sink = Literal["collection", "parquet"]
+SinkKind = Literal["collection", "parquet"]
 
 _SHARDS = 2
 _SCHEMA = "n long"
 _STEADY = 5
-"""Looks of the probe that saw something new before the owner is struck."""
+"""The probe must see this many new documents before the owner is struck."""
 _PAUSE_S = 0.05
 _BEYOND_SILENCE_S = 4.0
 
 
 def bench_takeover(
-    directory: Path, strikes: int = 3, sink: Sink = "collection"
+    directory: Path, strikes: int = 3, sink: SinkKind = "collection"
 ) -> dict[str, float]:
-    """Medians of so many strikes of each kind, each against a new workspace.
+    """Strike the owner `strikes` times in each way, each time in a new workspace; return medians.
 
-    `owner_killed_s` is from the kill until a document that was published after it is applied.
-    `owner_stopped_s` is the same from the moment at which an owner goes on that was stopped for
-    longer than the silence after which it counts as lost.
+    `owner_killed_s` is the time from the kill until the task has applied a document published after
+    it. `owner_stopped_s` is the same time, counted from the moment when the owner continues, after
+    it was stopped for longer than the silence after which it counts as lost.
     """
     directory = directory.absolute()
     conf = {
@@ -55,8 +55,7 @@ def bench_takeover(
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
     }
-    spark = headrace.spark.session(_SHARDS, conf=conf, log=directory / "spark.log")
-    try:
+    with temporary_session(_SHARDS, conf=conf, log=directory / "spark.log") as spark:
         killed, stopped = (
             [
                 _strike(spark, directory / f"{strike.__name__}-{n}", strike, sink)
@@ -64,8 +63,6 @@ def bench_takeover(
             ]
             for strike in (_kill, _stop)
         )
-    finally:
-        end(spark)
     return {
         "owner_killed_s": median(each for each, _ in killed),
         "owner_killed_s_max": max(each for each, _ in killed),
@@ -78,13 +75,13 @@ def bench_takeover(
 
 
 def _kill(owner: int) -> float:
-    """When the owner was killed."""
+    """Kill the owner, and return when."""
     os.kill(owner, signal.SIGKILL)
     return time.time()
 
 
 def _stop(owner: int) -> float:
-    """When the owner went on."""
+    """Stop the owner for a while, and return when it continued."""
     os.kill(owner, signal.SIGSTOP)
     time.sleep(ServiceSettings().silence_s + _BEYOND_SILENCE_S)
     os.kill(owner, signal.SIGCONT)
@@ -92,9 +89,9 @@ def _stop(owner: int) -> float:
 
 
 def _strike(
-    spark: Any, directory: Path, strike: Callable[[int], float], sink: Sink
+    spark: Any, directory: Path, strike: Callable[[int], float], sink: SinkKind
 ) -> tuple[float, int]:
-    """Seconds until the task goes on, and how often it was started again for that."""
+    """Return the seconds until the task continues, and how often it was restarted meanwhile."""
     step(f"the owner is struck: {directory.name.strip('_')}")
     directory.mkdir()
     place = directory / "workspace"
@@ -109,11 +106,11 @@ def _strike(
             name="copies",
             shards=_SHARDS,
         )(lambda cut: cut["in"])
-        with _running(task, spark) as progress, _probing(place, files, sink) as applied:
+        with _running(task, spark) as progress, _probe_process(place, files, sink) as applied:
             for _ in range(_STEADY):
                 next(applied)
             since = strike(process)
-            seconds = next(at - since for published, at in applied if published > since)
+            seconds = next(seen - since for published, seen in applied if published > since)
             restarts = progress[-1].restarts
     return seconds, restarts
 
@@ -131,19 +128,21 @@ def _running(task: Task, spark: Any) -> Iterator[list[Progress]]:
 
 
 @contextmanager
-def _probing(place: Path, files: Path, sink: Sink) -> Iterator[Iterator[tuple[float, float]]]:
-    """When the newest document that is applied was published, and when that was seen."""
+def _probe_process(
+    place: Path, files: Path, sink: SinkKind
+) -> Iterator[Iterator[tuple[float, float]]]:
+    """Yield, for each new document that the task applied, when it was published and when seen."""
     with child("-m", "headrace.bench.bench_takeover", str(place), str(files), sink) as probe:
         assert probe.stdin
         assert probe.stdout
         lines = (line.split() for line in probe.stdout)
-        yield ((float(published), float(at)) for published, at in lines)
-        # It must not wait for a reader of what it prints.
+        yield ((float(published), float(seen)) for published, seen in lines)
+        # Nobody reads its output any more, so it must not wait for that.
         probe.kill()
 
 
 def _probe(place: str, files: str, sink: str) -> None:
-    """Print when the newest document that is applied was published, and when that was seen."""
+    """Print, for each new document that the task applied, when it was published and when seen."""
     published: dict[int, float] = {}
     seen = -1
     with headrace.open(place) as workspace:
@@ -156,7 +155,7 @@ def _probe(place: str, files: str, sink: str) -> None:
 
         for n in itertools.count():
             published[n] = time.time()
-            # Without an owner it goes on trying: what is published twice does no harm here.
+            # Without an owner it keeps trying; a document published twice does no harm here.
             with suppress(HeadraceError):
                 workspace.append("in", [{"n": n}])
             with suppress(HeadraceError):

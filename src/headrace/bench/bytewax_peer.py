@@ -1,7 +1,7 @@
-"""What a user of Bytewax would do with the same documents: key them, keep state, recover.
+"""Does with Bytewax what a shuffle does with the same documents: key them, keep state, recover.
 
-It runs as a cluster of two processes, as ours has two members, in a directory that holds the
-documents as an Arrow file, its recovery files, and when each process began and ended.
+It runs as a cluster of two processes, since the shuffle has two members. Its directory holds the
+documents as an Arrow file, the recovery files, and when each process began and ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIRECTORY = "HEADRACE_BENCH_DIRECTORY"
 
 
 def bytewax_docs_per_s(directory: Path, batch: pa.RecordBatch) -> float | None:
-    """None if Bytewax is not installed."""
+    """Return the rate of Bytewax, or None if it is not installed."""
     if find_spec("bytewax") is None:
         return None
     place = directory / "bytewax"
@@ -55,7 +55,7 @@ def _run(*command: str, place: str = "") -> None:
 
 
 def flow() -> Any:
-    """The dataflow: the sum of each account, kept with recovery on."""
+    """Return the dataflow: it keeps the sum of each account, with recovery on."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
@@ -63,32 +63,32 @@ def flow() -> Any:
 
     place = Path(os.environ[_DIRECTORY])
 
-    class Documents(StatefulSourcePartition):  # type: ignore[misc]
-        def __init__(self, partition: int, at: int) -> None:
+    class BytewaxDocuments(StatefulSourcePartition):  # type: ignore[misc]
+        def __init__(self, partition: int, row: int) -> None:
             whole = pa.ipc.open_file(pa.memory_map(str(place / "documents"))).read_all()
             share = whole.num_rows // _PARTITIONS
             self._rows = whole.slice(partition * share, share)
-            self._at = at
+            self._row = row
             (place / f"begin-{partition}").write_text(str(time.monotonic()))
 
         def next_batch(self) -> list[dict[str, Any]]:
-            if self._at >= self._rows.num_rows:
+            if self._row >= self._rows.num_rows:
                 raise StopIteration
-            found: list[dict[str, Any]] = self._rows.slice(self._at, _BATCH).to_pylist()
-            self._at += _BATCH
+            found: list[dict[str, Any]] = self._rows.slice(self._row, _BATCH).to_pylist()
+            self._row += _BATCH
             return found
 
         def snapshot(self) -> int:
-            return self._at
+            return self._row
 
-    class Source(FixedPartitionedSource):  # type: ignore[misc]
+    class BytewaxSource(FixedPartitionedSource):  # type: ignore[misc]
         def list_parts(self) -> list[str]:
-            return [str(at) for at in range(_PARTITIONS)]
+            return [str(partition) for partition in range(_PARTITIONS)]
 
-        def build_part(self, step: str, part: str, at: int | None) -> Documents:
-            return Documents(int(part), at or 0)
+        def build_part(self, step: str, part: str, row: int | None) -> BytewaxDocuments:
+            return BytewaxDocuments(int(part), row or 0)
 
-    class Nowhere(StatelessSinkPartition):  # type: ignore[misc]
+    class BytewaxNoOutput(StatelessSinkPartition):  # type: ignore[misc]
         def __init__(self, worker: int) -> None:
             self._worker = worker
 
@@ -98,16 +98,16 @@ def flow() -> Any:
         def close(self) -> None:
             (place / f"end-{self._worker}").write_text(str(time.monotonic()))
 
-    class Sink(DynamicSink):  # type: ignore[misc]
-        def build(self, step: str, worker: int, workers: int) -> Nowhere:
-            return Nowhere(worker)
+    class BytewaxSink(DynamicSink):  # type: ignore[misc]
+        def build(self, step: str, worker: int, workers: int) -> BytewaxNoOutput:
+            return BytewaxNoOutput(worker)
 
     def add(total: int | None, document: dict[str, Any]) -> tuple[int, int]:
         after = (total or 0) + document["cents"]
         return after, after
 
-    made = Dataflow("accounts")
-    read = op.input("read", made, Source())
+    dataflow = Dataflow("accounts")
+    read = op.input("read", dataflow, BytewaxSource())
     keyed = op.key_on("key", read, lambda document: document["account"])
-    op.output("write", op.stateful_map("sum", keyed, add), Sink())
-    return made
+    op.output("write", op.stateful_map("sum", keyed, add), BytewaxSink())
+    return dataflow

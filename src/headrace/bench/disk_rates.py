@@ -1,4 +1,4 @@
-"""The yardstick of everything that is written: the disk itself."""
+"""Measures the disk itself: the yardstick of every benchmark that writes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SYNC_EVERY_BYTES = 8 * MIB
 
 
 def sequential_write_rate(path: Path, total_bytes: int, chunk_bytes: int) -> float:
-    """Bytes per second of plain sequential writes with one fdatasync per 8 MiB.
+    """Return the bytes per second of plain sequential writes with one fdatasync per 8 MiB.
 
-    The file stays: the next one must not find the blocks and the memory of this one free, which
-    what it is compared with would not find either.
+    The file stays, so that its blocks and memory are not free for the next file: the code that this
+    is compared with does not find them free either.
     """
     chunk = os.urandom(chunk_bytes)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -37,14 +37,14 @@ def sequential_write_rate(path: Path, total_bytes: int, chunk_bytes: int) -> flo
 
 
 def empty_files_s(directory: Path, count: int) -> float:
-    """Seconds to make as many empty files in one directory, and sync that once."""
-    place = directory / "yardsticks"
-    place.mkdir()
-    names = [f"{place}/{number:08d}" for number in range(count)]
+    """Return the seconds to create `count` empty files in one directory and sync it once."""
+    scratch = directory / "yardsticks"
+    scratch.mkdir()
+    names = [f"{scratch}/{number:08d}" for number in range(count)]
     begin = time.perf_counter()
     for name in names:
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    descriptor = os.open(place, os.O_RDONLY)
+    descriptor = os.open(scratch, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -52,13 +52,13 @@ def empty_files_s(directory: Path, count: int) -> float:
     seconds = time.perf_counter() - begin
     for name in names:
         os.unlink(name)
-    place.rmdir()
+    scratch.rmdir()
     return seconds
 
 
 @contextmanager
 def small_syncs(directory: Path) -> Iterator[Callable[[], float]]:
-    """Gives a function that writes 4 KiB at the end of a file, syncs, and returns the seconds."""
+    """Yield a function that appends 4 KiB to a file, syncs it, and returns the seconds."""
     path = directory / "yardstick"
     block = os.urandom(4 * KIB)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,4 +1,4 @@
-"""Processes that a benchmark runs beside it, and what they use."""
+"""Processes that a benchmark starts, and the CPU time and memory of processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.settings import KIB
 
 @contextmanager
 def child(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process with pipes for what it is told and says; it ends when told no more."""
+    """Yield a Python process with pipes; it ends when its standard input does."""
     with subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -24,7 +24,7 @@ def child(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def owner(place: Path) -> Iterator[int]:
-    """Another process owns the workspace, as it would where several use it. Gives its id."""
+    """Let another process own the workspace, as is usual when several use it; yield its id."""
     with child("-m", "headrace.bench.processes", str(place)) as process:
         assert process.stdout
         process.stdout.readline()
@@ -32,7 +32,7 @@ def owner(place: Path) -> Iterator[int]:
 
 
 def cpu_s(processes: Iterable[int]) -> float:
-    """CPU seconds they have used so far."""
+    """Return the CPU seconds that the processes have used so far."""
     ticks = 0
     for process in processes:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -41,7 +41,7 @@ def cpu_s(processes: Iterable[int]) -> float:
 
 
 def peak_mib(process: int) -> float:
-    """The most memory that it has had."""
+    """Return the most memory that the process has had."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / KIB

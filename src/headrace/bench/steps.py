@@ -1,4 +1,4 @@
-"""What a benchmark is doing, for whoever waits for it."""
+"""Reports what a benchmark is doing to somebody who waits for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 def step(text: str) -> None:
-    """Say what comes next. It is said between measurements, never during one."""
+    """Report what comes next. Benchmarks call this between measurements, never during one."""
     if listener := _listener.get():
         listener(text)
 
 
 @contextmanager
 def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
-    """Within this block, in this thread, steps are told to the listener."""
+    """Report the steps of this thread to the listener while the block runs."""
     token = _listener.set(listener)
     try:
         yield

@@ -1,6 +1,6 @@
-"""The unit of each figure, and what it should be on a quiet machine of two cores. Pure.
+"""The unit of each figure, and its target on a quiet machine of two cores. Pure.
 
-Targets are for the sizes that a benchmark has if none are given.
+Targets are for the default sizes of the benchmarks.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ _UNITS = {
     "ms": "ms",
     "s": "s",
 }
-"""By the parts of a figure's name: the first that is found among them."""
+"""Units by a part of the figure's name. The first part that the name contains decides."""
 
 
 def unit_of(figure: str) -> str:
-    """Nothing for what is counted."""
+    """Return the unit of a figure; a count has none."""
     for part, unit in _UNITS.items():
         if f"_{part}_" in f"_{figure}_":
             return unit
@@ -87,7 +87,7 @@ def unit_of(figure: str) -> str:
 
 
 def verdict(bench: str, figure: str, value: float) -> str:
-    """Whether the target is met, or why there is none."""
+    """Return whether the figure meets its target, or that it is a yardstick."""
     target = TARGETS.get(bench, {}).get(figure)
     if target:
         return f"{'met' if target.is_met(value) else 'missed'}: {target}"
@@ -95,8 +95,8 @@ def verdict(bench: str, figure: str, value: float) -> str:
 
 
 def noise(load: float, cores: int) -> str:
-    """What the load of a machine, before anything was measured, means for the figures."""
-    told = f"the load was {load:.1f} on {cores} cores before it began"
+    """Return what the machine's load before the benchmark means for the figures."""
+    measured = f"the load was {load:.1f} on {cores} cores before it began"
     if load > cores / 4:
-        return f"{told}: others use this machine, and figures are lower than it can do"
-    return f"{told}: it was quiet; runs may still differ by a third, so compare ratios"
+        return f"{measured}: others use this machine, so the figures are lower than it can do"
+    return f"{measured}: it was quiet; runs may still differ by a third, so compare ratios"

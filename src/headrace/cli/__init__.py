@@ -1,4 +1,8 @@
-"""The command line: one command, or group of commands, a file."""
+"""The command line.
+
+`commands/` has one command, or group of commands, a file; `options/` the options that several of
+them take; `render/` how they print. `program` assembles them and decides how each one ends.
+"""
 
 from headrace.cli.program import app, main
 

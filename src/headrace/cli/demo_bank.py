@@ -1,4 +1,4 @@
-"""The bank of `headrace demo`: transfers that flow while a task on Spark applies them."""
+"""The bank of `headrace demo`: it makes transfers while a task on Spark applies them."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ import headrace as hr
 SCHEMA = "number long, account string, cents long"
 _ACCOUNTS = ("ann", "bob", "cay", "dan", "eve", "fay")
 _COLUMNS = ["number", "account", "cents"]
-_GIVEN_UP = 10
-"""One of so many transfers."""
+_ROLLED_BACK_EVERY = 10
+"""The bank rolls back one transfer of this many."""
 _GROUPS = 20
 _PAUSE_S = 0.4
 
 
 class Bank:
-    """Two collections, and what was committed to them."""
+    """Makes transfers between accounts, and remembers what it committed."""
 
     def __init__(self, workspace: hr.Workspace, seed: int) -> None:
         self.debits = workspace.collection("bank/debits", SCHEMA, key="account", journals=4)
         self.credits = workspace.collection("bank/credits", SCHEMA, key="account", journals=4)
         self.committed: list[dict[str, object]] = []
-        """Documents."""
-        self.made = 0
-        """Transfers, with those that were given up."""
-        self.given_up = 0
+        """The committed documents."""
+        self.transfers = 0
+        """How many transfers were made, including those that were rolled back."""
+        self.rolled_back = 0
         self._chance = random.Random(seed)
         self._publisher = workspace.publisher()
 
     def transfer(self, count: int) -> None:
-        """Make transfers, of which some fail after their debit."""
+        """Make `count` transfers. Some of them fail after their debit."""
         pending = []
-        for number in range(self.made, self.made + count):
+        for number in range(self.transfers, self.transfers + count):
             payer, payee = self._chance.sample(_ACCOUNTS, 2)
             cents = self._chance.randrange(1, 100_00)
             debit = {"number": number, "account": payer, "cents": -cents}
             credit = {"number": number, "account": payee, "cents": cents}
             transaction = self._publisher.begin()
             transaction.append(self.debits, [debit])
-            if number % _GIVEN_UP == _GIVEN_UP - 1:
+            if number % _ROLLED_BACK_EVERY == _ROLLED_BACK_EVERY - 1:
                 transaction.rollback()
-                self.given_up += 1
+                self.rolled_back += 1
                 continue
             transaction.append(self.credits, [credit])
             pending.append(transaction.commit_nowait())
             self.committed += debit, credit
         for commit in pending:
             commit.result()
-        self.made += count
+        self.transfers += count
 
     def documents(self) -> pa.Table:
-        """Those that are committed."""
+        """Return the committed documents."""
         return pa.Table.from_pylist(self.committed, self.debits.schema)
 
 
-class Flow:
-    """Makes transfers, a group at a time; the second half once somebody has seen the first."""
+class TransferThread:
+    """Makes transfers, a group at a time; the second half after `saw_documents` was called."""
 
     def __init__(self, bank: Bank, transfers: int, pause_s: float = _PAUSE_S) -> None:
         self._bank = bank
@@ -73,7 +73,7 @@ class Flow:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
 
-    def saw_some(self) -> None:
+    def saw_documents(self) -> None:
         self._seen.set()
 
     @property
@@ -86,16 +86,16 @@ class Flow:
         try:
             ends = [self._transfers * each // _GROUPS for each in range(1, _GROUPS + 1)]
             for group, end in enumerate(ends):
-                self._bank.transfer(end - self._bank.made)
+                self._bank.transfer(end - self._bank.transfers)
                 if group == _GROUPS // 2:
                     self._seen.wait()
                 if self._stopping.wait(self._pause_s):
                     return
-        except BaseException as error:  # noqa: BLE001  raised where it is looked at
+        except BaseException as error:  # noqa: BLE001  `is_done` raises it
             self._failure = error
 
     @contextmanager
-    def flowing(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         self._thread.start()
         try:
             yield
@@ -105,22 +105,23 @@ class Flow:
             self._thread.join()
 
 
-class Seen(NamedTuple):
-    """What a checkpoint had."""
+class CheckpointSum(NamedTuple):
+    """What a task saw at one checkpoint."""
 
     documents: int
     cents: int
 
 
 class Audit:
-    """Whether the documents of every checkpoint sum to zero."""
+    """Checks that the documents of every checkpoint sum to zero."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, CheckpointSum] = {}
         self.torn: set[int] = set()
+        """Checkpoints that did not sum to zero, or differed when Spark repeated them."""
 
     def movements(self, cut: hr.Cut) -> Any:
-        """The function of the task."""
+        """Return the rows of a cut; this is the function of the task."""
         rows = cut.debits.unionByName(cut.credits)
         found = rows.agg({"number": "count", "cents": "sum"}).first()
         assert found
@@ -128,19 +129,19 @@ class Audit:
         return rows
 
     def see(self, checkpoint: int, documents: int, cents: int) -> None:
-        """One that is run again counts once, and must have the same."""
-        seen = Seen(documents, cents)
+        """Record a checkpoint. One that Spark runs again counts once, and must not differ."""
+        seen = CheckpointSum(documents, cents)
         if cents or self._seen.setdefault(checkpoint, seen) != seen:
             self.torn.add(checkpoint)
 
     def documents(self, checkpoint: int) -> int:
-        """In it and all before."""
+        """Return how many documents the checkpoints up to this one had."""
         seen = dict(self._seen)
         return sum(each.documents for number, each in seen.items() if number <= checkpoint)
 
 
 class Difference(NamedTuple):
-    """Documents, by what is wrong with them."""
+    """How many documents are wrong, by what is wrong with them."""
 
     lost: int
     duplicates: int
@@ -148,6 +149,7 @@ class Difference(NamedTuple):
 
 
 def compare(committed: pa.Table, found: pa.Table) -> Difference:
+    """Compare the documents that were committed with those found in the output."""
     lost = committed.join(found, _COLUMNS, join_type="left anti")
     uncommitted = found.join(committed, _COLUMNS, join_type="left anti")
     distinct = found.group_by(_COLUMNS).aggregate([])

@@ -1,4 +1,4 @@
-"""What `headrace doctor` looks at: each check says what it found, and if bad, what to do."""
+"""The checks of `headrace doctor`. Each says what it found, and what to do if that is bad."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from headrace.cli.units import counted, format_size
-from headrace.cli.workspace_argument import check_is_workspace, open_workspace
+from headrace.cli.options.workspace_options import check_is_workspace, open_workspace
+from headrace.cli.render.units import counted, format_size
 from headrace.errors import HeadraceError
 from headrace.journal.location.workspace_directory import FORMAT, WorkspaceDirectory
 from headrace.journal.location.workspace_ref import is_address
@@ -51,28 +51,28 @@ def check_python() -> Check:
 
 
 def check_java() -> Check:
-    """The one that Spark would start."""
+    """Check the Java that Spark would start."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else shutil.which("java")
     install = f"install Java {JAVA_LEAST} or newer, or set JAVA_HOME to one; Spark needs it"
     if command is None:
         return Check("java", "fail", "not found", install)
     try:
-        said = subprocess.run(
+        printed = subprocess.run(
             [command, "-version"], capture_output=True, text=True, timeout=30, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return Check("java", "fail", f"{command} does not run: {error}", install)
-    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
+    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', printed)
     if version is None:
-        return Check("java", "warn", f"{command} does not tell its version", install)
+        return Check("java", "warn", f"{command} does not print its version", install)
     enough = int(version[2]) >= JAVA_LEAST
     found = f"{version[1]} ({command})"
     return Check("java", "ok", found) if enough else Check("java", "fail", found, install)
 
 
 def check_packages() -> Iterator[Check]:
-    """What Headrace says it needs to run."""
+    """Check the packages that Headrace needs to run."""
     needed = [each for each in metadata.requires("headrace") or () if "extra ==" not in each]
     names = [match[0] for each in needed if (match := re.match(r"[A-Za-z0-9._-]+", each))]
     for name in names:
@@ -83,7 +83,7 @@ def check_packages() -> Iterator[Check]:
 
 
 def check_disk(place: Path) -> Iterator[Check]:
-    """The file system that holds `place`, or would hold it."""
+    """Check the file system that holds `place`, or would hold it."""
     directory = next(each for each in (place, *place.parents) if each.is_dir())
     yield _check_space(directory)
     try:
@@ -91,7 +91,7 @@ def check_disk(place: Path) -> Iterator[Check]:
             yield _check_sync(Path(scratch))
             yield _check_holes(Path(scratch))
     except OSError as error:
-        do = "choose a directory that can be written to"
+        do = "choose a directory that you can write to"
         yield Check("disk", "fail", f"{directory}: {error.strerror or error}", do)
 
 
@@ -101,7 +101,7 @@ def _check_space(directory: Path) -> Check:
     if free >= _FREE_BYTES_WARN:
         return Check("disk space", "ok", found)
     status: Literal["warn", "fail"] = "fail" if free < _FREE_BYTES_FAIL else "warn"
-    return Check("disk space", status, found, "free some, or give collections a retention")
+    return Check("disk space", status, found, "free some space, or give collections a retention")
 
 
 def _check_sync(scratch: Path) -> Check:
@@ -118,7 +118,7 @@ def _check_sync(scratch: Path) -> Check:
     found = f"{statistics.median(times):.2f} ms, at worst {max(times):.2f} ms"
     if statistics.median(times) <= _SYNC_MS_WARN:
         return Check("disk sync", "ok", found)
-    return Check("disk sync", "warn", found, "every commit waits that long; use a faster disk")
+    return Check("disk sync", "warn", found, "use a faster disk: every commit waits that long")
 
 
 def _check_holes(scratch: Path) -> Check:
@@ -133,13 +133,13 @@ def _check_holes(scratch: Path) -> Check:
     finally:
         file.close()
     if freed:
-        return Check("hole punching", "ok", "space is freed inside of segments")
-    do = "fine, but space comes back a segment at a time; ext4, xfs and btrfs do better"
-    return Check("hole punching", "warn", "the file system cannot", do)
+        return Check("hole punching", "ok", "the file system frees space inside of segments")
+    do = "use ext4, xfs or btrfs if you can; here disk space comes back a segment at a time"
+    return Check("hole punching", "warn", "the file system cannot do it", do)
 
 
 def check_workspace(place: str, token: str, tls_root: str) -> Iterator[Check]:
-    """Its format, who owns it, and whether they answer."""
+    """Check the format of a workspace, and whether its owner answers."""
     owner = None
     try:
         check_is_workspace(place)
@@ -153,9 +153,9 @@ def check_workspace(place: str, token: str, tls_root: str) -> Iterator[Check]:
             if is_address(place):
                 yield Check("owner", "ok", f"{place} answers; {known}")
             elif ws.address is None and owner is not None:
-                at = f"process {owner.process} at {owner.address}"
-                yield Check("owner", "ok", f"{at} answers; {known}")
+                found = f"process {owner.process} at {owner.address} answers; {known}"
+                yield Check("owner", "ok", found)
             else:
-                yield Check("owner", "ok", f"nobody at the moment; {known}")
+                yield Check("owner", "ok", f"no process owns it now; {known}")
     except HeadraceError as error:
         yield Check("workspace", "fail", error.what, error.do)

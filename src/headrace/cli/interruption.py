@@ -1,4 +1,4 @@
-"""Commands that run until they are told to stop."""
+"""Ctrl-C and SIGTERM for commands that run until somebody stops them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_AGAIN_S = 0.5
+_WAKE_S = 0.5
 
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block and are no error: what is open is closed in good order."""
+    """Let Ctrl-C and SIGTERM end the block without an error, after it has closed what it opened."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -26,21 +26,25 @@ def until_stopped() -> Iterator[None]:
 
 
 def wait(event: threading.Event) -> None:
-    """Until it is set, or a signal comes.
+    """Wait until the event is set or a signal arrives.
 
-    A kernel may give that to any thread, and only this one acts on it: so it wakes now and then.
+    The kernel may give a signal to any thread, and Python acts on it in the main thread only. So
+    the main thread wakes now and then.
     """
-    while not event.wait(_AGAIN_S):
+    while not event.wait(_WAKE_S):
         pass
 
 
-def aside(work: Callable[[], None], stop: Callable[[], None], *, grace_s: float = math.inf) -> None:
-    """Work in a thread of its own, and wait for it.
+def run_aside(
+    work: Callable[[], None], stop: Callable[[], None], *, grace_s: float = math.inf
+) -> None:
+    """Run `work` in a thread of its own, and wait for it to end.
 
-    Ctrl-C in the middle of a lock would leave it taken, and inside of a call to Spark would break
-    the connection. So it meets the thread that waits: the work is told to stop until it has ended,
-    and how it ends then is no matter. A second one gives it up; so does the end of the grace, and
-    the process with it, because what hangs, perhaps in a full pipe, would hang its end, too.
+    Ctrl-C inside of a lock would leave the lock taken, and inside of a call to Spark it would break
+    the connection. So it interrupts the thread that waits, which calls `stop` until the work has
+    ended, and ignores how the work ended. A second Ctrl-C gives the work up. If the work has not
+    ended after `grace_s`, the process exits at once, because what hangs, perhaps in a full pipe,
+    would also hang a normal exit.
     """
     failures: list[BaseException] = []
     ended = threading.Event()
@@ -58,8 +62,8 @@ def aside(work: Callable[[], None], stop: Callable[[], None], *, grace_s: float 
     except KeyboardInterrupt:
         deadline = time.monotonic() + grace_s
         stop()
-        # It may not have begun what is to be stopped.
-        while not ended.wait(_AGAIN_S):
+        # The work may not have started what `stop` has to stop.
+        while not ended.wait(_WAKE_S):
             stop()
             if time.monotonic() > deadline:
                 os._exit(0)

@@ -1,4 +1,4 @@
-"""Files of lines, piece by piece."""
+"""Reads a file of lines in chunks of whole lines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Chunk(NamedTuple):
 
 
 def chunks(file: Readable, line_bytes_max: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
-    """Whole lines of the file, in chunks of about `chunk_bytes`.
+    """Yield whole lines of the file, in chunks of about `chunk_bytes`.
 
-    Only a line that is longer than `line_bytes_max` is ever cut, for the reader to refuse it.
+    It splits only a line longer than `line_bytes_max`, which the caller then refuses.
     """
     lines_before, rest = 0, b""
     while data := _read(file, chunk_bytes):
@@ -40,7 +40,7 @@ def chunks(file: Readable, line_bytes_max: int, chunk_bytes: int = CHUNK_BYTES) 
 
 
 def _read(file: Readable, size: int) -> bytes:
-    """Up to `size` bytes, as `read` gives them; but Ctrl-C is noticed between any two pieces."""
+    """Read up to `size` bytes piece by piece, so that Ctrl-C takes effect between two pieces."""
     pieces = []
     while size and (piece := file.read1(size)):
         pieces.append(piece)

@@ -1,9 +1,9 @@
 """The program: its commands, and how every one of them ends.
 
-An error is one line on stderr, `error: what; what to do`. Exit codes: 0 done, 1 an error, 2 a
-command line that cannot be understood, 3 a commit in doubt, 130 interrupted, 141 nobody reads the
-output any more.
-What is none of Headrace's errors is a bug and keeps its traceback.
+A command that fails prints one line on stderr, `error: what; what to do`. Exit codes: 0 success, 1
+an error, 2 a command line that the program does not understand, 3 a commit in doubt, 130
+interrupted, 141 nobody reads the output any more. An exception that is not one of Headrace's errors
+is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from headrace.cli.commands import (
     shuffle,
     task,
 )
-from headrace.cli.output import as_example, print_error
+from headrace.cli.render.output import as_example, print_error
 
 _IN_DOUBT = 3
 _BROKEN_PIPE = 141
-_SHOWN = 60
+_ARGUMENT_CHARS_SHOWN = 60
 
 
 class Program(TyperGroup):
@@ -53,7 +53,7 @@ class Program(TyperGroup):
             super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python would try once more to flush what is left, at its exit.
+            # Without this, Python would try to flush the rest again when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_BROKEN_PIPE) from None
         except hr.InDoubtError as error:
@@ -63,22 +63,22 @@ class Program(TyperGroup):
             print_error(str(error))
             raise typer.Exit(1) from None
         except UnicodeEncodeError as error:
-            # So Python has bytes of the command line and the environment that are not text.
+            # Python marks bytes of the command line and the environment that are not text so.
             if error.reason != "surrogates not allowed":
                 raise
-            print_error(f"{error.object[:_SHOWN]!r} is not UTF-8; use text that is")
+            print_error(f"{error.object[:_ARGUMENT_CHARS_SHOWN]!r} is not UTF-8; use UTF-8 text")
             raise typer.Exit(1) from None
 
 
 def _as_command(error: hr.InDoubtError) -> str:
-    """The error with a command instead of a call to ask with."""
+    """Return the error with the command that asks for the outcome instead of the call."""
     return str(error).replace(f"ws.outcome('{error.id}')", f"`headrace outcome {error.id}`")
 
 
 def _show_usage_error(error: typer.TyperException) -> int:
     context: typer.Context | None = getattr(error, "ctx", None)
     if context and error.message == context.get_help():
-        # A group without a command.
+        # The user named a group without a command.
         print(error.message, file=sys.stderr)
         return error.exit_code
     message = error.format_message().rstrip(".")
@@ -109,7 +109,9 @@ app = typer.Typer(
 def headrace(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show it and exit."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Exactly-once pipelines on Spark.
@@ -134,9 +136,9 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    # gRPC would print its own account of what is reported as one line.
+    # gRPC would print its own report of errors that the program prints as one line.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # As stderr does: a name that cannot be printed is no reason to fail.
+        # A name that the terminal cannot show must not fail the command; stderr does the same.
         sys.stdout.reconfigure(errors="backslashreplace")
     app()

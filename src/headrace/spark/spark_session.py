@@ -9,8 +9,8 @@ import sys
 import threading
 import warnings
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,18 @@ def end(spark: SparkSession) -> None:
         gateway.proc.kill()
         gateway.proc.wait()
     _forget_jvm()
+
+
+@contextmanager
+def temporary_session(
+    shards: int, *, master: str = "", conf: Mapping[str, str] | None = None, log: str | Path = ""
+) -> Iterator[SparkSession]:
+    """Yield a session for as long as the block runs; none of its processes outlives the block."""
+    spark = session(shards, master=master, conf=conf, log=log)
+    try:
+        yield spark
+    finally:
+        end(spark)
 
 
 def _ended_jvm(error: Exception) -> str:

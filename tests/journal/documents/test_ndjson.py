@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.values import rows
+from headrace.cli.render.json_values import rows
 from headrace.errors import DocumentError
 from headrace.journal.documents.conversion import from_arrow, from_dicts, from_ndjson
 from headrace.journal.documents.ndjson import line_bytes_max

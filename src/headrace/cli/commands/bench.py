@@ -17,73 +17,74 @@ from headrace.bench.bench_scale import bench_scale
 from headrace.bench.bench_shuffle import bench_shuffle
 from headrace.bench.steps import heard_by
 from headrace.bench.targets import noise, unit_of, verdict
-from headrace.cli.output import JsonOption, as_example, print_json, print_note, print_table
-from headrace.cli.step_display import StepDisplay
+from headrace.cli.render.output import JsonOption, as_example, print_json, print_note, print_table
+from headrace.cli.render.step_display import StepDisplay
 from headrace.files import storage_errors
 
 app = typer.Typer(
-    no_args_is_help=True, help="Measure this machine, each figure beside its yardstick."
+    no_args_is_help=True, help="Measure this machine, and beside each figure its yardstick."
 )
 
 DirectoryOption = Annotated[
-    Path, typer.Option("--directory", "-d", help="Where to write; removed at the end.")
+    Path, typer.Option("--directory", "-d", help="Write here; everything is removed at the end.")
 ]
 
 
 @app.command(epilog=as_example("headrace bench journal --directory . --json"))
 def journal(
     directory: DirectoryOption = Path("."),
-    mib: Annotated[int, typer.Option(min=1, help="How much to publish in each round.")] = 256,
+    mib: Annotated[int, typer.Option(min=1, help="MiB to publish in each round.")] = 256,
     json: JsonOption = False,
 ) -> None:
-    """Synced publishing and committed reading, against plain sequential writes."""
+    """Compare synced publishing and committed reading with plain sequential writes."""
     _run("journal", lambda scratch: bench_journal(scratch, mib), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench catalog --journals 10000"))
 def catalog(
     directory: DirectoryOption = Path("."),
-    journals: Annotated[int, typer.Option(min=1, help="How many journals to make.")] = 100_000,
+    journals: Annotated[int, typer.Option(min=1, help="Journals to create.")] = 100_000,
     json: JsonOption = False,
 ) -> None:
-    """Making, listing and watching very many journals, against plain files and syncs."""
+    """Compare creating, listing and watching very many journals with plain files and syncs."""
     _run("catalog", lambda scratch: bench_catalog(scratch, journals), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench shuffle --mib 64 --json"))
 def shuffle(
     directory: DirectoryOption = Path("."),
-    mib: Annotated[int, typer.Option(min=1, help="How much to read in each round.")] = 256,
+    mib: Annotated[int, typer.Option(min=1, help="MiB to read in each round.")] = 256,
     json: JsonOption = False,
 ) -> None:
-    """Documents through member processes until they are read, against the disk and Bytewax."""
+    """Compare reading documents through member processes with the disk and Bytewax."""
     _run("shuffle", lambda scratch: bench_shuffle(scratch, mib), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench scale --journals 10000 --members 4"))
 def scale(
     directory: DirectoryOption = Path("."),
-    journals: Annotated[int, typer.Option(min=1, help="How many journals to read.")] = 100_000,
-    members: Annotated[int, typer.Option(min=1, help="How many processes read them.")] = 10,
+    journals: Annotated[int, typer.Option(min=1, help="Journals to read.")] = 100_000,
+    members: Annotated[int, typer.Option(min=1, help="Member processes that read them.")] = 10,
     json: JsonOption = False,
 ) -> None:
-    """Very many journals through many member processes."""
-    _run("scale", lambda at: bench_scale(at, journals, members), directory, as_json=json)
+    """Read very many journals through many member processes."""
+    _run("scale", lambda scratch: bench_scale(scratch, journals, members), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench recovery --documents 100000"))
 def recovery(
     directory: DirectoryOption = Path("."),
     documents: Annotated[
-        int, typer.Option(min=1000, help="How many are read ahead when it is killed.")
+        int,
+        typer.Option(min=1000, help="Documents that members have read ahead when it is killed."),
     ] = 1_000_000,
     strikes: Annotated[
         int,
-        typer.Option(min=0, help="How often the owner is killed, and stopped; 0 leaves Spark out."),
+        typer.Option(min=0, help="How often to kill, and to stop, the owner; 0 leaves Spark out."),
     ] = 3,
     json: JsonOption = False,
 ) -> None:
-    """A Session is killed, or the journals' owner under a task on Spark: how soon they go on."""
+    """Kill a Session, and the owner of the journals under a task; time the recovery."""
 
     def bench(scratch: Path) -> dict[str, float]:
         result = bench_recovery(scratch, documents)
@@ -99,12 +100,14 @@ def recovery(
 @app.command(epilog=as_example("headrace bench spark --mib 64 --json"))
 def spark(
     directory: DirectoryOption = Path("."),
-    mib: Annotated[int, typer.Option(min=1, help="How much to read in each round.")] = 512,
-    journals: Annotated[int, typer.Option(min=1, help="For the overhead of a trigger.")] = 1000,
-    triggers: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 15,
+    mib: Annotated[int, typer.Option(min=1, help="MiB to read in each round.")] = 512,
+    journals: Annotated[
+        int, typer.Option(min=1, help="Journals for the overhead of a trigger.")
+    ] = 1000,
+    triggers: Annotated[int, typer.Option(min=1, help="Triggers to measure.")] = 15,
     json: JsonOption = False,
 ) -> None:
-    """Journals into a Spark aggregation, against bare Python data sources and Parquet."""
+    """Compare a Spark aggregation of journals with bare Python data sources and Parquet."""
     from headrace.bench.bench_spark import bench_spark
 
     def bench(scratch: Path) -> dict[str, float]:
@@ -117,7 +120,7 @@ def _run(
     name: str, bench: Callable[[Path], dict[str, float]], directory: Path, *, as_json: bool
 ) -> None:
     prefix = f"headrace-bench-{name}-"
-    do = "name a directory that can be written to, with room enough"
+    do = "name a directory that you can write to, with enough free space"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     with (
         storage_errors(f"cannot measure in {directory}", do=do),

@@ -1,4 +1,4 @@
-"""`headrace collections`: what collections there are, and making and deleting them."""
+"""`headrace collections`: lists, creates, shows and deletes collections."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ from typing import Annotated, Any
 import typer
 
 import headrace as hr
-from headrace.cli.completion import complete_collection
-from headrace.cli.confirming import YesOption, confirm
-from headrace.cli.output import (
-    JsonOption,
-    as_example,
-    print_fields,
-    print_json,
-    print_line,
-    print_table,
-)
-from headrace.cli.units import counted, format_duration, format_size, parse_duration, parse_size
-from headrace.cli.workspace_argument import (
+from headrace.cli.options.completion import complete_collection
+from headrace.cli.options.workspace_options import (
     DEFAULT_PLACE,
     PlaceOption,
     TlsRootOption,
     TokenOption,
     on_workspace,
     open_workspace,
+)
+from headrace.cli.render.output import (
+    JsonOption,
+    YesOption,
+    as_example,
+    confirm,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+)
+from headrace.cli.render.units import (
+    counted,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
 )
 from headrace.journal.collection import define
 from headrace.journal.contract import JournalInfo
@@ -33,11 +40,13 @@ from headrace.journal.names import parse_journal_name
 
 _JOURNALS_SHOWN = 20
 
-app = typer.Typer(no_args_is_help=True, help="List, make, look at and delete collections.")
+app = typer.Typer(no_args_is_help=True, help="List, create, show and delete collections.")
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Of the collection.", autocompletion=complete_collection),
+    typer.Argument(
+        metavar="NAME", help="The name of the collection.", autocompletion=complete_collection
+    ),
 ]
 
 
@@ -50,26 +59,30 @@ def create(
     name: NameArgument,
     schema: Annotated[str, typer.Argument(metavar="DDL", help="'field type [NOT NULL], ...'")],
     key: Annotated[
-        str, typer.Option(metavar="A,B", help="Documents of equal keys keep their order.")
+        str, typer.Option(metavar="A,B", help="Documents with equal keys keep their order.")
     ] = "",
     partition_by: Annotated[
         str, typer.Option(metavar="X,Y", help="Each combination of values has its own journals.")
     ] = "",
-    journals: Annotated[int, typer.Option(help="How many, for each partition.")] = 1,
+    journals: Annotated[int, typer.Option(help="Journals of each partition.")] = 1,
     retention: Annotated[
         float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", help="Keep this long, such as 7d."),
+        typer.Option(
+            parser=parse_duration, metavar="TIME", help="Keep documents this long, such as 7d."
+        ),
     ] = None,
     retention_bytes: Annotated[
         int | None,
-        typer.Option(parser=parse_size, metavar="SIZE", help="Keep this much of each journal."),
+        typer.Option(
+            parser=parse_size, metavar="SIZE", help="Keep this much of each journal, such as 10GiB."
+        ),
     ] = None,
     json: JsonOption = False,
     workspace: PlaceOption = DEFAULT_PLACE,
     token: TokenOption = "",
     tls_root: TlsRootOption = "",
 ) -> None:
-    """Make a collection, or bring an existing one to this definition."""
+    """Create a collection, or change an existing one to this definition."""
     definition: dict[str, Any] = {
         "key": _names(key),
         "partition_by": _names(partition_by),
@@ -77,14 +90,14 @@ def create(
         "retention_s": retention,
         "retention_bytes": retention_bytes,
     }
-    # Checked before a workspace is made for it.
+    # Check the definition before this command creates a workspace for it.
     define(name, schema, **definition)
     with open_workspace(workspace, token, tls_root, create=True) as ws:
         before = {each.name: each.definition for each in ws.collections()}.get(name)
-        made = ws.collection(name, schema, **definition)
-        found = _describe(made, ws.journals(hr.selector(name)))
+        collection = ws.collection(name, schema, **definition)
+        found = _describe(collection, ws.journals(hr.selector(name)))
     outcome = "created" if before is None else "changed"
-    if before == made.definition:
+    if before == collection.definition:
         outcome = "unchanged"
     if json:
         print_json({"outcome": outcome, **found})
@@ -163,7 +176,7 @@ def delete(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None
     ws.collection(name)
     journals = ws.journals(hr.selector(name))
     size = format_size(sum(each.head - each.begin for each in journals))
-    confirm(f"delete {name} with {counted(len(journals), 'journal')} ({size})?", yes=yes)
+    confirm(f"Delete {name} with {counted(len(journals), 'journal')} ({size})?", yes=yes)
     ws.delete_collection(name)
     print_line(f"deleted {name}")
 

@@ -1,4 +1,4 @@
-"""`headrace demo`: the bank. Money moves between journals, and a task on Spark never sees half."""
+"""`headrace demo`: a bank moves money between journals, and a task on Spark never sees half."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 import headrace as hr
-from headrace.cli.demo_bank import Audit, Bank, Flow, compare
-from headrace.cli.interruption import aside
-from headrace.cli.output import JsonOption, as_example, print_fields, print_json, print_line
-from headrace.cli.spark_engine import spark_for
-from headrace.cli.task_display import Display
-from headrace.cli.units import counted
+from headrace.cli.demo_bank import Audit, Bank, TransferThread, compare
+from headrace.cli.interruption import run_aside
+from headrace.cli.render.output import JsonOption, as_example, print_fields, print_json, print_line
+from headrace.cli.render.task_display import TaskDisplay
+from headrace.cli.render.units import counted
 
 if TYPE_CHECKING:
     from headrace.spark import Progress
 
 _TASK = "movements"
 _SHARDS = 2
-_CHECKPOINTS_BEFORE = 3
-"""So many are applied before a member is killed, if there is so much to apply."""
+_CHECKPOINTS_BEFORE_KILL = 3
+"""The demo kills a member after this many checkpoints, if there are so many."""
 _PATIENCE_S = 120.0
-"""When nothing more was applied for so long, what is missing is lost."""
+"""The demo counts what is missing as lost when Spark applied nothing for this long."""
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # It ends before better machine code would pay.
+    # The demo ends before better machine code would pay off.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
 
-class Outcome(NamedTuple):
-    """What happened, and what must not have."""
+class DemoOutcome(NamedTuple):
+    """What the demo did, and what it counted that must not happen."""
 
     transfers: int
     given_up: int
@@ -64,20 +63,20 @@ def demo(
     transactions: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many transfers to make.")
     ] = 2000,
-    seed: Annotated[int, typer.Option(help="Makes the same transfers again.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same transfers.")] = 1,
     json: JsonOption = False,
 ) -> None:
     """Run a bank on Spark, kill a part of it, and count what was lost or repeated.
 
-    Transfers are transactions over journals of two collections. A task of two members on Spark
-    appends them to Parquet files while they are made; at every checkpoint what it sees must sum to
-    zero. One member is killed on the way. In the end the files are compared with what was
-    committed. The last line says whether it held, and so does the exit code: 0 or 1.
+    A transfer is a transaction over journals of two collections. While the demo makes transfers, a
+    task of two members on Spark appends them to Parquet files; what it sees at each checkpoint must
+    sum to zero. The demo kills one member, and at the end compares the files with what was
+    committed. The last line and the exit code (0 or 1) say whether the guarantees held.
     """
     with (
-        # Who gives up waiting for its end leaves Spark writing there.
+        # After a second Ctrl-C, Spark may still be writing there.
         tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as scratch,
-        Display("nothing" if json else "text") as display,
+        TaskDisplay("nothing" if json else "text") as display,
     ):
         outcome = _Demo(Path(scratch).resolve(), transactions, seed, display).run()
     if json:
@@ -89,9 +88,9 @@ def demo(
 
 
 class _Demo:
-    """The bank, and the task that is run until all is applied; a member is killed on the way."""
+    """Runs the bank and its task until Spark has applied everything; kills a member meanwhile."""
 
-    def __init__(self, scratch: Path, transfers: int, seed: int, display: Display) -> None:
+    def __init__(self, scratch: Path, transfers: int, seed: int, display: TaskDisplay) -> None:
         self._scratch = scratch
         self._transfers = transfers
         self._seed = seed
@@ -99,12 +98,12 @@ class _Demo:
         self._report = display.reporter(_TASK)
         self._audit = Audit()
         self._is_stopping = False
-        self._moved_at = time.monotonic()
+        self._progress_s = time.monotonic()
         self._checkpoint = 0
         self._kills = 0
         self._recoveries = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> DemoOutcome:
         begin = time.perf_counter()
         display = self._display
         display.status("starting Spark")
@@ -119,13 +118,13 @@ class _Demo:
                 name=_TASK,
                 shards=_SHARDS,
             )(self._audit.movements)
-            self._flow = Flow(bank, self._transfers)
-            with self._flow.flowing():
-                aside(self._apply, self._stop)
+            self._transfer_thread = TransferThread(bank, self._transfers)
+            with self._transfer_thread.running():
+                run_aside(self._apply, self._stop)
             lost, duplicates, uncommitted = compare(bank.documents(), sink.table())
-        return Outcome(
-            transfers=self._transfers - bank.given_up,
-            given_up=bank.given_up,
+        return DemoOutcome(
+            transfers=self._transfers - bank.rolled_back,
+            given_up=bank.rolled_back,
             documents=len(bank.committed),
             checkpoints=self._checkpoint,
             kills=self._kills,
@@ -142,7 +141,9 @@ class _Demo:
             "spark.local.dir": str(self._scratch),
             "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
         }
-        with spark_for(_SHARDS, conf=settings, log=self._scratch / "spark.log") as spark:
+        from headrace.spark.spark_session import temporary_session
+
+        with temporary_session(_SHARDS, conf=settings, log=self._scratch / "spark.log") as spark:
             self._display.status("starting members")
             if not self._is_stopping:
                 self._task.run(spark, watch=self._watch)
@@ -159,14 +160,14 @@ class _Demo:
         self._recoveries = progress.restarts
         if progress.checkpoint != self._checkpoint or progress.failure:
             self._checkpoint = progress.checkpoint
-            self._moved_at = time.monotonic()
+            self._progress_s = time.monotonic()
         if self._checkpoint:
-            self._flow.saw_some()
-        is_done = self._flow.is_done
+            self._transfer_thread.saw_documents()
+        is_done = self._transfer_thread.is_done
         if not self._is_stopping:
-            self._display.status(f"{self._bank.made:,} transfers are made")
+            self._display.status(f"{self._bank.transfers:,} transfers are made")
         if self._kills == 0:
-            enough = 1 if is_done else _CHECKPOINTS_BEFORE
+            enough = 1 if is_done else _CHECKPOINTS_BEFORE_KILL
             if progress.processes and self._checkpoint >= enough:
                 self._kill(progress.processes[-1])
         elif is_done and self._recoveries and not progress.failure and self._is_over():
@@ -179,11 +180,11 @@ class _Demo:
 
     def _is_over(self) -> bool:
         applied = self._audit.documents(self._checkpoint)
-        is_stuck = time.monotonic() - self._moved_at > _PATIENCE_S
+        is_stuck = time.monotonic() - self._progress_s > _PATIENCE_S
         return applied >= len(self._bank.committed) or is_stuck
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: DemoOutcome) -> None:
     print_fields(
         {
             "transfers committed": f"{outcome.transfers:,}",
@@ -202,8 +203,8 @@ def _print_outcome(outcome: Outcome) -> None:
     print_line(verdict(outcome))
 
 
-def verdict(outcome: Outcome) -> str:
-    """The last line: whether it held."""
+def verdict(outcome: DemoOutcome) -> str:
+    """Return the last line, which says whether the guarantees held."""
     if outcome.is_good:
         kills = counted(outcome.kills, "kill")
         return (
@@ -218,4 +219,4 @@ def verdict(outcome: Outcome) -> str:
     counts = [f"{counted(count, 'document')} {how}" for how, count in wrong.items() if count]
     if outcome.torn_checkpoints:
         counts.append(f"{counted(outcome.torn_checkpoints, 'checkpoint')} not summing to zero")
-    return f"It did not hold: {', '.join(counts)}. Please report this with the seed."
+    return f"It did not hold: {', '.join(counts)}. Please report this, with the seed."

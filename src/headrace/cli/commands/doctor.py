@@ -1,4 +1,4 @@
-"""`headrace doctor`: is this machine, and a workspace on it, fit to work."""
+"""`headrace doctor`: checks this machine, and a workspace on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from headrace.cli.doctor_checks import (
     check_python,
     check_workspace,
 )
-from headrace.cli.output import JsonOption, as_example, print_json, print_table
-from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption, TlsRootOption, TokenOption
+from headrace.cli.options.workspace_options import (
+    DEFAULT_PLACE,
+    PlaceOption,
+    TlsRootOption,
+    TokenOption,
+)
+from headrace.cli.render.output import JsonOption, as_example, print_json, print_table
 from headrace.journal.location.workspace_ref import is_address
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -33,7 +38,7 @@ def doctor(
 ) -> None:
     """Check this machine and a workspace.
 
-    Python, Java, packages, the disk, and the workspace if there is one.
+    It checks Python, Java, packages, the disk, and the workspace if there is one.
     """
     checks = [check_python(), check_java(), *check_packages()]
     is_local = not is_address(workspace)

@@ -1,4 +1,4 @@
-"""`headrace journals`: what journals there are, and what is in one."""
+"""`headrace journals`: lists, shows, reads and deletes journals."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import typer
 
 import headrace as hr
 from headrace import clock
-from headrace.cli.confirming import YesOption, confirm
-from headrace.cli.document_format import write_json, write_ndjson
-from headrace.cli.journal_selection import OFFSET_MAX, WhereOption, check_partition_fields, select
-from headrace.cli.output import (
+from headrace.cli.options.journal_options import (
+    OFFSET_MAX,
+    WhereOption,
+    check_partition_fields,
+    select,
+)
+from headrace.cli.options.workspace_options import on_workspace
+from headrace.cli.render.document_format import write_json, write_ndjson
+from headrace.cli.render.json_values import rows
+from headrace.cli.render.output import (
     JsonOption,
+    YesOption,
     as_example,
+    confirm,
     print_fields,
     print_json,
     print_line,
     print_table,
 )
-from headrace.cli.units import format_size
-from headrace.cli.values import rows
-from headrace.cli.workspace_argument import on_workspace
+from headrace.cli.render.units import format_size
 from headrace.errors import NotFoundError
 from headrace.ids import JournalId, format_producer
 from headrace.journal.committed_documents import documents
@@ -29,16 +35,18 @@ from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.local.records import NO_JOURNAL
 from headrace.journal.names import JournalName, Selector, parse_journal_name, unescape_value
 
-app = typer.Typer(no_args_is_help=True, help="List, look at, read and delete journals.")
+app = typer.Typer(no_args_is_help=True, help="List, show, read and delete journals.")
 
-JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="Its whole name.")]
+JournalArgument = Annotated[
+    str, typer.Argument(metavar="JOURNAL", help="The whole name of the journal.")
+]
 
 
 @app.command("list", epilog=as_example("headrace journals list --collection bank/debits"))
 @on_workspace
 def list_(
     ws: hr.Workspace,
-    collection: Annotated[str, typer.Option(help="Of this collection only.")] = "",
+    collection: Annotated[str, typer.Option(help="List journals of this collection only.")] = "",
     where: WhereOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -79,14 +87,20 @@ def read(
     journal: JournalArgument,
     from_: Annotated[
         int | None,
-        typer.Option("--from", min=0, max=OFFSET_MAX, metavar="OFFSET", help="Default: its begin."),
+        typer.Option(
+            "--from",
+            min=0,
+            max=OFFSET_MAX,
+            metavar="OFFSET",
+            help="Start here. Default: its begin.",
+        ),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Every frame as it stands, not the committed documents.")
+        bool, typer.Option("--raw", help="Print every frame instead of the committed documents.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Print committed documents, or frames: NDJSON, or with --json one array."""
+    """Print committed documents, or frames, as NDJSON; with --json as one array."""
     found = _find(ws, journal)
     collection = ws.collection(parse_journal_name(journal).collection)
     frames = ws.frames(found, from_, committed=not raw)
@@ -107,10 +121,10 @@ def delete(
 ) -> None:
     """Delete journals with their documents.
 
-    They are made anew when documents come for them.
+    Publishing documents that belong into a deleted journal creates it again.
     """
     size = format_size(sum(j.head - j.begin for j in (_find(ws, name) for name in journals)))
-    confirm(f"delete {', '.join(journals)} ({size})?", yes=yes)
+    confirm(f"Delete {', '.join(journals)} ({size})?", yes=yes)
     ws.delete_journals(journals)
     for journal in journals:
         print_line(f"deleted {journal}")
@@ -156,9 +170,9 @@ def _frame_row(frame: Frame, names: dict[JournalId, str]) -> dict[str, Any]:
                 "journal": names.get(journal, f"deleted, id {journal}"),
                 "offset": offset,
                 "producer": format_producer(producer),
-                "clock": at,
+                "clock": ack_clock,
             }
-            for journal, offset, producer, at in frame.hints.tolist()
+            for journal, offset, producer, ack_clock in frame.hints.tolist()
             if journal not in (NO_JOURNAL, frame.journal)
         ],
     }

@@ -1,4 +1,4 @@
-"""`headrace outcome`: what became of a commit that was in doubt."""
+"""`headrace outcome`: says what became of a commit in doubt."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import JsonOption, as_example, print_json, print_line
-from headrace.cli.workspace_argument import (
+from headrace.cli.options.workspace_options import (
     DEFAULT_PLACE,
     PlaceOption,
     TlsRootOption,
@@ -15,6 +14,7 @@ from headrace.cli.workspace_argument import (
     check_is_workspace,
     open_workspace,
 )
+from headrace.cli.render.output import JsonOption, as_example, print_json, print_line
 from headrace.errors import CommitOutcome, InDoubtError, TransportError, WorkspaceError
 from headrace.journal.write.commit_id import parse_commit_id
 
@@ -25,17 +25,19 @@ def register(app: typer.Typer) -> None:
 
 
 def outcome(
-    id: Annotated[str, typer.Argument(metavar="ID", help="As the error in doubt shows it.")],
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds to ask for.")] = 30.0,
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id in the error of the commit in doubt.")
+    ],
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to keep asking.")] = 30.0,
     json: JsonOption = False,
     workspace: PlaceOption = DEFAULT_PLACE,
     token: TokenOption = "",
     tls_root: TlsRootOption = "",
 ) -> None:
-    """Tell what became of a commit in doubt.
+    """Say what became of a commit in doubt.
 
     Prints committed, rolled back or partial (some documents of an append outside of transactions
-    are there). What was not committed never will be. Exits with 3 if it is still in doubt.
+    are there). A commit that did not happen never will. Exits with 3 if it is still in doubt.
     """
     parse_commit_id(id)
     check_is_workspace(workspace)
@@ -52,5 +54,5 @@ def _ask(id: str, timeout_s: float, workspace: str, token: str, tls_root: str) -
             return ws.outcome(id, timeout_s)
     except (TransportError, WorkspaceError) as error:
         raise InDoubtError(
-            f"whether {id} committed is not known: {error.what}", do=f"{error.do}, then ask again"
+            f"nobody can say whether {id} committed: {error.what}", do=f"{error.do}, then ask again"
         ) from error

@@ -1,4 +1,4 @@
-"""`headrace publish`: NDJSON into collections, as one transaction."""
+"""`headrace publish`: publishes NDJSON to collections as one transaction."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 import headrace as hr
-from headrace.cli.completion import complete_collection
 from headrace.cli.line_chunks import chunks
-from headrace.cli.output import JsonOption, as_example, console, print_json, print_line
-from headrace.cli.units import counted
-from headrace.cli.workspace_argument import on_workspace
+from headrace.cli.options.completion import complete_collection
+from headrace.cli.options.workspace_options import on_workspace
+from headrace.cli.render.output import JsonOption, as_example, console, print_json, print_line
+from headrace.cli.render.units import counted
 from headrace.errors import DocumentError, UsageError
 from headrace.journal.documents.ndjson import line_bytes_max
 
 _STDIN = "-"
 
 
-class Source(NamedTuple):
-    """Where documents of a collection come from."""
+class _NdjsonInput(NamedTuple):
+    """A file with documents for a collection."""
 
     collection: str
     name: str
@@ -47,18 +47,21 @@ def publish(
         list[str],
         typer.Argument(
             metavar="COLLECTION[=FILE]...",
-            help="NDJSON for it; without a file, or -, from stdin.",
+            help="A collection and its NDJSON file; without a file, or with -, stdin.",
             autocompletion=complete_collection,
         ),
     ],
     name: Annotated[
-        str, typer.Option(help="Of the publisher: it takes over from the previous one.")
+        str,
+        typer.Option(
+            help="The publisher's name: it takes over from the previous publisher of that name."
+        ),
     ] = "",
     json: JsonOption = False,
 ) -> None:
-    """Publish NDJSON as one transaction.
+    """Publish NDJSON to one collection or several, as one transaction.
 
-    Into one collection or several: all of it becomes visible at once, or nothing.
+    All documents become visible at once, or none.
     """
     published: Counter[str] = Counter()
     with ExitStack() as stack:
@@ -77,15 +80,17 @@ def publish(
         print_line(f"published {', '.join(parts)}")
 
 
-def _open(given: Sequence[str], stack: ExitStack) -> list[Source]:
-    """All of them before the first is read, so that a wrong name costs nothing."""
+def _open(given: Sequence[str], stack: ExitStack) -> list[_NdjsonInput]:
+    """Open every file before the first one is read, so that a wrong name costs nothing."""
     sources = []
     for each in given:
         collection, _, path = each.partition("=")
         if (path or _STDIN) == _STDIN:
-            sources.append(Source(collection, "stdin", cast(BufferedReader, sys.stdin.buffer)))
+            sources.append(
+                _NdjsonInput(collection, "stdin", cast(BufferedReader, sys.stdin.buffer))
+            )
             continue
-        sources.append(Source(collection, path, stack.enter_context(_open_file(path))))
+        sources.append(_NdjsonInput(collection, path, stack.enter_context(_open_file(path))))
     if len([each for each in sources if each.name == "stdin"]) > 1:
         raise UsageError("stdin is named more than once", do="give each collection its own file")
     return sources
@@ -96,12 +101,12 @@ def _open_file(path: str) -> BufferedReader:
         return Path(path).open("rb")
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}: {error.strerror}", do="name a file that can be read"
+            f"cannot read {path}: {error.strerror}", do="name a file that you can read"
         ) from error
 
 
 def _append(
-    tx: hr.Transaction, collection: hr.Collection, source: Source, progress: Progress
+    tx: hr.Transaction, collection: hr.Collection, source: _NdjsonInput, progress: Progress
 ) -> int:
     count = 0
     bar = progress.add_task(source.name, total=_size(source.file))
@@ -115,7 +120,7 @@ def _append(
 
 
 def _located(error: DocumentError, source: str, lines_before: int) -> DocumentError:
-    """The same error with the file, and the line in the file instead of in the chunk."""
+    """Return the error with the file, and the line in the file instead of in the chunk."""
     line = re.match(r"line (\d+)", error.what)
     if line is None:
         return DocumentError(f"{source}: {error.what}", do=error.do)
@@ -132,7 +137,7 @@ def _size(file: BufferedReader) -> int | None:
 
 
 def _progress() -> Progress:
-    """Of files, on a terminal: on stderr, and gone when it is done."""
+    """Return a progress bar on stderr, if that is a terminal. It disappears at the end."""
     out = console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""`headrace read`: the committed documents of collections."""
+"""`headrace read`: prints the committed documents of collections."""
 
 from __future__ import annotations
 
@@ -13,19 +13,30 @@ import pyarrow as pa
 import typer
 
 import headrace as hr
-from headrace.cli.completion import complete_collection
-from headrace.cli.document_format import Format, limited, write_json, write_ndjson, write_table
-from headrace.cli.interruption import aside, until_stopped
-from headrace.cli.journal_selection import OFFSET_MAX, WhereOption, check_partition_fields, select
-from headrace.cli.member_options import (
+from headrace.cli.interruption import run_aside, until_stopped
+from headrace.cli.options.completion import complete_collection
+from headrace.cli.options.journal_options import (
+    OFFSET_MAX,
+    WhereOption,
+    check_partition_fields,
+    select,
+)
+from headrace.cli.options.member_options import (
     MemberOption,
     MemberTokenOption,
     ShardsOption,
     members_to_use,
 )
-from headrace.cli.output import JsonOption, as_example, print_note
-from headrace.cli.values import rows
-from headrace.cli.workspace_argument import TlsRootOption, on_workspace
+from headrace.cli.options.workspace_options import TlsRootOption, on_workspace
+from headrace.cli.render.document_format import (
+    Format,
+    limited,
+    write_json,
+    write_ndjson,
+    write_table,
+)
+from headrace.cli.render.json_values import rows
+from headrace.cli.render.output import JsonOption, as_example, print_note
 from headrace.errors import HeadraceError, NotFoundError, UsageError
 from headrace.shuffle.local_members import opened_members
 from headrace.shuffle.shuffle_follower import checkpoint_documents
@@ -36,7 +47,9 @@ _GRACE_S = 3.0
 
 CollectionsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="COLLECTION", help="One or more.", autocompletion=complete_collection),
+    typer.Argument(
+        metavar="COLLECTION", help="One collection or more.", autocompletion=complete_collection
+    ),
 ]
 
 
@@ -51,7 +64,7 @@ def read(
     where: WhereOption = None,
     from_offset: Annotated[
         list[str] | None,
-        typer.Option(metavar="JOURNAL=OFFSET", help="Where to begin in a journal; repeatable."),
+        typer.Option(metavar="JOURNAL=OFFSET", help="Start a journal at this offset; repeatable."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Stop after N documents.")
@@ -65,11 +78,11 @@ def read(
         bool,
         typer.Option(
             "--meta",
-            help="Add _journal, _producer, _clock; through members _collection, _shard, _clock.",
+            help="Add _journal, _producer, _clock; with members _collection, _shard, _clock.",
         ),
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as transactions commit; Ctrl-C ends it.")
+        bool, typer.Option("--follow", "-f", help="Continue as transactions commit, until Ctrl-C.")
     ] = False,
     shards: ShardsOption = None,
     member: MemberOption = None,
@@ -78,8 +91,8 @@ def read(
 ) -> None:
     """Print committed documents.
 
-    Those of one moment: of every transaction all is printed, or nothing. Several collections, or
-    one with --shards or --member, are read through a shuffle.
+    It prints the documents of one moment: all of a transaction or nothing. It reads several
+    collections, or one with --shards or --member, through a shuffle.
     """
     form = _form(collections, format, json=json, follow=follow)
     selectors = _selectors(ws, collections, where)
@@ -141,13 +154,13 @@ def _write_lines(batches: Iterator[pa.RecordBatch], stopping: threading.Event | 
     if stopping is None:
         write_ndjson(map(rows, batches))
         return
-    going_on = takewhile(lambda _: not stopping.is_set(), batches)
-    aside(lambda: write_ndjson(map(rows, going_on)), stopping.set, grace_s=_GRACE_S)
+    until_stop = takewhile(lambda _: not stopping.is_set(), batches)
+    run_aside(lambda: write_ndjson(map(rows, until_stop)), stopping.set, grace_s=_GRACE_S)
 
 
 def _form(collections: list[str], given: Format | None, *, json: bool, follow: bool) -> Format:
     if json and given:
-        raise typer.BadParameter("it goes without --format", param_hint="--json")
+        raise typer.BadParameter("cannot be combined with --format", param_hint="--json")
     if follow and (json or given is Format.table):
         what = "one JSON value" if json else "a table"
         raise UsageError(f"--follow cannot print {what}", do="use --format ndjson")
@@ -162,7 +175,7 @@ def _selectors(
     ws: hr.Workspace, collections: list[str], where: list[str] | None
 ) -> dict[str, hr.Selector]:
     if len(set(collections)) < len(collections):
-        raise UsageError("a collection is named twice", do="name each of them once")
+        raise UsageError("a collection is named twice", do="name each collection once")
     selectors = {name: select(name, where) for name in collections}
     for name, selector in selectors.items():
         check_partition_fields(ws.collection(name), selector)
@@ -172,11 +185,11 @@ def _selectors(
 def _offsets(ws: hr.Workspace, collection: str, given: list[str] | tuple[()]) -> dict[str, int]:
     offsets: dict[str, int] = {}
     for each in given:
-        # Names of journals have '=' in them too.
+        # The name of a journal may have '=' in it, too.
         journal, _, offset = each.rpartition("=")
         if not journal or not offset.isdecimal():
             raise typer.BadParameter(f"{each!r} is not JOURNAL=OFFSET", param_hint="--from-offset")
-        # By its length first: Python refuses to convert what has thousands of digits.
+        # Check the length first: Python refuses to convert thousands of digits.
         if len(offset) > len(str(OFFSET_MAX)) or int(offset) > OFFSET_MAX:
             what = f"{each!r} is beyond any offset: {OFFSET_MAX} is the last"
             raise typer.BadParameter(what, param_hint="--from-offset")

@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.interruption import aside, until_stopped
-from headrace.cli.output import JsonOption, as_example
-from headrace.cli.spark_engine import spark_for
-from headrace.cli.task_display import Display
+from headrace.cli.interruption import run_aside, until_stopped
+from headrace.cli.render.output import JsonOption, as_example
+from headrace.cli.render.task_display import TaskDisplay
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.spark import Task
 
 OnceOption = Annotated[
-    bool, typer.Option("--once", help="Apply what is committed when it starts, and end.")
+    bool, typer.Option("--once", help="Apply what is committed when the task starts, then end.")
 ]
 MasterOption = Annotated[
     str,
     typer.Option(
         metavar="URL",
         show_default=False,
-        help="Of a Spark cluster. Without it, Spark runs on this machine.",
+        help="The master of a Spark cluster. Default: Spark on this machine.",
     ),
 ]
 ShardsOption = Annotated[
@@ -34,12 +33,12 @@ ShardsOption = Annotated[
         min=0,
         show_default=False,
         metavar="N",
-        help="Members of each task. Without it, as many as the file says.",
+        help="Members of each task. Default: as many as the file says.",
     ),
 ]
 RestartsOption = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="How often in a row a task that fails is started again."),
+    typer.Option(min=0, metavar="N", help="Start a task that fails again, this often in a row."),
 ]
 LogOption = Annotated[
     Path | None,
@@ -47,7 +46,7 @@ LogOption = Annotated[
         dir_okay=False,
         show_default=False,
         metavar="FILE",
-        help="For what Spark says. Without it, spark.log in the workspace.",
+        help="Spark's log. Default: spark.log in the workspace.",
     ),
 ]
 
@@ -58,11 +57,12 @@ def register(app: typer.Typer) -> None:
 
 def run(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A Python file, with tasks at its top level.")
+        Path,
+        typer.Argument(metavar="FILE", help="A Python file that defines tasks at its top level."),
     ],
     task: Annotated[
         list[str] | None,
-        typer.Option("--task", "-t", metavar="NAME", help="Only this one; may be repeated."),
+        typer.Option("--task", "-t", metavar="NAME", help="Run this task only; repeatable."),
     ] = None,
     once: OnceOption = False,
     shards: ShardsOption = 0,
@@ -73,12 +73,12 @@ def run(
 ) -> None:
     """Run the tasks that a Python file defines until Ctrl-C, or once.
 
-    A task is a function under @hr.derivation or @hr.materialization. What the file has below
-    `if __name__ == "__main__":` is left out. Each task goes on where it was, whatever ended it.
+    A task is a function under @hr.derivation or @hr.materialization. Code below
+    `if __name__ == "__main__":` does not run. Each task continues where it was, whatever ended it.
 
-    All tasks run beside each other; with --once one after the other, in the order of the file, so
-    that one may read what another publishes. A terminal shows how they stand; elsewhere there is a
-    line for each checkpoint that is applied.
+    All tasks run at the same time; with --once they run one after the other, in the order of the
+    file, so that one may read what another publishes. A terminal shows a table of the tasks; a pipe
+    gets a line for each checkpoint that a task has applied.
     """
     from headrace.spark.tasks.task_file import choose_tasks, load_tasks
 
@@ -103,13 +103,13 @@ def run_tasks(
         each.register()
     directory = tasks[0].workspace.directory
     written = log or (directory / "spark.log" if directory else "")
-    with until_stopped(), Display("json" if as_json else "text") as display:
+    with until_stopped(), TaskDisplay("json" if as_json else "text") as display:
         display.status("starting Spark")
         if written:
-            display.note(f"what Spark says is in {written}")
-        running = _Running(tasks, restarts, display, once=once)
+            display.note(f"Spark logs to {written}")
+        running = _TaskRuns(tasks, restarts, display, once=once)
         try:
-            aside(lambda: running.run(master, written), running.stop)
+            run_aside(lambda: running.run(master, written), running.stop)
         except KeyboardInterrupt:
             for each in running.unfinished:
                 display.ended(each.name, "stopped")
@@ -122,11 +122,11 @@ def run_tasks(
             raise
 
 
-class _Running:
-    """Tasks beside each other, or one after the other."""
+class _TaskRuns:
+    """Runs tasks at the same time, or one after the other."""
 
     def __init__(
-        self, tasks: Sequence[Task], restarts: int, display: Display, *, once: bool
+        self, tasks: Sequence[Task], restarts: int, display: TaskDisplay, *, once: bool
     ) -> None:
         self._restarts = restarts
         self._display = display
@@ -136,7 +136,10 @@ class _Running:
 
     def run(self, master: str, log: str | Path) -> None:
         shards = [each.shards for each in self.unfinished]
-        with spark_for(max(shards) if self._once else sum(shards), master=master, log=log) as spark:
+        from headrace.spark.spark_session import temporary_session
+
+        total = max(shards) if self._once else sum(shards)
+        with temporary_session(total, master=master, log=log) as spark:
             if self._is_stopping:
                 return
             if self._once:

@@ -1,4 +1,4 @@
-"""`headrace serve`: own a workspace, for as long as others need it."""
+"""`headrace serve`: owns a workspace and serves it to other processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 import headrace as hr
-from headrace.cli.access import token_option
-from headrace.cli.interruption import aside, until_stopped
-from headrace.cli.output import JsonOption, as_example, print_note
-from headrace.cli.service_options import (
+from headrace.cli.interruption import run_aside, until_stopped
+from headrace.cli.options.service_options import (
     LOOPBACK,
     NEW_TOKEN,
     HostOption,
@@ -19,9 +17,11 @@ from headrace.cli.service_options import (
     TlsCertOption,
     TlsKeyOption,
     service_settings,
+    token_option,
     wait_for_callers,
 )
-from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption
+from headrace.cli.options.workspace_options import DEFAULT_PLACE, PlaceOption
+from headrace.cli.render.output import JsonOption, as_example, print_note
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_ref import is_address
@@ -36,23 +36,23 @@ def serve(
     host: HostOption = LOOPBACK,
     port: PortOption = 0,
     token: Annotated[
-        str, token_option("HEADRACE_TOKEN", "What callers must present", NEW_TOKEN)
+        str, token_option("HEADRACE_TOKEN", "The token that callers must send", NEW_TOKEN)
     ] = "",
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="While another process owns it, stand by.")
+        bool, typer.Option("--wait", help="Stand by while another process owns the workspace.")
     ] = False,
     json: JsonOption = False,
     workspace: PlaceOption = DEFAULT_PLACE,
 ) -> None:
     """Serve a workspace until Ctrl-C.
 
-    Makes this process its owner, which other processes and machines work through. With --wait it
-    stands by until the present owner is gone, and then takes over.
+    This process becomes the owner, which other processes and machines work through. With --wait it
+    stands by until the current owner is gone, and then takes over.
     """
     if is_address(workspace):
-        raise UsageError(f"{workspace} is served already", do="name a directory")
+        raise UsageError(f"{workspace} is served already", do="name a workspace directory")
     service = service_settings(host, port, token, tls_cert, tls_key)
     directory = WorkspaceDirectory(Path(workspace).absolute())
     with until_stopped():
@@ -71,11 +71,11 @@ def serve(
 
 
 def _stand_by(place: str, directory: WorkspaceDirectory) -> None:
-    """Until the lock is ours. Ctrl-C and SIGTERM end the process."""
+    """Wait until this process has the lock. Ctrl-C and SIGTERM end the process."""
     directory.prepare(create=True)
     if not directory.try_lock():
         print_note(f"waiting for {_owner(directory)} to end, which owns {place}")
-        aside(directory.wait_for_lock, stop=lambda: None, grace_s=0)
+        run_aside(directory.wait_for_lock, stop=lambda: None, grace_s=0)
 
 
 def _owned_already(place: str, directory: WorkspaceDirectory) -> UsageError:

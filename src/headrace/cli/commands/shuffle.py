@@ -1,4 +1,4 @@
-"""`headrace shuffle`: members to read through, and how running Sessions stand."""
+"""`headrace shuffle`: runs members, and shows the Sessions that run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ import msgspec
 import typer
 
 import headrace as hr
-from headrace.cli.access import pem_option, token_option
 from headrace.cli.interruption import until_stopped
-from headrace.cli.output import (
+from headrace.cli.options.service_options import (
+    LOOPBACK,
+    NEW_TOKEN,
+    HostOption,
+    PortOption,
+    TlsCertOption,
+    TlsKeyOption,
+    pem_option,
+    service_settings,
+    token_option,
+    wait_for_callers,
+)
+from headrace.cli.options.workspace_options import DEFAULT_PLACE, PlaceOption, check_is_workspace
+from headrace.cli.render.output import (
     JsonOption,
     as_example,
     print_fields,
@@ -20,23 +32,12 @@ from headrace.cli.output import (
     print_line,
     print_table,
 )
-from headrace.cli.service_options import (
-    LOOPBACK,
-    NEW_TOKEN,
-    HostOption,
-    PortOption,
-    TlsCertOption,
-    TlsKeyOption,
-    service_settings,
-    wait_for_callers,
-)
-from headrace.cli.units import counted, format_size
-from headrace.cli.workspace_argument import DEFAULT_PLACE, PlaceOption, check_is_workspace
+from headrace.cli.render.units import counted, format_size
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_ref import is_address
 from headrace.shuffle.session_registry import RunningSession, running_sessions
 
-app = typer.Typer(no_args_is_help=True, help="Run members, and see how Sessions stand.")
+app = typer.Typer(no_args_is_help=True, help="Run members, and show running Sessions.")
 
 
 @app.command(epilog=as_example("headrace shuffle member --port 7071 --dir /var/tmp"))
@@ -50,20 +51,23 @@ def member(
             "-d",
             file_okay=False,
             show_default=False,
-            help="For queue files, gone at the end. Default: that of temporary files.",
+            help="Keep queue files here while it runs. Default: the temporary directory.",
         ),
     ] = None,
     token: Annotated[
-        str, token_option("HEADRACE_MEMBER_TOKEN", "Shared by all members", NEW_TOKEN)
+        str, token_option("HEADRACE_MEMBER_TOKEN", "The token of all members", NEW_TOKEN)
     ] = "",
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
-    tls_root: Annotated[Path | None, pem_option("What it trusts; without, --tls-cert.")] = None,
+    tls_root: Annotated[
+        Path | None, pem_option("Trust this certificate. Default: --tls-cert.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run one member until Ctrl-C.
 
-    Sessions of any workspace that it can reach may use it; all members of one share a token.
+    Sessions of any workspace that the member can reach may use it. All members of a Session share a
+    token.
     """
     service = service_settings(host, port, token, tls_cert, tls_key, tls_root)
     root = directory or Path(tempfile.gettempdir())
@@ -77,8 +81,8 @@ def status(workspace: PlaceOption = DEFAULT_PLACE, json: JsonOption = False) -> 
     """Show the Sessions that run on a workspace: what they read, and what they wait for."""
     if is_address(workspace):
         raise UsageError(
-            f"{workspace} does not know the Sessions of its callers",
-            do="name the directory, on the machine that it is on",
+            f"the owner at {workspace} does not know the Sessions of its callers",
+            do="name the workspace directory, on its machine",
         )
     check_is_workspace(workspace)
     found = list(running_sessions(Path(workspace).absolute()))
@@ -86,8 +90,8 @@ def status(workspace: PlaceOption = DEFAULT_PLACE, json: JsonOption = False) -> 
         print_json([_described(each) for each in found])
     elif not found:
         print_line("no Session runs")
-    for at, session in enumerate([] if json else found):
-        if at:
+    for index, session in enumerate([] if json else found):
+        if index:
             print_line("")
         _print_session(session)
 
@@ -120,7 +124,7 @@ def _described(session: RunningSession) -> dict[str, Any]:
 
 
 def _reasons(session: RunningSession) -> list[str]:
-    """Why anything is held back, such as `member 3: queue over 2.0 GiB, …`."""
+    """Return what holds documents back, such as `member 3: queue over 2.0 GiB, …`."""
     members = session.status.members if session.status else []
     return [f"member {each.member}: {each.waits}" for each in members if each.waits]
 

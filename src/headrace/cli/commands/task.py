@@ -1,4 +1,4 @@
-"""`headrace task`: what a workspace knows of its tasks, and how far they are."""
+"""`headrace task`: shows, runs, stops, resets and deletes the tasks of a workspace."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from headrace.cli.commands.run import (
     ShardsOption,
     run_tasks,
 )
-from headrace.cli.completion import complete_task
-from headrace.cli.confirming import YesOption, confirm
-from headrace.cli.output import (
+from headrace.cli.options.completion import complete_task
+from headrace.cli.options.workspace_options import on_workspace
+from headrace.cli.render.output import (
     JsonOption,
+    YesOption,
     as_example,
+    confirm,
     print_fields,
     print_json,
     print_line,
     print_table,
 )
-from headrace.cli.units import counted, format_size
-from headrace.cli.workspace_argument import on_workspace
+from headrace.cli.render.units import counted, format_size
 from headrace.errors import UsageError
 from headrace.shuffle import describe_task, list_checkpoints
 
@@ -41,17 +42,17 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Of the task.", autocompletion=complete_task)
+    str, typer.Argument(metavar="NAME", help="The name of the task.", autocompletion=complete_task)
 ]
 
 
 @app.command("list", epilog=as_example("headrace task list"))
 @on_workspace
 def list_all(ws: hr.Workspace, json: JsonOption = False) -> None:
-    """All tasks that were run here, or were to be run: how they stand, and how far they are.
+    """List every task that somebody ran here or tried to: its state, and how far it is.
 
     A task is behind by the bytes that its sources have beyond the last checkpoint that is known to
-    be applied. A task is failed, too, if its process was killed. Streams have no state.
+    be applied. A task whose process was killed counts as failed. Streams have no state.
     """
     from headrace.spark.tasks.task_catalog import list_statuses
 
@@ -92,7 +93,7 @@ def _time(seconds: float) -> str:
 
 
 def _described(status: TaskStatus) -> dict[str, object]:
-    """For programs. `last` is the newest checkpoint, `applied` the last that is known applied."""
+    """Return the JSON of a task: `last` is its newest checkpoint, `applied` the last applied."""
     run, stored = status.run, status.stored
     return (
         {"task": status.task, "last": 0}
@@ -112,7 +113,7 @@ def _described(status: TaskStatus) -> dict[str, object]:
 @app.command(epilog=as_example("headrace task show movements"))
 @on_workspace
 def show(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None:
-    """One task: what it reads and writes, how it stands, and how far it is."""
+    """Show one task: what it reads and writes, its state, and how far it is."""
     from headrace.spark.tasks.task_catalog import task_status
 
     status = task_status(ws, name)
@@ -151,13 +152,13 @@ def stop(
     ws: hr.Workspace,
     name: NameArgument,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="S", help="How long to wait for its end, in seconds.")
+        float, typer.Option(min=0, metavar="S", help="Seconds to wait until it has ended.")
     ] = 60.0,
 ) -> None:
-    """Ask a task that runs, in whichever process, to stop, and wait until it has.
+    """Ask a running task, in whichever process, to stop, and wait until it has.
 
-    The micro-batch under way is given up, and done by the next run. Exits with 1 if the task
-    still runs when the time is over, or failed meanwhile; a task that does not run is no error.
+    The task gives up its current micro-batch, and the next run does it. Exits with 1 if the task
+    still runs when the time is over, or failed meanwhile. A task that does not run is no error.
     """
     from headrace.spark.tasks.run_record import stop_run
     from headrace.spark.tasks.task_catalog import task_status
@@ -178,26 +179,26 @@ _WHAT_STAYS = "what its sink holds stays there"
 @app.command(epilog=as_example("headrace task reset movements --yes"))
 @on_workspace
 def reset(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None:
-    """Let a task begin anew: its next run reads everything again, as another generation.
+    """Reset a task: its next run reads everything again, as another generation.
 
     What its sink holds stays there. A collection then gets the same rows once more; a table of a
-    database gets them by key; Parquet files need another place. Refused while it runs.
+    database gets them by key; Parquet files need another directory. A running task is refused.
     """
     from headrace.spark.tasks import task_catalog
 
     task_catalog.task_status(ws, name)
     confirm(f"Read everything again for task {name!r}? ({_WHAT_STAYS})", yes=yes)
     task_catalog.reset(ws, name)
-    print_line(f"{name} begins anew with its next run; {_WHAT_STAYS}")
+    print_line(f"{name} reads everything again with its next run; {_WHAT_STAYS}")
 
 
 @app.command(epilog=as_example("headrace task delete movements --yes"))
 @on_workspace
 def delete(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None:
-    """Remove a task: its checkpoints, Spark's logs of it, and what is known of its runs.
+    """Delete a task: its checkpoints, Spark's logs of it, and the records of its runs.
 
-    What its sink holds stays there. A task of that name that is run later begins anew, as after
-    `headrace task reset`. Refused while it runs.
+    What its sink holds stays there. A later task of that name reads everything again, as after
+    `headrace task reset`. A running task is refused.
     """
     from headrace.spark.tasks import task_catalog
 
@@ -210,7 +211,7 @@ def delete(ws: hr.Workspace, name: NameArgument, yes: YesOption = False) -> None
 @app.command(epilog=as_example("headrace task checkpoints movements --json"))
 @on_workspace
 def checkpoints(ws: hr.Workspace, name: NameArgument, json: JsonOption = False) -> None:
-    """The checkpoints that are kept of a task: full ones, and what others add to them."""
+    """List the stored checkpoints of a task: full ones, and deltas to them."""
     found = list_checkpoints(ws.objects, name)
     if json:
         print_json([each._asdict() for each in found])
@@ -231,7 +232,7 @@ def run(
     log: LogOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run a task from the file that defined it when it was run last, until Ctrl-C or once."""
+    """Run a task from the file that defined it in its last run, until Ctrl-C or once."""
     from headrace.spark.tasks.task_file import choose_tasks, load_tasks
     from headrace.spark.tasks.task_record import file_of, get_task_record
 
@@ -244,10 +245,10 @@ def run(
 
 
 def _check_same(named: hr.Workspace, of_task: hr.Workspace, file: Path) -> None:
-    """A path in the file may mean another place here than where it was run before."""
+    """Raise UsageError if a relative path in the file leads to another workspace from here."""
     here, there = (each.directory and each.directory.resolve() for each in (named, of_task))
     if here and here != there:
         raise UsageError(
-            f"{file} opens {there or of_task.place}, and not {here}",
-            do="use an absolute path there, or run this in the directory that it is meant for",
+            f"{file} opens {there or of_task.place}, not {here}",
+            do="use an absolute path in the file, or go to the directory where you ran it before",
         )

@@ -39,10 +39,7 @@ def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(
 ) -> None:
     assert completed_run.code == 0, completed_run.stderr
     log = completed_run.directory.resolve() / "bank" / "spark.log"
-    assert (
-        Path(completed_run.stderr.removeprefix("note: what Spark says is in ").strip()).name
-        == log.name
-    )
+    assert Path(completed_run.stderr.removeprefix("note: Spark logs to ").strip()).name == log.name
     assert completed_run.stderr.count("\n") == 1
     assert "Stage" not in log.read_text()
     lines = completed_run.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Which workspace a command works on, and how it is opened."""
+"""Options that name the workspace of a command, and how a command opens it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import headrace as hr
-from headrace.cli.access import token_option
+from headrace.cli.options.service_options import token_option
 from headrace.errors import UsageError, WorkspaceError
 from headrace.journal.location.workspace_ref import check_place, is_address
 
@@ -36,12 +36,10 @@ PlaceOption = Annotated[
         show_envvar=False,
         metavar="PLACE",
         callback=checked_place,
-        help="Its directory, or the address of its owner.",
+        help="The workspace: its directory, or the address of its owner.",
     ),
 ]
-TokenOption = Annotated[
-    str, token_option("HEADRACE_TOKEN", "What the owner at an address asks for")
-]
+TokenOption = Annotated[str, token_option("HEADRACE_TOKEN", "The token of the owner at an address")]
 TlsRootOption = Annotated[
     str,
     typer.Option(
@@ -49,7 +47,7 @@ TlsRootOption = Annotated[
         show_envvar=False,
         show_default=False,
         metavar="PEM",
-        help="The certificate to trust at a grpc+tls:// address.",
+        help="Trust this certificate at a grpc+tls:// address.",
     ),
 ]
 
@@ -68,7 +66,7 @@ def open_workspace(
 
 
 def check_is_workspace(place: str) -> None:
-    """Without this, a command that only reads would say no more than that there is nothing."""
+    """Raise WorkspaceError unless `place` is a workspace, so that only reading it makes none."""
     if not is_address(place) and not Path(place, "workspace.json").exists():
         raise WorkspaceError(
             f"{place} is not a workspace",
@@ -78,9 +76,9 @@ def check_is_workspace(place: str) -> None:
 
 
 def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a workspace, and as its first argument that, open.
+    """Give a command the options that name a workspace, and the open workspace as first argument.
 
-    One that has such an option among its own gets what was given, too.
+    A command that declares one of these options itself also receives its value.
     """
     options = inspect.signature(open_workspace, eval_str=True).parameters
     naming = {name: each for name, each in options.items() if name != "create"}
@@ -94,15 +92,15 @@ def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
         except hr.InDoubtError as error:
             raise _with_command(error, given["workspace"]) from error
 
-    its = [each for each in own if each.name not in naming]
-    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*its, *naming.values())]
+    others = [each for each in own if each.name not in naming]
+    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in (*others, *naming.values())]
     opened.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     opened.__annotations__ = {each.name: each.annotation for each in shown}
     return opened
 
 
 def _with_command(error: hr.InDoubtError, place: str) -> hr.InDoubtError:
-    """The error with a command to ask with, instead of a call."""
+    """Return the error with the command that asks for the outcome instead of the call."""
     is_default = place in (DEFAULT_PLACE, os.environ.get("HEADRACE_WORKSPACE"))
     where = "" if is_default else f" --workspace {shlex.quote(place)}"
     call, command = f"ws.outcome('{error.id}')", f"`headrace outcome {error.id}{where}`"

@@ -1,8 +1,8 @@
-"""Documents as Python values that have a form in JSON, which `headrace publish` reads as the same.
+"""Turns documents into Python values that JSON can hold and `headrace publish` reads back.
 
-A map becomes a list of its entries, each with `key` and `value`, so that keys may be of any type. A
+A map becomes a list of its entries, each with `key` and `value`, so that keys may have any type. A
 number that is not finite becomes a word. Days and instants beyond the years 1 to 9999, which Python
-does not know, become text as ISO 8601 has it. (Arrow's own text for years beyond 32767 is wrong.)
+cannot represent, become ISO 8601 text. (Arrow's own text for years beyond 32767 is wrong.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.journal.documents.validation import as_unchecked
 
 _ERA_YEARS = 400
 _ERA = timedelta(days=146_097)
-"""The calendar repeats after that."""
+"""The Gregorian calendar repeats after this many days."""
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _column(array: pa.Array) -> list[Any]:
-    """The values of a column: as a whole, which is fast, unless one of them needs another form."""
+    """Return the values of a column; all at once, which is fast, if none needs another form."""
     if _is_finite(array):
         with suppress(OverflowError):
             found: list[Any] = array.to_pylist()
@@ -78,7 +78,7 @@ def _finite_or_word(value: float | None) -> float | str | None:
 
 
 def _time(count: int, kind: pa.DataType) -> str:
-    """That of as many days or microseconds from 1970 on."""
+    """Return the text of the day or instant that many days or microseconds after 1970."""
     if pt.is_date(kind):
         begin, unit, zone = date(1970, 1, 1), timedelta(days=1), ""
     else:

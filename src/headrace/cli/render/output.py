@@ -1,4 +1,4 @@
-"""What is printed, and how: tables for people, JSON for programs, plain text in pipes."""
+"""Prints: tables for people, JSON for programs, plain text in pipes; asks before deleting."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.errors import UsageError
+
 _PIPE_COLUMNS = 1_000_000
-"""Lines in a pipe are never folded."""
+"""The console folds no lines in a pipe."""
 
 _LAID_OUT_ROWS_MAX = 500
-"""To lay out more for a terminal takes longer than to find them."""
+"""Laying out more rows for a terminal takes longer than reading them."""
 
 _printing = threading.Lock()
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def as_example(command: str) -> str:
-    """The end of a help text; its lines are not folded."""
+    """Return the end of a help text, whose lines are not folded."""
     return f"\b\nExample:\n  {command}"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Of the present stdout or stderr: neither markup nor emoji is looked for in what it prints."""
+    """Return a console on the current stdout or stderr that interprets no markup and no emoji."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(
         stderr=stderr,
@@ -44,18 +47,27 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_error(message: str) -> None:
-    """What ended the command: one line on stderr, whatever is in it."""
+    """Print what ended the command: one line on stderr, even if the message has several."""
     _print_aside(("error: ", "bold red"), message)
 
 
 def print_note(message: str) -> None:
-    """What the command goes on after: one line on stderr."""
+    """Print one line on stderr about something that does not end the command."""
     _print_aside(("note: ", "bold"), message)
 
 
 def print_warning(message: str) -> None:
-    """What the user may want to change: one line on stderr."""
+    """Print one line on stderr about something that the user may want to change."""
     _print_aside(("warning: ", "bold yellow"), message)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if the answer is yes or `yes` is set, else raise UsageError; no answer is a no."""
+    if yes:
+        return
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was deleted", do="answer y, or pass --yes")
 
 
 def _print_aside(label: tuple[str, str], message: str) -> None:
@@ -68,18 +80,18 @@ def print_line(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """One JSON value: indented on a terminal, on one line elsewhere."""
+    """Print one JSON value: indented on a terminal, on one line elsewhere."""
     encoded = msgspec.json.encode(value)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded)
-    # One write with its line end: several tasks print beside each other.
+    # One write with its line end, because several tasks print at the same time.
     with _printing:
         sys.stdout.write(encoded.decode() + "\n")
         sys.stdout.flush()
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """One thing: a line for each of its fields."""
+    """Print one thing: a line for each of its fields."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -91,7 +103,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 def print_table(
     rows: Iterable[Iterable[Any]], columns: Sequence[str], *, numbers: Collection[str] = ()
 ) -> None:
-    """Many things: a row for each. The columns in `numbers` are aligned to the right."""
+    """Print many things, a row for each, with the columns in `numbers` aligned to the right."""
     cells = [[cell if isinstance(cell, Text) else str(cell) for cell in row] for row in rows]
     out = console()
     if not out.is_terminal or len(cells) > _LAID_OUT_ROWS_MAX:
@@ -111,7 +123,7 @@ def print_table(
 
 
 def _print_plain(rows: Sequence[Sequence[str | Text]], is_number: Sequence[bool]) -> None:
-    """A line for each row, in aligned columns, with nothing else."""
+    """Print a line for each row, in aligned columns, with nothing else."""
     columns = [
         _aligned([_on_one_line(str(cell)) for cell in column], to_the_right=number)
         for column, number in zip(zip(*rows, strict=True), is_number, strict=True)

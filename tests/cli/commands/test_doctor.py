@@ -33,7 +33,7 @@ def test_a_healthy_machine_and_workspace_pass_every_check(ok: Ok, bank: None) ->
     assert {each["status"] for each in found.values()} <= {"ok", "warn"}
     assert found["java"]["found"].startswith("17.0.2 (")
     assert found["workspace"]["found"].endswith("headrace-data, format 1")
-    assert found["owner"]["found"] == "nobody at the moment; 2 collections"
+    assert found["owner"]["found"] == "no process owns it now; 2 collections"
 
 
 def test_people_get_a_line_for_each_check(ok: Ok) -> None:

@@ -84,7 +84,7 @@ def test_show_tells_a_person_what_there_is(ok: Ok, bank: None) -> None:
 def test_delete_asks_and_takes_yes_for_an_answer(run: Run, bank: None, answer: str) -> None:
     result = run("collections", "delete", "bank/credits", input=answer)
     assert (result.exit_code, result.stdout) == (0, "deleted bank/credits\n")
-    assert result.stderr.startswith("delete bank/credits with 2 journals (")
+    assert result.stderr.startswith("Delete bank/credits with 2 journals (")
     assert "bank/credits" not in run("collections", "list", "--json").stdout
 
 

@@ -121,8 +121,8 @@ def test_a_file_that_opens_another_workspace_from_here(
     assert done.returncode == 1
     [line] = done.stderr.decode().splitlines()
     assert line == (
-        f"error: {completed_run.file} opens {here / 'bank'}, and not {completed_run.workspace};"
-        " use an absolute path there, or run this in the directory that it is meant for"
+        f"error: {completed_run.file} opens {here / 'bank'}, not {completed_run.workspace};"
+        " use an absolute path in the file, or go to the directory where you ran it before"
     )
 
 

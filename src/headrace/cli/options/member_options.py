@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.access import token_option
-from headrace.cli.units import counted
-from headrace.cli.workspace_argument import checked_place
+from headrace.cli.options.service_options import token_option
+from headrace.cli.options.workspace_options import checked_place
+from headrace.cli.render.units import counted
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_ref import is_address
 

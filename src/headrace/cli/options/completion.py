@@ -1,7 +1,8 @@
-"""Names that a shell completes, found without opening a workspace.
+"""Names that a shell completes, found without opening a workspace directory.
 
-Whoever opens a directory owns it if nobody does, and no key press should do that. So tasks are read
-from its files, and collections are asked of the owner that runs; without one none are offered.
+The first process to open a directory owns it, and no key press should do that. So this module reads
+the tasks from the directory's files and asks the running owner for the collections. Without an
+owner it offers no collections.
 """
 
 from __future__ import annotations
@@ -14,31 +15,32 @@ from pathlib import Path
 import typer
 
 import headrace as hr
-from headrace.cli.workspace_argument import DEFAULT_PLACE
+from headrace.cli.options.workspace_options import DEFAULT_PLACE
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_ref import is_address
 from headrace.shuffle import list_tasks
 from headrace.storage import open_objects
 
 _SILENCE_S = 2.0
-"""An owner that does not answer must not keep the shell waiting."""
+"""A shell waits no longer than this for an owner that does not answer."""
 
 
 def complete_collection(context: typer.Context, incomplete: str) -> list[str]:
-    return _beginning(_collections(_place(context), context.params.get("token") or ""), incomplete)
+    token = context.params.get("token") or ""
+    return _starting_with(incomplete, _collections(_workspace(context), token))
 
 
 def complete_task(context: typer.Context, incomplete: str) -> list[str]:
-    return _beginning(_tasks(_place(context)), incomplete)
+    return _starting_with(incomplete, _tasks(_workspace(context)))
 
 
-def _place(context: typer.Context) -> str:
+def _workspace(context: typer.Context) -> str:
     given = context.params.get("workspace") or os.environ.get("HEADRACE_WORKSPACE")
     return str(given or DEFAULT_PLACE)
 
 
-def _beginning(names: Iterator[str], incomplete: str) -> list[str]:
-    # A shell that shows an error instead of names disturbs whoever types.
+def _starting_with(incomplete: str, names: Iterator[str]) -> list[str]:
+    # An error in the middle of a command line would disturb the person who types it.
     with suppress(hr.HeadraceError, OSError):
         return [name for name in names if name.startswith(incomplete)]
     return []
@@ -57,6 +59,6 @@ def _collections(place: str, token: str) -> Iterator[str]:
 
 def _tasks(place: str) -> Iterator[str]:
     objects = Path(place, "objects")
-    # To open what is not there would make it.
+    # Opening a store that does not exist would create it.
     if not is_address(place) and objects.is_dir():
         yield from (each.task for each in list_tasks(open_objects(str(objects))))

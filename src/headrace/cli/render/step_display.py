@@ -9,7 +9,7 @@ from typing import Self
 from rich.live import Live
 from rich.spinner import Spinner
 
-from headrace.cli.output import console, print_note
+from headrace.cli.render.output import console, print_note
 
 _DRAWS_PER_S = 1
 
@@ -25,7 +25,7 @@ class StepDisplay:
         self._spinner = Spinner("dots")
         screen = console(stderr=True)
         is_live = screen.is_terminal and not is_silent
-        # The process that measures also draws: seldom, so that drawing does not count.
+        # The process that measures also draws, so it draws rarely.
         self._live = (
             Live(
                 console=screen,

@@ -1,4 +1,4 @@
-"""Commands that others call until they are told to stop: their options, and what they say."""
+"""Options of commands that serve until Ctrl-C, and what those commands print."""
 
 from __future__ import annotations
 
@@ -7,19 +7,38 @@ import secrets
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import headrace as hr
-from headrace.cli.access import pem_option
 from headrace.cli.interruption import wait
-from headrace.cli.output import print_fields, print_json, print_line, print_warning
+from headrace.cli.render.output import print_fields, print_json, print_line, print_warning
 from headrace.errors import UsageError
 from headrace.transport.access import is_loopback
 
 LOOPBACK = "127.0.0.1"
 NEW_TOKEN = " Default: a new one."
+
+
+def token_option(variable: str, help: str, more: str = "") -> Any:
+    """Return an option for a token, which may also be in the environment.
+
+    Everybody on a machine sees its command lines.
+    """
+    return typer.Option(
+        envvar=variable,
+        show_envvar=False,
+        show_default=False,
+        help=f"{help}; better in {variable}.{more}",
+    )
+
+
+def pem_option(help: str = "") -> Any:
+    """Return an option for a PEM file that must exist."""
+    return typer.Option(
+        metavar="PEM", show_default=False, exists=True, dir_okay=False, readable=True, help=help
+    )
 
 
 def _checked_host(host: str) -> str:
@@ -28,10 +47,12 @@ def _checked_host(host: str) -> str:
     return host
 
 
-HostOption = Annotated[str, typer.Option(callback=_checked_host, help="Listen here.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
-TlsCertOption = Annotated[Path | None, pem_option("With --tls-key: TLS only.")]
-TlsKeyOption = Annotated[Path | None, pem_option("Of the certificate.")]
+HostOption = Annotated[str, typer.Option(callback=_checked_host, help="Listen on this address.")]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Listen on this port; 0 takes a free one.")
+]
+TlsCertOption = Annotated[Path | None, pem_option("Accept TLS only; needs --tls-key.")]
+TlsKeyOption = Annotated[Path | None, pem_option("The key of --tls-cert.")]
 
 
 def service_settings(
@@ -42,9 +63,12 @@ def service_settings(
     tls_key: Path | None,
     tls_root: Path | None = None,
 ) -> hr.ServiceSettings:
-    """What the options say. Without a token, a new one; without a root, the certificate itself."""
+    """Return the settings that the options ask for.
+
+    Without a token, make a new one. Without a root, trust the certificate itself.
+    """
     if bool(tls_cert) != bool(tls_key):
-        raise UsageError("--tls-cert and --tls-key belong together", do="give both, or none")
+        raise UsageError("--tls-cert and --tls-key belong together", do="give both or neither")
     if not tls_cert and not is_loopback(host):
         print_warning(
             f"listening on {host} without TLS: tokens and documents travel in the clear;"
@@ -69,7 +93,7 @@ def wait_for_callers(
     about: Mapping[str, object] | None = None,
     as_json: bool,
 ) -> None:
-    """Say where, and wait. A token that was given is known, and need not be on any screen."""
+    """Print the address, and wait for ever. A token that the user gave is not printed."""
     shown = {"token": new_token} if new_token else {}
     if as_json:
         print_json({"address": address, "process": os.getpid(), **shown})

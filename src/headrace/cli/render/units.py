@@ -1,4 +1,4 @@
-"""Times and sizes as people write them."""
+"""Reads and prints times, sizes and counts as people write them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds."""
+    """Return the seconds that a text such as `7d` means."""
     return _parse(text, _SECONDS, "a time", "7d; the units are s, m, h, d, w")
 
 
 def parse_size(text: str) -> int:
-    """Bytes."""
+    """Return the bytes that a text such as `10GiB` means."""
     return int(_parse(text, _BYTES, "a size", "10GiB; the units are B, KiB, MiB, GiB, KB, MB, GB"))
 
 
@@ -33,7 +33,7 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> float:
         raise typer.BadParameter(f"{text!r} is not {what}: write it like {example}")
     amount = float(match[1]) * spelled[match[2].lower()]
     if math.isinf(amount):
-        raise typer.BadParameter(f"{text!r} is more than there can be: write it like {example}")
+        raise typer.BadParameter(f"{text!r} is too large: write it like {example}")
     return amount
 
 

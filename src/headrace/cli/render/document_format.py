@@ -1,4 +1,4 @@
-"""Documents as text: NDJSON, one JSON array, or a table.
+"""Prints documents as NDJSON, as one JSON array, or as a table.
 
 In JSON, dates and timestamps are ISO 8601 strings, decimals are strings, binary is base64, a map is
 a list of `{"key": …, "value": …}`, and a number that is not finite is `"NaN"`, `"Infinity"` or
@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 from rich.text import Text
 
-from headrace.cli.output import print_line, print_table
-from headrace.cli.values import rows
+from headrace.cli.render.json_values import rows
+from headrace.cli.render.output import print_line, print_table
 
 TABLE_DOCUMENTS = 100
-"""A table shows no more, unless a limit says so: it is laid out as a whole."""
+"""Without --limit a table shows this many documents: it is laid out as a whole."""
 
 
 class Format(StrEnum):
@@ -30,7 +30,7 @@ class Format(StrEnum):
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first `limit` documents; nothing is asked for after them."""
+    """Yield the first `limit` documents, and ask for no batch after them."""
     left = limit
     if left == 0:
         return
@@ -45,7 +45,7 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
 
 
 def write_ndjson(groups: Iterable[list[dict[str, Any]]]) -> None:
-    """Each group of rows is flushed: whoever follows sees it at once."""
+    """Write each group of rows and flush it, so that its reader sees it at once."""
     encoder = msgspec.json.Encoder()
     for group in groups:
         sys.stdout.buffer.write(encoder.encode_lines(group))
@@ -53,7 +53,7 @@ def write_ndjson(groups: Iterable[list[dict[str, Any]]]) -> None:
 
 
 def write_json(groups: Iterable[list[dict[str, Any]]]) -> None:
-    """One array of all rows."""
+    """Write one array of all rows."""
     encoder = msgspec.json.Encoder()
     out = sys.stdout.buffer
     out.write(b"[")

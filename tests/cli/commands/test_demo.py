@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace.cli.commands import demo
-from headrace.cli.commands.demo import Outcome, verdict
-from headrace.cli.demo_bank import Audit, Bank, Difference, Flow, compare
+from headrace.cli.commands.demo import DemoOutcome, verdict
+from headrace.cli.demo_bank import Audit, Bank, Difference, TransferThread, compare
 from headrace.errors import NotFoundError
 from headrace.testing.crash import eventually
 from tests.cli.conftest import Run
@@ -23,7 +23,7 @@ def test_it_survives_the_kill_of_a_member(here: Path) -> None:
     # proves G14
     done = headrace("demo", "--transactions", "25", "--json", timeout_s=SPARK_S)
     assert (done.returncode, done.stderr) == (0, b"")
-    outcome = Outcome(**json.loads(done.stdout))
+    outcome = DemoOutcome(**json.loads(done.stdout))
     assert outcome.is_good
     assert (outcome.transfers, outcome.given_up, outcome.documents) == (23, 2, 46)
     assert (outcome.kills, outcome.recoveries) == (1, 1)
@@ -49,7 +49,7 @@ def test_a_bank_knows_what_it_committed(tmp_path: Path) -> None:
         bank = Bank(workspace, seed=3)
         bank.transfer(19)
         bank.transfer(6)
-        assert (bank.made, bank.given_up, len(bank.committed)) == (25, 2, 46)
+        assert (bank.transfers, bank.rolled_back, len(bank.committed)) == (25, 2, 46)
         seen = pa.concat_tables([workspace.table(bank.debits), workspace.table(bank.credits)])
         assert compare(bank.documents(), seen) == Difference(0, 0, 0)
         again = Bank(workspace, seed=3)
@@ -60,21 +60,21 @@ def test_a_bank_knows_what_it_committed(tmp_path: Path) -> None:
 def test_a_flow_waits_half_way_until_something_was_seen(tmp_path: Path) -> None:
     with hr.open(tmp_path / "bank") as workspace:
         bank = Bank(workspace, seed=1)
-        flow = Flow(bank, 20, pause_s=0)
-        with flow.flowing():
-            eventually(lambda: bank.made == 11, PATIENCE_S, "half of the transfers")
+        flow = TransferThread(bank, 20, pause_s=0)
+        with flow.running():
+            eventually(lambda: bank.transfers == 11, PATIENCE_S, "half of the transfers")
             assert not flow.is_done
-            flow.saw_some()
+            flow.saw_documents()
             eventually(lambda: flow.is_done, PATIENCE_S, "all transfers")
-        assert bank.made == 20
+        assert bank.transfers == 20
 
 
 def test_a_flow_that_fails_says_so(tmp_path: Path) -> None:
     with hr.open(tmp_path / "bank") as workspace:
         bank = Bank(workspace, seed=1)
         workspace.delete_collection("bank/credits")
-        flow = Flow(bank, 20, pause_s=0)
-        with flow.flowing(), pytest.raises(NotFoundError, match="bank/credits"):
+        flow = TransferThread(bank, 20, pause_s=0)
+        with flow.running(), pytest.raises(NotFoundError, match="bank/credits"):
             eventually(lambda: flow.is_done, PATIENCE_S, "an error")
 
 
@@ -100,7 +100,7 @@ def test_what_is_lost_or_twice_is_counted(found: tuple[int, ...], difference: Di
     assert compare(documents(1, 2, 3), documents(*found)) == difference
 
 
-GOOD = Outcome(
+GOOD = DemoOutcome(
     transfers=1,
     given_up=0,
     documents=2,

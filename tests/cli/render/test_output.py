@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 import pytest
 from rich.text import Text
 
-from headrace.cli.output import print_json, print_table
+from headrace.cli.render.output import print_json, print_table
 
 MANY = 20_000
 

@@ -1,4 +1,4 @@
-"""How running tasks stand: a live table on a terminal, a line for each change elsewhere."""
+"""Shows how running tasks stand: a live table on a terminal, a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
-from headrace.cli.output import console, print_json, print_line, print_note
-from headrace.cli.units import counted, format_size
+from headrace.cli.render.output import console, print_json, print_line, print_note
+from headrace.cli.render.units import counted, format_size
 
 if TYPE_CHECKING:
     from headrace.spark import Progress
@@ -28,7 +28,7 @@ Form = Literal["text", "json", "nothing"]
 _LOG = logging.getLogger("headrace")
 
 
-class Display:
+class TaskDisplay:
     """Shows the progress of any number of tasks. Any thread may report."""
 
     def __init__(self, form: Form) -> None:
@@ -39,17 +39,17 @@ class Display:
         self._spinner = Spinner("dots")
         screen = console(stderr=True)
         is_live = form == "text" and screen.is_terminal and sys.stdout.isatty()
-        # It goes when it ends, and leaves the lines that were printed above it.
+        # The table disappears at the end; the lines printed above it stay.
         self._live = (
             Live(console=screen, get_renderable=self._render, transient=True) if is_live else None
         )
 
     def status(self, text: str) -> None:
-        """What is going on, for who sits at a terminal."""
+        """Show what the command is doing to somebody at a terminal."""
         self._spinner.update(text=text)
 
     def note(self, text: str) -> None:
-        """What the command goes on after: one line."""
+        """Print one line about something that does not end the command."""
         if self._live:
             self._live.console.print(f"note: {text}", soft_wrap=True)
         elif self._form != "nothing":
@@ -65,7 +65,7 @@ class Display:
         return report
 
     def ended(self, task: str, how: Literal["done", "stopped"]) -> None:
-        """The last that is shown of a task, unless it has said itself how it ended."""
+        """Print how a task ended, unless the task has reported it itself."""
         with self._lock:
             progress = self._shown.pop(task, None)
         if task not in self._ended:
@@ -123,7 +123,7 @@ class Display:
         return Group(table, self._spinner)
 
     def __enter__(self) -> Self:
-        # It says what the library would log.
+        # The display reports what the library would log.
         self._logged = _LOG.level
         _LOG.setLevel(logging.ERROR)
         if self._live:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from headrace.cli.units import (
+from headrace.cli.render.units import (
     counted,
     format_duration,
     format_size,
@@ -37,7 +37,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_more_than_there_can_be_is_refused() -> None:
     for parse, unit in ((parse_duration, "w"), (parse_size, "TiB")):
-        with pytest.raises(typer.BadParameter, match="more than there can be"):
+        with pytest.raises(typer.BadParameter, match="is too large"):
             parse("9" * 400 + unit)
 
 

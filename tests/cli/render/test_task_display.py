@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from headrace.cli.task_display import Display
+from headrace.cli.render.task_display import TaskDisplay
 from headrace.spark import Progress
 
 
@@ -32,7 +32,7 @@ def progress(
     )
 
 
-def show(display: Display) -> None:
+def show(display: TaskDisplay) -> None:
     with display:
         display.status("starting Spark")
         report = display.reporter("moves")
@@ -55,7 +55,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_pipe_has_a_line_for_each_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Display("text"))
+    show(TaskDisplay("text"))
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
         "moves: runs from checkpoint 4, 2 members",
@@ -68,7 +68,7 @@ def test_a_pipe_has_a_line_for_each_checkpoint(capsys: pytest.CaptureFixture[str
 
 
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Display("json"))
+    show(TaskDisplay("json"))
     shown = capsys.readouterr()
     lines = [json.loads(line) for line in shown.out.splitlines()]
     assert [(line["state"], line["checkpoint"], line["rows"]) for line in lines] == [
@@ -82,15 +82,15 @@ def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Display("nothing"))
+    show(TaskDisplay("nothing"))
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_task_that_never_began_is_only_said_to_be_stopped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Display("text").ended("moves", "stopped")
-    Display("json").ended("moves", "stopped")
+    TaskDisplay("text").ended("moves", "stopped")
+    TaskDisplay("json").ended("moves", "stopped")
     assert capsys.readouterr().out == 'moves: stopped\n{"task":"moves","state":"stopped"}\n'
 
 
@@ -100,7 +100,7 @@ def test_a_terminal_is_left_with_what_stays_true(monkeypatch: pytest.MonkeyPatch
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setattr(sys, "stderr", terminal)
-    show(Display("text"))
+    show(TaskDisplay("text"))
     assert screen(terminal.getvalue()) == [
         "note: task moves is started again: a member is gone",
         "moves: done at checkpoint 6: 1,040 rows in 2 checkpoints, 1 restart, 12.3 s, to collection"

@@ -1,4 +1,4 @@
-"""`--where field=value`: which journals of a collection, and offsets in them."""
+"""Options that select journals of a collection, and the limit of offsets in them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from headrace.errors import UsageError
 from headrace.journal.names import unescape_value
 
 OFFSET_MAX = (1 << 63) - 1
-"""More does not fit in a message to the owner."""
+"""A message to the owner holds no greater offset."""
 
 WhereOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=VALUE",
-        help="A partition field's value (%null for none); repeat it for more.",
+        help="Read journals of this partition value (%null for null); repeatable.",
     ),
 ]
 
 
 def select(collection: str, where: Sequence[str] | None) -> hr.Selector:
-    """Of several values for one field, any may match; every field must."""
+    """Return a selector that needs a match for every field, by any of the field's values."""
     include: dict[str, list[str | None]] = {}
     for each in where or ():
         field, equals, value = each.partition("=")
