@@ -189,7 +189,11 @@ def answer(channel: Channel[Any], opened: Any, said: object) -> None:
 @pytest.mark.parametrize(
     ("said", "kind", "error"),
     [
-        (messages.Flushed(7), ProtocolError, "member 1 answered Flush 7, not asked for"),
+        (
+            messages.Flushed(7),
+            ProtocolError,
+            "the Queue of member 1 answered Flush 7, which does not",
+        ),
         (
             messages.Grant(9, 1),
             ProtocolError,

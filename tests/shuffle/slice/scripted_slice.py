@@ -83,6 +83,7 @@ class ScriptedSlice:
         done: list[Effect] = []
         while True:
             effects = self.state.advance(Clock(self.now))
+            self.state.validate()
             done += effects
             self._fetches += [e for e in effects if isinstance(e, Fetch)]
             answered = self._answer(effects, done)
@@ -103,13 +104,17 @@ class ScriptedSlice:
         answered = False
         for effect in effects:
             if isinstance(effect, SendBlock) and self.grants:
-                size = block_bytes(effect.head, effect.body)
-                self.state.granted(effect.member, effect.head.lane, size)
+                self.give_back(effect)
                 answered = True
             if isinstance(effect, SendFlush) and self.answers_flushes:
                 done += self.flushed(effect.number)
                 answered = True
         return answered
+
+    def give_back(self, block: SendBlock) -> None:
+        """The Queue has written the block, and gives its credit back."""
+        size = block_bytes(block.head, block.body)
+        self.state.granted(block.member, block.head.lane, size)
 
     def flushed(self, number: int) -> list[Effect]:
         done: list[Effect] = []

@@ -60,7 +60,7 @@ def test_a_table_is_forgotten_with_its_acks() -> None:
             slice.state.learned(JournalId(each), [])
         assert slice.state.unknown_journals([ack]) == set()
         del rows, ack
-    assert len(slice.state._hinting._known) == 0
+    assert len(slice.state._hints._known) == 0
 
 
 def test_a_wide_transaction_is_reported_in_full_and_its_table_walked_once() -> None:

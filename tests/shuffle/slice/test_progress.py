@@ -144,7 +144,7 @@ def test_an_answer_to_no_flush_is_an_error(member: int, number: int) -> None:
     slice.grow(at, frames("O11", begin=10))
     slice.run()
     slice.state.flushed(1, 2)
-    with pytest.raises(ProtocolError, match=f"member {member} answered Flush {number}, not asked"):
+    with pytest.raises(ProtocolError, match=f"member {member} answered Flush {number},"):
         slice.state.flushed(member, number)
 
 
@@ -237,6 +237,16 @@ def test_hinted_journals_of_which_nothing_is_known_are_asked_for() -> None:
     slice.state.learned(JournalId(7), [])
     slice.state.learned(JournalId(1), [0])
     assert slice.state.unknown_journals(some) == set()
+
+
+def test_an_ack_of_nothing_begins_with_itself() -> None:
+    """The Session withholds a commit from its first clock on: not from that of an earlier span."""
+    slice = ScriptedSlice([source(0, "a"), source(1, "b")])
+    slice.state.learned(JournalId(2), [1])
+    script = frames("C10 A12") + frames("A20", begin=20, hints=[(1, 20, 1, 20), (2, 0, 1, 20)])
+    at = slice.start(script)
+    (report,) = only(slice.run(), Report)
+    assert report.delta.commits.tolist() == [(0, 1, 20, at, 1, 20, 20, 20)]
 
 
 # -- what ends ---------------------------------------------------------------------------------

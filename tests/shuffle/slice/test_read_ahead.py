@@ -80,6 +80,7 @@ class Fetched(ScriptedSlice):
     def step(self) -> bool:
         """One answer; without any to give, time passes. Whether there was anything to do."""
         effects = self.advance()
+        self.state.validate()
         answers = [fetch for fetch in self.asked if fetch.place not in self.held]
         if answers:
             fetch = self.rng.choice(answers)
@@ -94,6 +95,7 @@ class Fetched(ScriptedSlice):
     def settle(self) -> None:
         """Until there is nothing left to do at this time."""
         while self.advance() or self.asked:
+            self.state.validate()
             for _ in range(self.rng.choice([0, 1, 1, 5])):
                 if self.asked:
                     self.answer_one()
@@ -150,7 +152,7 @@ def test_however_little_room_there_is_everything_is_taken_in_order(seed: int) ->
         # Else frames are larger than anything one can plan with before they are seen.
         room = max(limits.ahead_bytes, one_fetch)
         assert slice.most_bytes <= room * slice.sources.lanes
-    assert slice.state._lanes[0]._fetching.held_bytes == 0
+    assert slice.state._lanes[0].read_ahead.held_bytes == 0
 
 
 # proves G12
@@ -221,7 +223,7 @@ def test_whatever_stalls_grows_or_is_not_due_the_others_are_read_to_their_heads(
         for at, read in slice.state.reads.items():
             assert at in held or read.taken == read.head, (at, read.phase)
     assert slice.state.is_settled
-    assert all(lane._fetching.held_bytes == 0 for lane in slice.state._lanes)
+    assert all(lane.read_ahead.held_bytes == 0 for lane in slice.state._lanes)
 
 
 def test_a_stalled_journal_that_fills_the_room_starves_nobody() -> None:
@@ -254,7 +256,7 @@ def test_what_is_stopped_takes_no_room() -> None:
         for at in places:
             slice.advance()
             slice.state.stop([at], 0)
-        assert slice.state._lanes[0]._fetching.held_bytes == 0
+        assert slice.state._lanes[0].read_ahead.held_bytes == 0
         slice.asked.clear()
         assert only(slice.advance(), Fetch) == []
 

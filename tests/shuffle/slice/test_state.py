@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
 from headrace.clock import Clock
 from headrace.errors import OutdatedError, ProtocolError
 from headrace.frontier import place
-from headrace.ids import Offset
+from headrace.ids import Offset, Producer
 from headrace.settings import KIB, MIB, ShuffleSettings
 from headrace.shuffle.binding import INFINITE
-from headrace.shuffle.block import block_bytes
 from headrace.shuffle.slice.effects import (
     Fetch,
     Finish,
@@ -23,7 +23,7 @@ from headrace.shuffle.slice.effects import (
     SendStarving,
     SendStop,
 )
-from headrace.shuffle.slice.read import Phase
+from headrace.shuffle.slice.read import Phase, Read
 from headrace.shuffle.slice.state import Limits, credit_that_fits
 from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent
@@ -168,7 +168,7 @@ def test_without_credit_nothing_is_sent_and_little_is_fetched() -> None:
     assert sent(slice.effects) == [(0, 1, 1)]
     assert slice.state.reads[at].frames_bytes <= 150
     block = only(slice.effects, SendBlock)[0]
-    slice.state.granted(0, 0, len(block.head.pairs) + memoryview(block.body).nbytes)  # type: ignore[arg-type]
+    slice.give_back(block)
     assert sent(slice.run()) == [(0, 2, 2)]
 
 
@@ -182,7 +182,7 @@ def test_a_slice_waits_for_the_fullest_queue_though_another_has_room() -> None:
     (block,) = only(slice.run(), SendBlock)
     slice.state.granted(1 - block.member, block.head.lane, 0)
     assert only(slice.run(), SendBlock) == []
-    slice.state.granted(block.member, block.head.lane, block_bytes(block.head, block.body))
+    slice.give_back(block)
     assert len(only(slice.run(), SendBlock)) == 1
 
 
@@ -236,7 +236,8 @@ def test_offsets_are_positions_and_say_nothing_of_bytes(step: int) -> None:
     assert all(0 < fetch.bytes_max <= 50 for fetch in fetches)
     assert 0 < slice.state.reads[at].frames_bytes <= 50
     slice.grants = True
-    slice.state.granted(0, 0, 1 << 20)
+    for block in only(slice.effects, SendBlock):
+        slice.give_back(block)
     slice.run()
     assert sum(last - first + 1 for _, first, last in sent(slice.effects)) == 100
     assert slice.state.reads[at].taken == 100 * step
@@ -253,7 +254,7 @@ def test_bounds_are_never_below_what_was_sent_and_infinite_when_idle() -> None:
     effects = slice.run()
     assert only(effects, SendBounds)[-1].bounds == (20,)
     block = only(effects, SendBlock)[0]
-    slice.state.granted(0, 0, len(block.head.pairs) + memoryview(block.body).nbytes)  # type: ignore[arg-type]
+    slice.give_back(block)
     assert only(slice.run(), SendBounds)[-1].bounds == (INFINITE,)
     slice.start(frames("O5", journal=2), tag=1)
     assert only(slice.state.advance(Clock(slice.now)), SendBounds)[0].bounds == (20,)
@@ -441,3 +442,58 @@ def test_a_journal_that_is_deleted_spoils_a_cut_and_nothing_else() -> None:
 def test_credit_for_a_lane_that_no_binding_has_is_refused(lane: int) -> None:
     with pytest.raises(ProtocolError, match=f"unknown lane {lane}"):
         ScriptedSlice().state.granted(0, lane, 1)
+
+
+# -- invariants --------------------------------------------------------------------------------
+
+
+def spoil_bytes(slice: ScriptedSlice, read: Read) -> None:
+    read.frames_bytes += 1
+
+
+def spoil_phase(slice: ScriptedSlice, read: Read) -> None:
+    read.phase = Phase.PENDING
+
+
+def spoil_order(slice: ScriptedSlice, read: Read) -> None:
+    read.frames.reverse()
+
+
+def spoil_offset(slice: ScriptedSlice, read: Read) -> None:
+    read.taken = read.head
+
+
+def spoil_span(slice: ScriptedSlice, read: Read) -> None:
+    read.producer(Producer(1)).extent = 1
+
+
+def spoil_credit(slice: ScriptedSlice, read: Read) -> None:
+    slice.state.granted(0, 0, 1)
+
+
+def spoil_bound(slice: ScriptedSlice, read: Read) -> None:
+    slice.state._lanes[0].sent_clock = INFINITE + 1
+
+
+def forget_read(slice: ScriptedSlice, read: Read) -> None:
+    del slice.state.reads[read.place]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(spoil_bytes, spoil_phase, spoil_order, spoil_offset, spoil_span),
+        *(spoil_credit, spoil_bound, forget_read),
+    ],
+)
+def test_a_state_that_contradicts_itself_is_not_valid(
+    spoil: Callable[[ScriptedSlice, Read], None],
+) -> None:
+    slice = ScriptedSlice()
+    slice.state.hold([0])
+    at = slice.start(frames("O10 O11 O12"))
+    slice.run()
+    slice.state.validate()
+    spoil(slice, slice.state.reads[at])
+    with pytest.raises(AssertionError):
+        slice.state.validate()

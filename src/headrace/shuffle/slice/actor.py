@@ -11,7 +11,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from headrace.clock import COUNTER_BITS, TICKS_PER_SECOND, Clock, from_unix_ns, to_unix_ns
+from headrace.clock import Clock, from_unix_ns, to_unix_ns
 from headrace.errors import (
     REPORT,
     HeadraceError,
@@ -30,7 +30,7 @@ from headrace.shuffle.peer import Peer
 from headrace.shuffle.routing import Range
 from headrace.shuffle.slice import effects
 from headrace.shuffle.slice.decoder import Decoder
-from headrace.shuffle.slice.state import Limits, SliceState, credit_that_fits
+from headrace.shuffle.slice.state import Limits, SliceState
 from headrace.transport import Channel
 
 _LAGGING_SHOWN = 100
@@ -75,15 +75,7 @@ class SliceActor:
         self._queue_status = queue_status
         self._now_ns = now_ns
         self._decoder = Decoder(sources, journals.collections)
-        credit_bytes = credit_that_fits(settings, len(ranges), sources.lanes)
-        limits = Limits(
-            credit_bytes=credit_bytes,
-            fetch_bytes=settings.fetch_bytes,
-            ahead_bytes=settings.ahead_bytes,
-            cycle_bytes=min(Limits().cycle_bytes, credit_bytes),
-            report_documents=max(1, settings.report_documents or Limits().report_documents),
-            patience=int(settings.patience_s * TICKS_PER_SECOND) << COUNTER_BITS,
-        )
+        limits = Limits.of(settings, len(ranges), sources.lanes)
         self._state = SliceState(sources, ranges, self._decoder, limits, journals.at_most_bytes)
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._listeners = [
@@ -243,8 +235,8 @@ class SliceActor:
         spans = (
             (read.place, producer)
             for read in reads
-            for producer, producing in read.producers.items()
-            if producing.is_open
+            for producer, state in read.producers.items()
+            if state.is_open
         )
         return messages.SliceStatus(
             number,

@@ -1,4 +1,8 @@
-"""What is known of the transactions whose ACKs a Slice reads. Pure."""
+"""Causal hints: which other ACKs belong to the transaction of an ACK. Pure.
+
+An ACK carries a table with a row for every ACK of its transaction: journal, offset, producer and
+clock. All ACKs of a transaction share one table, so a Slice works on each table once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ from headrace.shuffle.binding import Sources
 _WIDE_ROWS = 16
 
 
-class Part(NamedTuple):
+class TransactionPart(NamedTuple):
+    """One ACK of a transaction, under one of the bindings that read its journal."""
+
     journal: int
     binding: int
     producer: int
@@ -22,49 +28,55 @@ class Part(NamedTuple):
     offset: int
 
 
-class Hinted(NamedTuple):
-    """The commits of a transaction, if it has several, and the least of them."""
+class HintedTransaction(NamedTuple):
+    """The ACKs of a transaction that has several; no rows if it has one or none.
+
+    `producer` and `clock` are those of its least ACK.
+    """
 
     rows: list[tuple[int, int, int, int]]
     producer: int
     clock: int
-    parts: dict[int, list[Part]]
-    """By cohort; made when they are wanted."""
+    parts: dict[int, list[TransactionPart]]
+    """By cohort, once somebody has asked for them."""
 
 
 class CausalHints:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._bindings: dict[int, tuple[int, ...]] = {}
-        self._hinted: dict[tuple[int, object], Hinted] = {}
-        """By the length and the first row of their table, which no two transactions share."""
-        self._wide: dict[tuple[int, object], Hinted] = {}
-        """Those whose ACKs come over several reports."""
+        """By journal, the tags of the bindings that read it."""
+        self._hinted: dict[tuple[int, object], HintedTransaction] = {}
+        """By the length and the first row of its table. No two transactions share both."""
+        self._wide: dict[tuple[int, object], HintedTransaction] = {}
+        """The transactions whose ACKs come over several reports."""
         self._known: WeakValueDictionary[int, HintTable] = WeakValueDictionary()
-        """Tables of hints that name no unknown journal, by identity: ACKs share them."""
+        """By identity, the tables that name no unknown journal."""
 
     def reported(self) -> None:
-        """What was hinted so far is hardly asked for again, unless it is wide."""
-        self._wide = {key: each for key, each in self._hinted.items() if key[0] > _WIDE_ROWS}
+        """Forget the transactions of the last report, except for wide ones: more ACKs will come."""
+        self._wide = {key: found for key, found in self._hinted.items() if key[0] > _WIDE_ROWS}
         self._hinted = {}
 
     def unknown_journals(self, frames: Iterable[Frame]) -> set[int]:
+        """Return the journals that the frames hint at and that were never `learned`."""
         tables = {id(frame.hints): frame.hints for frame in frames if frame.hints is not None}
         unknown: set[int] = set()
-        for at, table in tables.items():
-            if len(table) < 2 or self._known.get(at) is table:
+        for identity, table in tables.items():
+            if len(table) < 2 or self._known.get(identity) is table:
                 continue
-            named = table["journal"].tolist()
-            found = {journal for journal in named if journal and journal not in self._bindings}
+            hinted = table["journal"].tolist()
+            found = {journal for journal in hinted if journal and journal not in self._bindings}
             if not found:
-                self._known[at] = table
+                self._known[identity] = table
             unknown |= found
         return unknown
 
     def learned(self, journal: JournalId, tags: Iterable[int]) -> None:
+        """The bindings with these tags read the journal."""
         self._bindings[journal] = tuple(tags)
 
-    def of_transaction(self, hints: HintTable | None) -> Hinted:
+    def of_transaction(self, hints: HintTable | None) -> HintedTransaction:
         if hints is None or len(hints) < 2:
             return _ALONE
         key = len(hints), hints[0].item()
@@ -72,17 +84,18 @@ class CausalHints:
             found = self._hinted[key] = self._wide.get(key) or _hinted(hints.tolist())
         return found
 
-    def parts_of(self, hinted: Hinted, cohort: int) -> list[Part]:
+    def parts_of(self, hinted: HintedTransaction, cohort: int) -> list[TransactionPart]:
+        """Return the parts of the transaction that the cohort reads."""
         if (found := hinted.parts.get(cohort)) is None:
             found = hinted.parts[cohort] = [
-                Part(journal, tag, producer, clock, offset)
+                TransactionPart(journal, tag, producer, clock, offset)
                 for journal, offset, producer, clock in hinted.rows
                 for tag in self.in_cohort(journal, cohort)
             ]
         return found
 
     def in_cohort(self, journal: int, cohort: int) -> list[int]:
-        """The bindings of the cohort that read the journal."""
+        """Return the bindings of the cohort that read the journal."""
         return [
             tag
             for tag in self._bindings[journal]
@@ -90,13 +103,14 @@ class CausalHints:
         ]
 
 
-_ALONE = Hinted([], 0, 0, {})
+_ALONE = HintedTransaction([], 0, 0, {})
 
 
-def _hinted(rows: list[tuple[int, int, int, int]]) -> Hinted:
-    # Rows of clock 0 roll back; those without a journal are of a coordinator that wrote nothing.
+def _hinted(rows: list[tuple[int, int, int, int]]) -> HintedTransaction:
+    # A row of clock 0 rolls back. A row without a journal is that of a coordinator that wrote
+    # nothing.
     commits = [row for row in rows if row[0] and row[3]]
     if len(commits) < 2:
         return _ALONE
     producer, clock = min((producer, clock) for *_, producer, clock in commits)
-    return Hinted(commits, producer, clock, {})
+    return HintedTransaction(commits, producer, clock, {})

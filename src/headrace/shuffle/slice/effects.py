@@ -1,4 +1,4 @@
-"""What a Slice's state asks its actor to do, in this order. Pure."""
+"""What a Slice's state asks its actor to do. The actor keeps their order. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.shuffle.progress_delta import Delta
 
 
 class Fetch(NamedTuple):
-    """As `Journals.fetch` has it; told to `fetched` with its number."""
+    """Call `Journals.fetch`, and `SliceState.fetched` with what it returns."""
 
     number: int
     place: int
@@ -21,55 +21,59 @@ class Fetch(NamedTuple):
 
 
 class SendBlock(NamedTuple):
+    """Send a block to the Queue of a member."""
+
     member: int
     head: BlockHead
     body: object
 
 
 class SendEnds(NamedTuple):
+    """Send ACKs to the Queue of a member, after the blocks that they commit or roll back."""
+
     member: int
     lane: int
     ends: tuple[SpanEnd, ...]
 
 
 class SendBounds(NamedTuple):
-    """To every Queue."""
+    """Announce to every Queue, for each lane, the adjusted clock below which nothing is due."""
 
     bounds: tuple[int, ...]
 
 
 class SendFlush(NamedTuple):
-    """To every Queue."""
+    """Ask every Queue to answer once it has written all that was sent of the lane before."""
 
     number: int
     lane: int
 
 
 class SendStop(NamedTuple):
-    """Tell every Queue, after all that was sent of these places, that they are read no more."""
+    """Tell every Queue that the Slice has stopped reading these places."""
 
     lane: int
     places: tuple[int, ...]
     checkpoint: int
-    """The last checkpoint that may show anything of them."""
+    """The last checkpoint that may show documents of these places."""
 
 
 class SendStarving(NamedTuple):
-    """Pass on to every Queue whether the consumer starves."""
+    """Tell every Queue whether the consumer starves."""
 
     starving: bool
     checkpoint: int
-    """The last checkpoint that was made."""
+    """The last checkpoint that the Session made."""
 
 
 class Report(NamedTuple):
-    """Tell the Session what was taken of a lane."""
+    """Tell the Session what the Slice took of a lane."""
 
     delta: Delta
 
 
 class Finish(NamedTuple):
-    """Tell the Session that the whole cut is taken and reported. No Report follows."""
+    """Tell the Session that the Slice took and reported the whole cut. No Report follows."""
 
 
 Effect = (

@@ -1,223 +1,230 @@
-"""What a lane fetches, and what it lets go of to make room. Pure.
+"""What a lane fetches ahead, and which frames it lets go to make room. Pure.
 
-All that is here of a lane, and all that is on its way, fits into the lane's room, however many
-journals it has. So that frames can still be taken in order, fetches are made in that order: each
-read knows its edge, the least adjusted clock of what is not here of it, and the read of the least
-edge is the first to fetch. If it finds no room, frames that come later are let go, those of gated
-reads first, then the last in order. Their clocks stay known, so that nobody waits for them before
-their turn, and they are fetched again when it comes near.
+The frames that are here, and those that are being fetched, fit into the room of their lane, however
+many journals it reads. The lane fetches in the order in which it takes frames: every read knows the
+least adjusted clock that its unfetched frames can have, and the read with the least such clock
+fetches first. If there is no room for it, the lane lets later frames go: first those of parked
+reads, then the last in order. It keeps their clocks, so that nobody waits for them before their
+turn, and fetches them again when their turn comes near.
 
-A read may fetch though there is no room if nothing is here or on its way. So the next in order can
-always be fetched, and one that cannot has something before it that will be taken.
+If no frame is here and none is being fetched, a read may fetch although there is no room. So a lane
+can always fetch its next frame, unless an earlier frame is here or being fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.clock import Clock
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
-from headrace.shuffle.slice.ranking import Ranking
-from headrace.shuffle.slice.read import Phase, Read, Waiting
+from headrace.shuffle.slice.read import Phase, Ranking, Read, WaitingFrame
 
 _SHARES = 2
-"""A read has one share of the room here while the next is on its way."""
+"""A read has one share of the room for the frames that are here, and one for those to come."""
 _SHARE_MIN = 256
-"""The least share, as a part of the greatest: smaller fetches are not worth their while."""
+"""No share is smaller than `fetch_bytes` divided by this: smaller fetches cost too much."""
 _FRAMES_MIN = 2
-"""Of a read, where they are larger than its share: else all would wait for each frame."""
+"""A read whose frames exceed its share has this many here, so that not all wait for each frame."""
 _PARKED = 1 << 65
-"""Of two frames to let go of, the gated or held one comes first, whatever their clocks."""
+"""Frames of parked reads go before all others, whatever their clocks."""
 
 
 AtMostBytes = Callable[[Offset, Offset], int]
-"""About how much what begins in [offset, through) takes, if that can be told; else much."""
+"""About how many bytes begin in [offset, through); a large number if that is not known."""
 
 
 class ReadAhead:
-    """`fetch_bytes` are asked for at once of one journal, at most; `ahead_bytes` are the room."""
-
     def __init__(
-        self, fetch_bytes: int, ahead_bytes: int, patience: int, at_most_bytes: AtMostBytes
+        self,
+        fetch_bytes: int,
+        ahead_bytes: int,
+        patience: int,
+        at_most_bytes: AtMostBytes,
+        on_empty: Callable[[Read], None],
     ) -> None:
+        """Fetch up to `fetch_bytes` of a journal at once, into a room of `ahead_bytes`.
+
+        It calls `on_empty` with a read whose last frame it lets go.
+        """
         self._at_most_bytes = at_most_bytes
+        self._on_empty = on_empty
         self._fetch_bytes = fetch_bytes
         self._ahead_bytes = ahead_bytes
         self._patience = patience
         self._wanting = Ranking()
-        """To be fetched, by edge."""
-        self._asked = Ranking()
-        """Being fetched, by when that is late; late ones are in no ranking."""
-        self._asked_latest = Ranking()
-        """The same, by edge, the greatest first."""
+        """Reads that should fetch, by `unfetched_clock`."""
+        self._fetching = Ranking()
+        """Reads that are being fetched, by the time when they are late. Late ones are not in it."""
+        self._fetching_latest = Ranking()
+        """The same reads, by `unfetched_clock`, the greatest first."""
         self._awaited = Ranking()
-        """Those of them that others wait for, by edge."""
-        self._may_go = Ranking()
-        """With frames here, the one to let go of first; not while it is being fetched."""
+        """Those of them that other reads wait for, by `unfetched_clock`."""
+        self._disposable = Ranking()
+        """Reads with frames that may go, the first to go first. None of them is in `_fetching`."""
         self._fetches = 0
+        """The number of fetches so far."""
         self._frames = 0
         self._frames_bytes = 0
-        self._asked_bytes = 0
-        self._unfinished = 0
-        """Reads of which not everything is here."""
+        self._requested_bytes = 0
+        self._incomplete = 0
+        """The number of reads with frames that are not here."""
         self._share_bytes = fetch_bytes
 
     @property
     def held_bytes(self) -> int:
-        """What is here, and what is on its way, as far as one can tell."""
-        return self._frames_bytes + self._asked_bytes
+        """The frames that are here, and what the fetches under way are expected to bring."""
+        return self._frames_bytes + self._requested_bytes
 
     @property
-    def edge(self) -> int:
-        """The least adjusted clock that is not here and is waited for."""
+    def unfetched_clock(self) -> int:
+        """The least adjusted clock that is not here and that others wait for."""
         return min(self._awaited.least, self._wanting.least)
 
     @property
     def share_bytes(self) -> int:
-        """What may be asked for at once of one journal."""
+        """The most to fetch of one journal at once."""
         return self._share_bytes
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is here, and there is nothing to be fetched."""
-        return not (self._frames or self._unfinished)
+        """True if no frame is here and there is nothing to fetch."""
+        return not (self._frames or self._incomplete)
 
     @property
     def late_at(self) -> int:
-        """When something that is on its way is waited for no more; infinite if there is none."""
-        return self._asked.least
+        """The time at which others stop waiting for a fetch; infinite if they wait for none."""
+        return self._fetching.least
 
     # -- what happens to reads -------------------------------------------------------------
 
     def grown(self, read: Read) -> None:
-        """Its head has moved."""
+        """The head of the journal moved."""
         self._count(read)
         self.want(read)
 
     def want(self, read: Read) -> None:
-        """Fetch more of the read, if there is more and little of it is here."""
+        """Plan to fetch more of the read, if there is more and it has few frames here."""
         if (
             read.offset < read.head
             and (read.frames_bytes < self._share_bytes or len(read.frames) < _FRAMES_MIN)
-            and not (read.fetch or read.stopped or read in self._wanting)
-            and not read.is_parked
+            and not (read.fetch_number or read.is_parked or read in self._wanting)
         ):
-            self._wanting.put(read, read.edge)
+            self._wanting.put(read, read.unfetched_clock)
 
     def parked(self, read: Read) -> None:
-        """Its next frame is not wanted for a while."""
+        """Nobody wants the next frame of the read for a while."""
         self._wanting.drop(read)
         self._rank(read)
 
-    def opened(self, read: Read) -> None:
-        """Its next frame is due."""
+    def unparked(self, read: Read) -> None:
+        """The next frame of the read is wanted again."""
         self._rank(read)
         self.want(read)
 
     def take(self, read: Read) -> Frame:
+        """Remove the next frame of the read."""
         _, frame = read.frames.popleft()
-        self._gone(read, frame)
+        self._removed(read, frame)
         if not read.frames:
-            self._may_go.drop(read)
+            self._disposable.drop(read)
         return frame
 
     def stop(self, read: Read) -> None:
+        """Forget the stopped read."""
         while read.frames:
             self.take(read)
-        self._end(read)
+        self._end_fetch(read)
         self._wanting.drop(read)
         self._count(read)
 
     def arrived(self, read: Read, frames: Sequence[Frame], through: Offset) -> None:
-        """What was asked for."""
-        self._end(read)
+        """The read's Fetch brought these frames, and there are no others below `through`."""
+        self._end_fetch(read)
         for frame in frames:
             # An ACK of clock 0 rolls back what precedes it: it is due when that is.
-            read.edge = max(read.edge, read.source.adjusted(frame.clock))
-            read.frames.append(Waiting(read.edge, frame))
+            read.unfetched_clock = max(read.unfetched_clock, read.source.adjusted(frame.clock))
+            read.frames.append(WaitingFrame(read.unfetched_clock, frame))
             read.frames_bytes += frame.bytes
-            read.frame_bytes = max(read.frame_bytes, frame.bytes)
+            read.frame_bytes_max = max(read.frame_bytes_max, frame.bytes)
             self._frames_bytes += frame.bytes
         self._frames += len(frames)
         read.offset = frames[-1].end if frames else through
-        read.behind = read.offset < read.head
+        read.is_backlog = read.offset < read.head
         self._count(read)
         self._rank(read)
-        # Frames may be larger than they were thought to be.
+        # Frames may be larger than expected.
         while self.held_bytes > self._ahead_bytes and self._frames > 1:
-            if not self._let_go_beyond(self._latest_asked):
+            if not self._let_go_beyond(self._latest_fetching):
                 break
 
-    # -- asking ----------------------------------------------------------------------------
+    # -- fetching --------------------------------------------------------------------------
 
-    def ask(self, now: Clock, first: int) -> list[Read]:
-        """The reads to fetch, each from its `offset` on, as much as fits its share.
+    def fetch(self, now: Clock, first: int) -> list[Read]:
+        """Return the reads to fetch, each from its `offset` on, up to `share_bytes`.
 
-        `first` is the adjusted clock of the first frame here, infinite if there is none.
+        `first` is the adjusted clock of the first frame that is here, infinite if there is none.
         """
-        while self._asked.least <= now and (late := self._asked.first):
-            self._forget(late)
+        while self._fetching.least <= now and (late := self._fetching.first):
+            self._stop_waiting(late)
             self._rank(late)
-        asked = []
+        fetched = []
         while (read := self._wanting.first) is not None:
-            # The last frame may reach beyond what is asked for, by its size if that is known.
-            size = self._share_bytes + (read.frame_bytes or self._fetch_bytes)
+            # The last frame may exceed the share, by its size if that is known.
+            size = self._share_bytes + (read.frame_bytes_max or self._fetch_bytes)
             size = min(size, self._at_most_bytes(read.offset, read.head))
-            if not self._make_room(size, read.edge, first):
+            if not self._make_room(size, read.unfetched_clock, first):
                 break
             self._wanting.drop(read)
             self._fetches += 1
-            read.fetch = self._fetches
-            read.asked_bytes = size
-            self._asked_bytes += size
-            self._asked.put(read, now + self._patience)
-            self._asked_latest.put(read, -read.edge)
-            if read.behind:
-                self._awaited.put(read, read.edge)
+            read.fetch_number = self._fetches
+            read.requested_bytes = size
+            self._requested_bytes += size
+            self._fetching.put(read, now + self._patience)
+            self._fetching_latest.put(read, -read.unfetched_clock)
+            if read.is_backlog:
+                self._awaited.put(read, read.unfetched_clock)
             self._rank(read)
-            asked.append(read)
-        return asked
+            fetched.append(read)
+        return fetched
 
-    def _make_room(self, size: int, edge: int, first: int) -> bool:
-        # What is here of about the same time as what is on its way would be wanted again at once.
-        # But if everything waits for this read, anything that comes after it must go.
-        is_next = edge < first and edge <= self._awaited.least
-        beyond = edge if is_next else max(edge, self._latest_asked)
+    def _make_room(self, size: int, clock: int, first: int) -> bool:
+        """Let frames go until there is room to fetch what begins at `clock`. True if there is."""
+        # The lane would soon want frames of about the time of those being fetched again. But if
+        # everything waits for this read, all frames after it may go.
+        is_next = clock < first and clock <= self._awaited.least
+        beyond = clock if is_next else max(clock, self._latest_fetching)
         while self.held_bytes + size > self._ahead_bytes:
             if not self._let_go_beyond(beyond):
-                return not self._frames and not self._asked
+                return not self._frames and not self._fetching
         return True
 
     @property
-    def _latest_asked(self) -> int:
-        return -self._asked_latest.least if self._asked_latest else 0
+    def _latest_fetching(self) -> int:
+        return -self._fetching_latest.least if self._fetching_latest else 0
 
-    # -- letting go ------------------------------------------------------------------------
+    # -- letting frames go -----------------------------------------------------------------
 
     def _rank(self, read: Read) -> None:
-        """What may go of the read has changed."""
-        if read.frames and read not in self._asked:
+        """Update the read's rank among those whose frames may go."""
+        if read.frames and read not in self._fetching:
             parked = _PARKED if read.is_parked else 0
-            self._may_go.put(read, -read.frames[-1].at - parked)
+            self._disposable.put(read, -read.frames[-1].clock - parked)
         else:
-            self._may_go.drop(read)
+            self._disposable.drop(read)
 
-    def _let_go_beyond(self, edge: int) -> bool:
-        """Of the frame to let go of first, if it is gated or beyond the edge.
-
-        Nothing but its clock is kept.
-        """
-        read = self._may_go.first
-        if read is None or not (read.is_parked or read.frames[-1].at > edge):
+    def _let_go_beyond(self, clock: int) -> bool:
+        """Let one frame go if it is parked or later than `clock`, and keep its clock only."""
+        read = self._disposable.first
+        if read is None or not (read.is_parked or read.frames[-1].clock > clock):
             return False
-        at, frame = read.frames.pop()
-        self._gone(read, frame)
-        # What is late would follow what is gone.
-        self._end(read)
-        read.offset, read.edge, read.behind = frame.offset, at, True
-        if not read.frames and read.phase is Phase.QUEUED:
-            read.phase = Phase.PENDING
+        frame_clock, frame = read.frames.pop()
+        self._removed(read, frame)
+        # A late answer would follow the frame that goes.
+        self._end_fetch(read)
+        read.offset, read.unfetched_clock, read.is_backlog = frame.offset, frame_clock, True
+        if not read.frames:
+            self._on_empty(read)
         self._rank(read)
         self._wanting.drop(read)
         self._count(read)
@@ -226,26 +233,51 @@ class ReadAhead:
 
     # -- counting --------------------------------------------------------------------------
 
-    def _gone(self, read: Read, frame: Frame) -> None:
+    def _removed(self, read: Read, frame: Frame) -> None:
         read.frames_bytes -= frame.bytes
         self._frames_bytes -= frame.bytes
         self._frames -= 1
 
-    def _end(self, read: Read) -> None:
-        """The read's fetch is answered, or not wanted any more."""
-        self._forget(read)
-        self._asked_bytes -= read.asked_bytes
-        read.fetch = read.asked_bytes = 0
+    def _end_fetch(self, read: Read) -> None:
+        """The read's Fetch is answered, or nobody wants the answer any more."""
+        self._stop_waiting(read)
+        self._requested_bytes -= read.requested_bytes
+        read.fetch_number = read.requested_bytes = 0
 
-    def _forget(self, read: Read) -> None:
-        for asked in (self._asked, self._asked_latest, self._awaited):
-            asked.drop(read)
+    def _stop_waiting(self, read: Read) -> None:
+        for ranking in (self._fetching, self._fetching_latest, self._awaited):
+            ranking.drop(read)
 
     def _count(self, read: Read) -> None:
-        unfinished = read.offset < read.head and not read.stopped
-        if unfinished != read.unfinished:
-            read.unfinished = unfinished
-            self._unfinished += 1 if unfinished else -1
-            fair = self._ahead_bytes // (_SHARES * max(1, self._unfinished))
-            least = max(1, self._fetch_bytes // _SHARE_MIN)
-            self._share_bytes = max(least, min(self._fetch_bytes, fair))
+        """Update the number of incomplete reads, and the share that each of them has."""
+        is_incomplete = read.offset < read.head and read.phase is not Phase.STOPPED
+        if is_incomplete != read.is_incomplete:
+            read.is_incomplete = is_incomplete
+            self._incomplete += 1 if is_incomplete else -1
+            fair_bytes = self._ahead_bytes // (_SHARES * max(1, self._incomplete))
+            least_bytes = max(1, self._fetch_bytes // _SHARE_MIN)
+            self._share_bytes = max(least_bytes, min(self._fetch_bytes, fair_bytes))
+
+    def validate(self, reads: Iterable[Read]) -> None:
+        """Assert what holds between two events; `reads` are all reads of the lane."""
+        reads = list(reads)
+        assert self._frames == sum(len(read.frames) for read in reads), "frames"
+        assert self._frames_bytes == sum(read.frames_bytes for read in reads), "frames_bytes"
+        assert self._requested_bytes == sum(read.requested_bytes for read in reads), "requested"
+        assert self._incomplete == sum(read.is_incomplete for read in reads), "incomplete"
+        wanting, fetching = self._wanting.ranks(), self._fetching.ranks()
+        assert self._fetching_latest.ranks().keys() == fetching.keys(), "fetches are ranked twice"
+        assert self._awaited.ranks().keys() <= fetching.keys(), "a read waits for no fetch"
+        assert self._disposable.ranks().keys() == {
+            read.place for read in reads if read.frames and read.place not in fetching
+        }, "frames that may go"
+        for read in reads:
+            assert read.is_incomplete == (read.offset < read.head), f"{read.name}: incomplete"
+            assert read.fetch_number or read.place not in fetching, f"{read.name}: no Fetch"
+            if read.place in wanting:
+                assert read.offset < read.head, f"{read.name}: it wants more than there is"
+                assert not read.fetch_number, f"{read.name}: it is fetched already"
+                assert not read.is_parked, f"{read.name}: it is parked and wants frames"
+                assert wanting[read.place] == read.unfetched_clock, f"{read.name}: its rank"
+            elif read.phase is Phase.PENDING and read.is_incomplete:
+                assert read.fetch_number, f"{read.name}: it would never go on"

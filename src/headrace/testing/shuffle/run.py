@@ -257,6 +257,7 @@ class Run:
         """Let a Slice do what it can: time may have passed."""
         state, now = self.members[member].slice, self.journals.now
         self._carry_out_slice(member, state.advance(now))
+        state.validate()
         self.counts[Kind.NO_CREDIT] += state.lacks_credit(now)
 
     def _tell_slice(self, member: int, sender: int, message: Message) -> None:
