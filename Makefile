@@ -6,6 +6,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 BIN := .venv/bin
 RUNTIME := .venv/installed
 TOOLS := .venv/installed-dev
+CLASSES := .venv/spark-classes/classes.jsa
 
 # Both names: pip 25.3 and newer take the build's constraints from the second. Relative, because
 # pip splits the value at spaces.
@@ -25,10 +26,10 @@ setup: $(RUNTIME) ## make .venv and install headrace into it
 demo: setup ## run the main job end to end on this machine
 	@$(BIN)/headrace demo
 
-test: $(TOOLS) ## run every test but the deep ones
+test: $(TOOLS) $(CLASSES) ## run every test but the deep ones
 	@$(BIN)/pytest -m "not deep" -n 2 --dist loadfile --no-loadscope-reorder
 
-test-deep: $(TOOLS) ## run every test, with new examples and kills; SEED=n repeats a run
+test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats a run
 	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)
 
 check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
@@ -72,6 +73,11 @@ $(RUNTIME): pyproject.toml requirements.lock | java
 $(TOOLS): pyproject.toml requirements.lock | java
 	$(call install,.[dev])
 	@touch $(RUNTIME) $@
+
+# Tests run without it, too, but slowly.
+$(CLASSES): $(TOOLS)
+	@echo "writing an archive of Spark's classes, so that the tests' JVMs start faster"
+	-@$(BIN)/python -m tests.spark.class_archive
 
 # Found as Spark finds it.
 java:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.spark.class_archive import jvm_environment
+
 _LEAVE_TIMEOUT_S = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -43,24 +45,13 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(temporary))  # for the processes that tests start
         patch.setattr(tempfile, "tempdir", str(temporary))
-        _keep_java_in(tmp_path_factory.mktemp("java"), patch)
+        for name, value in jvm_environment(tmp_path_factory.mktemp("java")).items():
+            patch.setenv(name, value)
         yield
     deadline = time.monotonic() + _LEAVE_TIMEOUT_S
     while (left := _left_behind(temporary)) and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     assert not left, "the tests left behind:\n" + "\n".join(left)
-
-
-def _keep_java_in(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Java knows no TMPDIR, and a JVM that is killed leaves its files where it had them.
-
-    Those of tests do not live long enough for the slower compiler.
-    """
-    java = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    sides = [f"spark.{side}.defaultJavaOptions {java}\n" for side in ("driver", "executor")]
-    (directory / "spark-defaults.conf").write_text("".join(sides))
-    patch.setenv("SPARK_CONF_DIR", str(directory))
-    patch.setenv("SPARK_DAEMON_JAVA_OPTS", java)
 
 
 def _left_behind(temporary: Path) -> list[str]:

@@ -21,6 +21,15 @@ import pyspark
 from tests.spark.crash.process_tree import descendants
 
 WORKERS, CORES = 2, 3
+APPLICATION = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.cores.max": str(WORKERS * CORES),
+    # Spark runs nothing before all executors are there.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.executor.defaultJavaOptions": os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),
+}
+"""The configuration of an application that runs on the whole cluster."""
 _START_S = 60.0
 _HERE = Path(__file__).parent
 _EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -15,16 +15,11 @@ from headrace.spark.spark_session import session
 from headrace.spark.tasks import task_run
 from headrace.spark.tasks.progress import Progress
 from headrace.spark.tasks.task_definition import materialization
-from tests.spark.cluster import CORES, WORKERS
+from tests.spark.cluster import APPLICATION, CORES, WORKERS
 from tests.spark.crash.death import DEATH, IDS, NOTES, DeadlySource, Death, deadly_driver
 from tests.spark.crash.outputs import Kind, output
 
 STOP, READS, FAILURES = "stop", "reads", "failures"
-SPREAD = {
-    "spark.cores.max": str(WORKERS * CORES),
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-}
-"""Nothing is run before all executors are there."""
 
 
 class Driver:
@@ -52,7 +47,7 @@ class Driver:
         }
         if master:
             os.environ[NOTES] = str(life / READS)
-            conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **SPREAD}
+            conf |= APPLICATION
         self._life = life
         self._kind = kind
         self._spark = session(shards, master=master, conf=conf, log=life / "spark.log")

@@ -13,7 +13,7 @@ import headrace
 from headrace.spark.spark_session import session
 from headrace.spark.write.dataframe_transaction import publish
 from headrace.testing.crash import eventually
-from tests.spark.crash.driver import SPREAD
+from tests.spark.cluster import APPLICATION
 
 FOREVER_S = 3600.0
 """The slow attempt does not fail: then another would be no speculation."""
@@ -24,15 +24,13 @@ def publish_speculatively(folder: Path, master: str) -> None:
     """Each attempt leaves a file; the first at task 0 ends after the commit, if Spark lets it."""
     conf = {
         "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.5",
         "spark.speculation.multiplier": "1.1",
         "spark.speculation.efficiency.enabled": "false",
         "spark.python.task.killTimeout": "60s",
-        **SPREAD,
+        **APPLICATION,
     }
     spark = session(master=master, conf=conf, log=folder / "spark.log")
     workspace = headrace.open(folder / "workspace", create=False)
