@@ -43,7 +43,9 @@ def test_the_memory_of_a_member_does_not_grow_with_the_number_of_journals(tmp_pa
             settings=settings,
         ) as shuffle:
             # Nobody consumes: the Queue fills up, and then what waits before it.
-            eventually(lambda: "queue over" in shuffle.status().members[0].waits, POLL_S, "a stop")
+            eventually(
+                lambda: "over its soft limit" in shuffle.status().members[0].waits, POLL_S, "a stop"
+            )
             seen = 0
             while seen < JOURNALS * DOCUMENTS and (found := shuffle.next_checkpoint(POLL_S)):
                 seen += sum(some.num_rows for _, some in shuffle.read(0, found))

@@ -48,4 +48,4 @@ def consume(task: Task, seen: list[int]) -> None:
 
 def is_full(task: Task) -> bool:
     """Nobody consumes: reading stands still."""
-    return any("queue over" in member.waits for member in task.shuffle.status().members)
+    return any("over its soft limit" in member.waits for member in task.shuffle.status().members)

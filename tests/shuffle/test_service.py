@@ -124,7 +124,7 @@ def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
     shown = task.look()
     assert shown is not None
     ahead = shown.checkpoint._replace(number=shown.checkpoint.number + 2)
-    with pytest.raises(UsageError, match="checkpoint 3 is read after 1"):
+    with pytest.raises(UsageError, match="checkpoint 3 cannot be read after checkpoint 1"):
         list(task.shuffle.read(0, ahead))
 
 
@@ -159,7 +159,7 @@ def test_a_transaction_beyond_the_hard_limit_fails_and_is_named(task: Task) -> N
         transaction._buffer.send(transaction._buffer.seal()).result()
     with soon(), pytest.raises(StorageError) as failed:
         task.look()
-    assert "queue over its limit of 0.3 MiB" in failed.value.what
+    assert "the Queue is over its hard limit of 0.3 MiB" in failed.value.what
     assert "journal big/0000 of binding 'big'" in failed.value.what
     assert "a retry will not help" in failed.value.do
     transaction.rollback()

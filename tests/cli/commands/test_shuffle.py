@@ -191,7 +191,9 @@ def test_the_status_names_what_holds_a_session_back(here: Path) -> None:
                 [session] = running_sessions(here / "ws")
                 assert session.status
                 assert session.status.members == status.members
-                assert status.members[0].waits.startswith("queue over 0.0 MiB, ")
+                assert status.members[0].waits.startswith(
+                    "the Queue is over its soft limit of 0.0 MiB, "
+                )
                 assert "in journal accounts/0000 of binding 'accounts'" in status.members[0].waits
                 [waiting] = session.status.transactions
                 assert (waiting.journal, waiting.waits_for) == ("accounts/0000", "its ACK")

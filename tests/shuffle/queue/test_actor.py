@@ -197,7 +197,7 @@ class Watched(dict[tuple[int, int], int]):
 def test_a_queue_is_not_asked_how_it_stands_while_that_changes(tmp_path: Path) -> None:
     """The one who asks is another thread than the one that works."""
     with ScriptedQueue(tmp_path, settings=ShuffleSettings(queue_soft_bytes=1)) as queue:
-        watched = queue.actor._state._pinned = Watched(queue.actor._deciding)
+        watched = queue.actor._state._pinned._bytes = Watched(queue.actor._deciding)
         block(queue, 0)
         queue.flush()
         held, reason = queue.actor.status()

@@ -1,172 +1,205 @@
-"""What of a Queue's file is kept, and what of that for nothing."""
+"""Which parts of its file a Queue keeps, and what it counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from headrace.errors import UsageError
-from headrace.shuffle.queue.space import Account, FileSpace
+from headrace.shuffle.queue.space import FileSpace
 
 SIZE = 10
 
 
-def passed(*sizes: int, end: int = 1000) -> FileSpace:
-    """Blocks at 0, 100, 200, …, all open."""
-    needed = FileSpace()
-    for at, size in enumerate(sizes):
-        needed.passed(100 * at, size)
-    needed.end = end
-    return needed
+class Account(NamedTuple):
+    """What a FileSpace counts."""
+
+    given_back_bytes: int = 0
+    unneeded_bytes: int = 0
+    open_bytes: int = 0
+    shown_bytes: int = 0
+    last_read: int = 0
+    last_released: int = 0
+    partly_shown_bytes: int = 0
+
+
+def account(space: FileSpace) -> Account:
+    space.validate()
+    return Account(*(getattr(space, name) for name in Account._fields))
+
+
+def scanned(*sizes: int, end: int = 1000) -> FileSpace:
+    """Open blocks at 0, 100, 200, …"""
+    space = FileSpace()
+    for number, size in enumerate(sizes):
+        space.wrote(size)
+        space.scanned(100 * number, size)
+    space.scanned_to = end
+    return space
 
 
 def test_everything_is_open_at_first_and_kept() -> None:
-    needed = passed(10, 20, 30)
-    assert needed.kept_from == 0
-    assert needed.account() == Account(0, 0, 60, 0, 0, 0)
+    space = scanned(10, 20, 30)
+    assert space.kept_from == 0
+    assert account(space) == Account(0, 0, 60, 0, 0, 0)
 
 
 def test_nothing_is_kept_once_all_is_closed() -> None:
-    needed = passed(10, 20)
-    needed.closed([0, 100])
-    assert needed.kept_from == 1000
-    assert needed.account() == Account(given_back_bytes=30)
+    space = scanned(10, 20)
+    space.closed([0, 100])
+    assert space.kept_from == 1000
+    assert account(space) == Account(given_back_bytes=30)
 
 
 def test_the_first_block_that_is_open_keeps_what_comes_after_it() -> None:
-    needed = passed(10, 20, 30, 40)
-    needed.closed([0, 200])
-    assert needed.kept_from == 100
-    assert needed.account() == Account(10, 30, 60)
+    space = scanned(10, 20, 30, 40)
+    space.closed([0, 200])
+    assert space.kept_from == 100
+    assert account(space) == Account(10, 30, 60)
 
 
 # proves G10
 def test_what_a_checkpoint_shows_is_kept_until_it_is_released() -> None:
-    needed = passed(10, 20, 30)
-    needed.read(1, [0, 100])
-    needed.closed([0, 100])
-    assert (needed.kept_from, needed.account()) == (0, Account(0, 0, 30, 30, 1, 0))
-    needed.read(2, [200])
-    needed.closed([200])
-    needed.release(1)
-    assert (needed.kept_from, needed.account()) == (200, Account(30, 0, 0, 30, 2, 1))
-    needed.release(2)
-    assert (needed.kept_from, needed.account()) == (1000, Account(60, 0, 0, 0, 2, 2))
+    space = scanned(10, 20, 30)
+    space.read(1, [0, 100])
+    space.closed([0, 100])
+    assert (space.kept_from, account(space)) == (0, Account(0, 0, 30, 30, 1, 0))
+    space.read(2, [200])
+    space.closed([200])
+    space.release(1)
+    assert (space.kept_from, account(space)) == (200, Account(30, 0, 0, 30, 2, 1))
+    space.release(2)
+    assert (space.kept_from, account(space)) == (1000, Account(60, 0, 0, 0, 2, 2))
 
 
 def test_a_block_of_several_checkpoints_is_kept_for_the_last_of_them() -> None:
-    needed = passed(10)
-    needed.read(1, [0])
-    needed.read(2, [0])
-    needed.closed([0])
-    needed.release(1)
-    assert needed.kept_from == 0
-    needed.release(2)
-    assert needed.kept_from == 1000
+    space = scanned(10)
+    space.read(1, [0])
+    space.read(2, [0])
+    space.closed([0])
+    space.release(1)
+    assert space.kept_from == 0
+    space.release(2)
+    assert space.kept_from == 1000
 
 
 def test_checkpoints_are_read_in_order_and_released_once_read() -> None:
-    needed = passed(10)
-    needed.read(1, [])
+    space = scanned(10)
+    space.read(1, [])
     for number in (1, 3):
-        with pytest.raises(UsageError, match=f"checkpoint {number} is read after 1"):
-            needed.read(number, [])
-    with pytest.raises(UsageError, match="checkpoint 2 is released, and 1 was read last"):
-        needed.release(2)
-    needed.release(1)
-    needed.release(1)
+        with pytest.raises(UsageError, match=f"{number} cannot be read after checkpoint 1"):
+            space.read(number, [])
+    with pytest.raises(UsageError, match="2 cannot be released: the last one read is 1"):
+        space.release(2)
+    space.release(1)
+    space.release(1)
 
 
 # proves G12
 def test_a_block_that_was_moved_keeps_nothing_where_it_was() -> None:
-    needed = passed(10, 20, 30)
-    needed.closed([100])
-    assert needed.move(SIZE) == {0: 0}
-    needed.copying({0: 1100})
-    assert needed.kept_from == 0, "it is not known to be there"
-    needed.copied()
-    assert (needed.location(0), needed.kept_from) == (1100, 200)
-    assert needed.account() == Account(30, 0, 40)
-    needed.passed(1000, 40)
-    needed.passed(1100, 10, is_copy=True)
-    needed.end = 2000
-    needed.closed([200, 1000])
-    assert (needed.kept_from, needed.account()) == (1100, Account(100, 0, 10))
-    needed.closed([0])
-    assert (needed.kept_from, needed.account()) == (2000, Account(110))
+    space = scanned(10, 20, 30)
+    space.closed([100])
+    assert space.start_copies(SIZE) == {0: 0}
+    space.copies_written({0: 1100})
+    assert space.kept_from == 0, "it is not known to be there"
+    space.copies_durable()
+    assert (space.location(0), space.kept_from) == (1100, 200)
+    assert account(space) == Account(30, 0, 40)
+    space.wrote(40)
+    space.scanned(1000, 40)
+    space.scanned(1100, 10, is_copy=True)
+    space.scanned_to = 2000
+    space.closed([200, 1000])
+    assert (space.kept_from, account(space)) == (1100, Account(100, 0, 10))
+    space.closed([0])
+    assert (space.kept_from, account(space)) == (2000, Account(110))
 
 
 def test_a_block_can_be_moved_again() -> None:
-    needed = passed(10)
-    needed.move(SIZE)
-    needed.copying({0: 1100})
-    needed.copied()
-    needed.passed(1100, 10, is_copy=True)
-    needed.end = 1200
-    assert needed.move(SIZE) == {0: 1100}
-    needed.copying({0: 1300})
-    needed.copied()
-    assert (needed.location(0), needed.kept_from) == (1300, 1200)
+    space = scanned(10)
+    space.start_copies(SIZE)
+    space.copies_written({0: 1100})
+    space.copies_durable()
+    space.scanned(1100, 10, is_copy=True)
+    space.scanned_to = 1200
+    assert space.start_copies(SIZE) == {0: 1100}
+    space.copies_written({0: 1300})
+    space.copies_durable()
+    assert (space.location(0), space.kept_from) == (1300, 1200)
 
 
 @pytest.mark.parametrize("shown_when", ["before", "after"])
 def test_what_a_checkpoint_shows_stays_where_it_is(shown_when: str) -> None:
     """Readers were told where; also of a block that is being copied."""
-    needed = passed(10, 20)
+    space = scanned(10, 20)
     if shown_when == "before":
-        needed.read(1, [0])
-        assert needed.move(SIZE) == {}
+        space.read(1, [0])
+        assert space.start_copies(SIZE) == {}
     else:
-        assert needed.move(SIZE) == {0: 0}
-        needed.copying({0: 1100})
-        needed.read(1, [0])
-        needed.copied()
-    assert (needed.location(0), needed.kept_from) == (0, 0)
-    needed.release(1)
-    assert needed.move(SIZE) == {0: 0}
+        assert space.start_copies(SIZE) == {0: 0}
+        space.copies_written({0: 1100})
+        space.read(1, [0])
+        space.copies_durable()
+    assert (space.location(0), space.kept_from) == (0, 0)
+    space.release(1)
+    assert space.start_copies(SIZE) == {0: 0}
 
 
 def test_a_block_that_closes_while_it_is_copied_is_kept_until_that_is_done() -> None:
     """What is copied from it is still to be written."""
-    needed = passed(10, 20)
-    assert needed.move(SIZE) == {0: 0}
-    needed.closed([0, 100])
-    needed.copied()
-    assert (needed.kept_from, needed.account()) == (0, Account(0, 20)), "it is yet to be copied"
-    needed.copying({0: 1100})
-    assert needed.kept_from == 0
-    needed.copied()
-    assert (needed.kept_from, needed.account()) == (1000, Account(30))
+    space = scanned(10, 20)
+    assert space.start_copies(SIZE) == {0: 0}
+    space.closed([0, 100])
+    space.copies_durable()
+    assert (space.kept_from, account(space)) == (0, Account(0, 20)), "it is yet to be copied"
+    space.copies_written({0: 1100})
+    assert space.kept_from == 0
+    space.copies_durable()
+    assert (space.kept_from, account(space)) == (1000, Account(30))
 
 
 def test_a_copy_that_was_passed_over_unrecognized_is_of_no_use() -> None:
-    needed = passed(10)
-    needed.move(SIZE)
-    needed.passed(1000, 10, is_copy=True)
-    needed.end = 1100
-    needed.copying({0: 1000})
-    needed.copied()
-    assert (needed.location(0), needed.kept_from) == (0, 0)
-    assert needed.account() == Account(0, 10, 10)
+    space = scanned(10)
+    space.start_copies(SIZE)
+    space.scanned(1000, 10, is_copy=True)
+    space.scanned_to = 1100
+    space.copies_written({0: 1000})
+    space.copies_durable()
+    assert (space.location(0), space.kept_from) == (0, 0)
+    assert account(space) == Account(0, 10, 10)
 
 
-def test_blocks_are_moved_from_the_front_and_up_to_what_is_shown() -> None:
-    needed = passed(10, 10, 10, 10, 10)
-    needed.read(1, [300])
-    assert needed.move(1) == {0: 0}
-    assert needed.move(29) == {0: 0, 100: 100}
-    assert needed.move(1000) == {0: 0, 100: 100, 200: 200}
+@pytest.mark.parametrize(("bytes_max", "count"), [(1, 1), (29, 2), (30, 3), (1000, 3)])
+def test_blocks_are_copied_from_the_front_and_up_to_what_is_shown(
+    bytes_max: int, count: int
+) -> None:
+    space = scanned(10, 10, 10, 10, 10)
+    space.read(1, [300])
+    assert space.start_copies(bytes_max) == {100 * at: 100 * at for at in range(count)}
+
+
+# proves G12
+def test_neither_a_copy_nor_what_it_gives_back_counts() -> None:
+    space = scanned(10, 20, 30)
+    space.closed([100])
+    assert (space.held_bytes, space.needed_bytes) == (60, 40)
+    space.start_copies(SIZE)
+    assert (space.held_bytes, space.needed_bytes) == (70, 40), "as soon as it is decided"
+    space.copies_written({0: 1100})
+    space.copies_durable()
+    assert (space.held_bytes, space.needed_bytes) == (40, 40)
 
 
 def test_what_lies_behind_a_shown_block_cannot_be_given_back_by_moving() -> None:
-    needed = passed(10, 20, 30, 40)
-    needed.read(1, [200])
-    needed.closed([100, 300])
-    assert needed.account() == Account(0, 20, 10, 30, 1)
-    needed.release(1)
-    assert needed.account() == Account(0, 60, 40, 0, 1, 1, 30)
+    space = scanned(10, 20, 30, 40)
+    space.read(1, [200])
+    space.closed([100, 300])
+    assert account(space) == Account(0, 20, 10, 30, 1)
+    space.release(1)
+    assert account(space) == Account(0, 60, 40, 0, 1, 1, 30)
 
 
 @dataclass
@@ -182,7 +215,7 @@ class File:
     """A file, everything that happens to it, and a plain account of what must be kept."""
 
     rng: Random
-    needed: FileSpace = field(default_factory=FileSpace)
+    space: FileSpace = field(default_factory=FileSpace)
     entries: list[Entry] = field(default_factory=list)
     durable: int = 0
     """How many entries are."""
@@ -206,7 +239,9 @@ class File:
         return self.entries[count - 1].at + self.entries[count - 1].size if count else 0
 
     def write(self) -> None:
-        self.add(self.rng.randint(1, 9))
+        size = self.rng.randint(1, 9)
+        self.space.wrote(size)
+        self.add(size)
 
     def sync(self) -> None:
         self.durable = self.rng.randint(self.durable, len(self.entries))
@@ -215,60 +250,61 @@ class File:
         if not self.copying:
             self.copying = True
             sizes = {each.position: each.size for each in self.entries}
-            found = self.needed.move(self.rng.randint(1, 30))
+            found = self.space.start_copies(self.rng.randint(1, 30))
             copies = {at: self.add(sizes[at], at) for at in found}
-            self.needed.copying(copies)
+            self.space.copies_written(copies)
             self.copied_from = {copies[at]: location for at, location in found.items()}
 
     def settle(self) -> None:
         if self.copying:
             self.durable = len(self.entries)
-            self.needed.copied()
+            self.space.copies_durable()
             self.copying = False
             self.copied_from = {}
 
     def read(self) -> None:
         end = self.end(self.durable)
-        self.needed.copied(end)
+        self.space.copies_durable(end)
         self.copied_from = {to: at for to, at in self.copied_from.items() if to >= end}
         for each in self.entries:
-            if self.needed.end <= each.at < end:
+            if self.space.scanned_to <= each.at < end:
                 is_copy = each.at != each.position
-                self.needed.passed(each.at, each.size, is_copy=is_copy)
+                self.space.scanned(each.at, each.size, is_copy=is_copy)
                 if not is_copy:
                     self.open.add(each.position)
-        self.needed.end = end
+        self.space.scanned_to = end
         self.checkpoints += 1
         some = [at for at in sorted(self.open) if self.rng.random() < 0.4]
         self.shown[self.checkpoints] = some
         self.shown_ever |= set(some)
-        self.needed.read(self.checkpoints, some)
-        self.located |= {at: self.needed.location(at) for at in some}
+        self.space.read(self.checkpoints, some)
+        self.located |= {at: self.space.location(at) for at in some}
         closed = [at for at in sorted(self.open) if self.rng.random() < 0.3]
         self.open -= set(closed)
-        self.needed.closed(closed)
+        self.space.closed(closed)
 
     def release(self) -> None:
         if self.checkpoints:
             number = self.rng.randint(max(1, self.checkpoints - 2), self.checkpoints)
             self.shown = {n: some for n, some in self.shown.items() if n > number}
-            self.needed.release(number)
+            self.space.release(number)
 
     def check(self) -> None:
         shown = {at for some in self.shown.values() for at in some}
         self.located = {at: where for at, where in self.located.items() if at in shown}
-        assert self.located == {at: self.needed.location(at) for at in shown}
-        wanted = {self.needed.location(at): at for at in self.open | shown}
+        assert self.located == {at: self.space.location(at) for at in shown}
+        wanted = {self.space.location(at): at for at in self.open | shown}
         found = {each.at: each.position for each in self.entries[: self.durable]}
         assert wanted.items() <= found.items(), "each is where it is said to be, and durable"
-        end = self.needed.end
+        end = self.space.scanned_to
         kept = {*wanted, *self.copied_from.values()}
-        assert self.needed.kept_from == min([end, *kept])
-        assert self.kept_from <= self.needed.kept_from
-        self.kept_from = self.needed.kept_from
+        assert self.space.kept_from == min([end, *kept])
+        assert self.kept_from <= self.space.kept_from
+        self.kept_from = self.space.kept_from
+        assert self.space.held_bytes == sum(e.size for e in self.entries if e.at >= self.kept_from)
         limit = min([end, *self.located.values()])
         of = {each.position: each.size for each in self.entries}
-        assert self.needed.account() == Account(
+        assert account(self.space) == Account(
             sum(each.size for each in self.entries if each.at < self.kept_from),
             sum(
                 e.size for e in self.entries if self.kept_from <= e.at < limit and e.at not in kept
@@ -276,7 +312,7 @@ class File:
             sum(of[at] for at in self.open - shown),
             sum(of[at] for at in shown),
             self.checkpoints,
-            self.needed.account().released,
+            self.space.last_released,
             sum(of[at] for at in (self.open - shown) & self.shown_ever),
         )
 
@@ -293,9 +329,9 @@ def test_in_any_history_what_is_needed_is_kept_and_the_account_is_true(seed: int
     file.settle()
     file.durable = len(file.entries)
     file.read()
-    file.needed.closed(sorted(file.open))
+    file.space.closed(sorted(file.open))
     file.open.clear()
-    file.needed.release(file.checkpoints)
+    file.space.release(file.checkpoints)
     file.shown.clear()
     file.check()
-    assert file.kept_from == file.needed.end == file.end(len(file.entries))
+    assert file.kept_from == file.space.scanned_to == file.end(len(file.entries))

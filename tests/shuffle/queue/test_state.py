@@ -10,17 +10,17 @@ from headrace.errors import QueueFullError, StorageError
 from headrace.frontier import place
 from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
-from headrace.shuffle.queue.space import Account
 from headrace.shuffle.queue.state import (
+    CopyBlocks,
     Effect,
-    Flushed,
-    Grant,
-    Move,
+    GiveBack,
     QueueState,
-    Retract,
-    Stop,
+    SendFlushed,
+    SendGrant,
     Sync,
     WriteBlock,
+    WriteRetraction,
+    WriteStop,
 )
 from tests.shuffle.builders import head
 
@@ -45,6 +45,21 @@ def queue(slices: int = 1, lanes: int = 1, *, idle: bool = True) -> QueueState:
 def written(effects: list[Effect]) -> list[tuple[int, int]]:
     """Lane and low of the blocks."""
     return [(e.head.lane, e.head.low) for e in effects if isinstance(e, WriteBlock)]
+
+
+def scan(state: QueueState, *sizes: int) -> None:
+    """A reader scans the blocks that were written, which have these sizes, at 0, 1, 2, …"""
+    for location, size in enumerate(sizes):
+        state.space.scanned(location, size)
+    state.space.scanned_to = len(sizes)
+
+
+def close(state: QueueState, *positions: int) -> list[Effect]:
+    """No checkpoint will show more of these blocks."""
+    state.space.closed(positions)
+    effects = state.space_changed()
+    state.validate()
+    return effects
 
 
 def ended(producer: int, first: int, last: int, *, committed: bool) -> SpanEnd:
@@ -141,8 +156,8 @@ def test_rollbacks_are_written_in_their_place_and_commits_are_not() -> None:
     assert state.end(0, 0, [rollback, ended(2, 1, 9, committed=True)]) == []
     assert state.append(0, at(11), b"") == []
     effects = state.bound(1, [INFINITE])
-    assert [type(e) for e in effects] == [WriteBlock, Retract, WriteBlock, Grant]
-    assert effects[1] == Retract((rollback,))
+    assert [type(e) for e in effects] == [WriteBlock, WriteRetraction, WriteBlock, SendGrant]
+    assert effects[1] == WriteRetraction((rollback,))
     assert state.end(0, 0, [ended(1, 11, 11, committed=True)]) == []
 
 
@@ -155,8 +170,8 @@ def test_a_stop_is_written_after_the_blocks_of_its_lane_and_what_it_stops_pins_n
     assert state.append(0, at(10, lane=1), b"") == []
     assert state.stop(0, 1, [P], 7) == []
     effects = state.bound(1, [INFINITE, INFINITE])
-    assert [type(e) for e in effects] == [WriteBlock, Stop]
-    assert effects[1] == Stop((P,), 7)
+    assert [type(e) for e in effects] == [WriteBlock, WriteStop]
+    assert effects[1] == WriteStop((P,), 7)
     assert "pinned" not in state.reason()
 
 
@@ -168,8 +183,8 @@ def test_a_flush_is_answered_when_all_before_it_is_written_and_synced() -> None:
     assert state.flush(0, 1, 1) == []
     assert written(state.append(0, at(4), b"")) == [(0, 4)]
     effects = state.bound(1, [INFINITE, INFINITE])
-    assert [type(e) for e in effects] == [WriteBlock, Sync, Grant]
-    assert state.synced(effects[1].number) == [Flushed(0, 1)]  # type: ignore[union-attr]
+    assert [type(e) for e in effects] == [WriteBlock, Sync, SendGrant]
+    assert state.synced(effects[1].number) == [SendFlushed(0, 1)]  # type: ignore[union-attr]
 
 
 def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
@@ -178,7 +193,7 @@ def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
     effects = state.flush(0, 0, 1)
     state.append(0, at(10), b"")
     assert effects == [Sync(0)]
-    assert state.synced(0) == [Flushed(0, 1)]
+    assert state.synced(0) == [SendFlushed(0, 1)]
 
 
 # proves G11
@@ -190,10 +205,10 @@ def test_a_flush_waits_for_its_own_lane_only() -> None:
     state.append(0, at(10, lane=1), b"")
     assert state.flush(0, 1, 7) == []
     assert state.flush(0, 0, 8) == [Sync(0)]
-    assert state.synced(0) == [Flushed(0, 8)]
+    assert state.synced(0) == [SendFlushed(0, 8)]
     effects = state.bound(1, [INFINITE, INFINITE])
     assert [e for e in effects if isinstance(e, Sync)] == [Sync(1)]
-    assert state.synced(1) == [Flushed(0, 7)]
+    assert state.synced(1) == [SendFlushed(0, 7)]
 
 
 def test_one_sync_serves_the_flushes_of_all_slices() -> None:
@@ -205,8 +220,8 @@ def test_one_sync_serves_the_flushes_of_all_slices() -> None:
     effects = state.bound(2, [INFINITE])
     assert [e for e in effects if isinstance(e, Sync)] == [Sync(0)]
     assert state.flush(2, 0, 1) == [Sync(1)]
-    assert state.synced(0) == [Flushed(0, 7), Flushed(1, 7)]
-    assert state.synced(1) == [Flushed(2, 1)]
+    assert state.synced(0) == [SendFlushed(0, 7), SendFlushed(1, 7)]
+    assert state.synced(1) == [SendFlushed(2, 1)]
 
 
 # proves G12
@@ -216,8 +231,8 @@ def test_credit_comes_back_when_a_block_is_written() -> None:
     size = block_bytes(at(10), b"body")
     assert state.append(0, at(10), b"body") == []
     effects = state.bound(1, [INFINITE, INFINITE])
-    assert effects[1:] == [Grant(0, 0, size)]
-    assert state.held_bytes == size
+    assert effects[1:] == [SendGrant(0, 0, size)]
+    assert state.space.held_bytes == size
 
 
 # proves G12
@@ -225,14 +240,16 @@ def test_at_the_soft_limit_credit_is_kept_until_something_is_released() -> None:
     size = block_bytes(at(10), b"x" * 100)
     state = QueueState(1, 1, 2 * size, 10 * size)
     body = b"x" * 100
-    assert state.append(0, at(10), body)[1:] == [Grant(0, 0, size)]
+    assert state.append(0, at(10), body)[1:] == [SendGrant(0, 0, size)]
     assert state.reason() == ""
     assert written(second := state.append(0, at(11), body)) == [(0, 11)]
     assert second[1:] == []
     assert state.reason() == (
-        "queue over 0.0 MiB, 0.0 MiB pinned by producer 000000000001 in place 12884901888"
+        "the Queue is over its soft limit of 0.0 MiB, 0.0 MiB pinned by producer 000000000001"
+        " in place 12884901888"
     )
-    assert state.needs(Account(size)) == [Grant(0, 0, size)]
+    scan(state, size, size)
+    assert close(state, 0) == [GiveBack(1), SendGrant(0, 0, size)]
     assert state.reason() == ""
 
 
@@ -241,8 +258,8 @@ def test_a_starving_consumer_gets_credit_beyond_the_soft_limit() -> None:
     size = block_bytes(at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
     assert state.append(0, at(10), b"x" * 100)[1:] == []
-    assert state.starve(True, 0) == [Grant(0, 0, size)]
-    assert state.append(0, at(11), b"x" * 100)[1:] == [Grant(0, 0, size)]
+    assert state.starve(True, 0) == [SendGrant(0, 0, size)]
+    assert state.append(0, at(11), b"x" * 100)[1:] == [SendGrant(0, 0, size)]
     assert state.starve(False, 0) == []
     assert state.append(0, at(12), b"x" * 100)[1:] == []
 
@@ -252,10 +269,10 @@ def test_a_starving_consumer_gets_what_is_flushed_before_more_credit() -> None:
     size = block_bytes(at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
     state.starve(True, 0)
-    assert state.append(0, at(10), b"x" * 100)[1:] == [Grant(0, 0, size)]
+    assert state.append(0, at(10), b"x" * 100)[1:] == [SendGrant(0, 0, size)]
     assert state.flush(0, 0, 1) == [Sync(0)]
     assert state.append(0, at(11), b"x" * 100)[1:] == []
-    assert state.synced(0) == [Flushed(0, 1), Grant(0, 0, size)]
+    assert state.synced(0) == [SendFlushed(0, 1), SendGrant(0, 0, size)]
 
 
 # proves G12
@@ -269,86 +286,91 @@ def test_a_consumer_does_not_starve_that_has_checkpoints_to_release_but_the_last
     size = block_bytes(at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
     state.append(0, at(10), b"x" * 100)
-    assert state.needs(Account(read=made, released=released)) == []
-    assert (state.starve(True, made) == [Grant(0, 0, size)]) is starves
+    for number in range(1, made + 1):
+        state.space.read(number, [])
+    state.space.release(released)
+    assert state.space_changed() == []
+    assert (state.starve(True, made) == [SendGrant(0, 0, size)]) is starves
     if not starves:
-        assert state.needs(Account(read=made, released=made - 1)) == [Grant(0, 0, size)]
+        state.space.release(made - 1)
+        assert state.space_changed() == [SendGrant(0, 0, size)]
 
 
 HARD = 1600
 SOFT = 800
-MOVE = Move(HARD // 16)
+PORTION = HARD // 16
+"""How much the Queue copies at a time."""
 
 
-def holding(*bodies: int) -> QueueState:
-    """Blocks of so many bytes, of a consumer that does not starve."""
+def holding(*sizes: int) -> QueueState:
+    """A Queue with open blocks of these sizes, which a reader has scanned."""
     state = QueueState(1, 1, SOFT, HARD)
-    for low, size in enumerate(bodies):
+    for low, size in enumerate(sizes):
         state.append(0, at(low), bytes(size - block_bytes(at(low), b"")))
-    assert state.held_bytes == sum(bodies)
+    scan(state, *sizes)
+    assert state.space.held_bytes == sum(sizes)
     return state
 
 
 # proves G12
 @pytest.mark.parametrize(
-    ("account", "moves"),
+    ("unneeded_bytes", "open_bytes", "copies"),
     [
-        (Account(unneeded_bytes=100, open_bytes=50), False),
-        (Account(unneeded_bytes=101, open_bytes=50), True),
-        (Account(unneeded_bytes=200, open_bytes=200), False),
-        (Account(unneeded_bytes=201, open_bytes=200), True),
-        (Account(unneeded_bytes=400, open_bytes=700), False),
-        (Account(unneeded_bytes=401, open_bytes=700), True),
+        (100, 50, False),
+        (101, 50, True),
+        (200, 200, False),
+        (201, 200, True),
+        (400, 700, False),
+        (401, 700, True),
     ],
 )
-def test_open_blocks_are_moved_once_more_than_they_is_kept_for_them(
-    account: Account, moves: bool
+def test_open_blocks_are_copied_once_that_gives_back_more_than_it_costs(
+    unneeded_bytes: int, open_bytes: int, copies: bool
 ) -> None:
-    """But not for little, and always for much."""
-    assert (MOVE in holding(700).needs(account)) is moves
+    """But the Queue copies nothing to get little back, and always copies to get much back."""
+    state = holding(open_bytes, unneeded_bytes)
+    assert (CopyBlocks({0: 0}) in close(state, 1)) is copies
 
 
 # proves G12
-def test_one_portion_is_moved_at_a_time() -> None:
-    state = holding(500)
-    account = Account(unneeded_bytes=300, open_bytes=150)
-    assert state.needs(account) == [MOVE]
-    state.moving(100)
-    assert state.held_bytes == 600
-    assert state.needs(account) == []
-    assert state.moved(account) == [MOVE]
-    state.moving(50)
-    assert state.moved(Account(given_back_bytes=450, open_bytes=150)) == []
-    assert state.held_bytes == 200
+def test_one_portion_is_copied_at_a_time() -> None:
+    state = holding(PORTION, 50, 300)
+    assert close(state, 2) == [CopyBlocks({0: 0})]
+    assert state.space.held_bytes == 450 + PORTION
+    assert state.space_changed() == []
+    state.copies_written({0: 3})
+    assert state.copies_durable() == [GiveBack(1), CopyBlocks({1: 1})]
+    state.copies_written({1: 4})
+    assert state.copies_durable() == [GiveBack(3)]
+    state.validate()
+    assert state.space.held_bytes == PORTION + 50
 
 
 # proves G12
-def test_what_is_not_needed_and_what_is_being_moved_do_not_count() -> None:
-    state = holding(700, 100)
-    assert state.needed_bytes == SOFT
-    assert "queue over" in state.reason()
-    assert [type(each) for each in state.needs(Account(0, 300, 200))] == [Move, Grant]
-    assert (state.held_bytes, state.needed_bytes) == (800, 500)
-    state.moving(150)
-    assert (state.held_bytes, state.needed_bytes) == (950, 500)
+def test_what_is_not_needed_and_what_is_being_copied_do_not_count() -> None:
+    state = holding(200, 600)
+    assert state.space.needed_bytes == SOFT
+    assert "soft limit" in state.reason()
+    assert [type(each) for each in close(state, 1)] == [CopyBlocks, SendGrant]
+    assert (state.space.held_bytes, state.space.needed_bytes) == (1000, 200)
     assert state.reason() == ""
 
 
 # proves G12
 def test_a_disk_that_is_full_of_what_is_not_needed_fails_nobody_and_takes_no_more() -> None:
-    state = holding(700, 700)
+    state = holding(900, 390, 110)
     state.starve(True, 0)
-    assert state.needs(Account(0, 390, 900)) == [], "that would cost more than it gives back"
-    # Now it must be: without what is kept in vain there is room.
-    effects = state.append(0, at(2), bytes(200))
-    assert written(effects) == [(0, 2)]
-    assert effects[1:] == [MOVE]
-    state.moving(100)
-    assert state.held_bytes > HARD
-    assert written(more := state.append(0, at(3), b"")) == [(0, 3)]
+    assert close(state, 1) == [], "copying would cost more than it gives back"
+    # Now the Queue must copy: without what it keeps in vain there is room.
+    effects = state.append(0, at(3), bytes(200))
+    assert written(effects) == [(0, 3)]
+    assert effects[1:] == [CopyBlocks({0: 0})]
+    assert state.space.held_bytes > HARD
+    assert written(more := state.append(0, at(4), b"")) == [(0, 4)]
     assert more[1:] == [], "no credit meanwhile"
-    grants = state.moved(Account(490, 0, 900))
-    assert [type(each) for each in grants] == [Grant]
+    state.copies_written({0: 5})
+    assert [type(each) for each in state.copies_durable()] == [GiveBack, SendGrant]
+    state.validate()
 
 
 # proves G12, G13
@@ -362,57 +384,75 @@ def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
     with pytest.raises(StorageError) as failed:
         state.append(0, at(13, producer=0xABC), bytes(MIB))
     assert str(failed.value) == (
-        f"queue over its limit of 3.0 MiB, 2.0 MiB pinned by producer 000000000abc in place {P};"
-        " a retry will not help: raise the limit, or make the transaction smaller"
+        "the Queue is over its hard limit of 3.0 MiB,"
+        f" 2.0 MiB pinned by producer 000000000abc in place {P};"
+        " raise queue_hard_bytes or make the transaction smaller: a retry will not help"
     )
 
 
 # proves G12, G13
 @pytest.mark.parametrize(
-    ("account", "error", "said"),
+    ("sizes", "shown", "released", "error", "message"),
     [
         (
-            Account(shown_bytes=2 * MIB, read=1),
+            [2 * MIB],
+            [[0]],
+            0,
             QueueFullError,
             "2.0 MiB in checkpoints that are not released, 1.1 MiB pinned by producer 000000000001"
-            f" in place {P}; a retry helps, if checkpoints are released once their documents are"
-            " stored",
+            f" in place {P}; release each checkpoint once its documents are stored, and try again",
         ),
         (
-            Account(shown_bytes=MIB // 10, read=1),
+            [MIB // 10, 2 * MIB - MIB // 10],
+            [[0]],
+            0,
             QueueFullError,
-            "0.1 MiB in checkpoints that are not released, 1.9 MiB of transactions that ended, not"
-            f" shown yet, 1.1 MiB pinned by producer 000000000001 in place {P}; a retry helps, if"
-            " the journals that those wait for can be read by then",
+            "0.1 MiB in checkpoints that are not released, 1.9 MiB of transactions that have ended"
+            " and that no checkpoint shows yet, 1.1 MiB pinned by producer 000000000001"
+            f" in place {P}; try again once the journals that these transactions wait for can be"
+            " read",
         ),
         (
-            Account(shown_bytes=MIB // 10, partly_bytes=MIB, read=1),
+            [MIB // 10, MIB, MIB - MIB // 10],
+            [[1], [0]],
+            1,
             StorageError,
             "0.1 MiB in checkpoints that are not released, 1.1 MiB pinned by producer 000000000001"
-            f" in place {P}; a retry will not help: raise the limit, or make the transaction"
-            " smaller",
+            f" in place {P}; raise queue_hard_bytes or make the transaction smaller: a retry will"
+            " not help",
         ),
     ],
 )
 def test_at_the_hard_limit_it_says_what_the_consumer_holds_and_whether_a_retry_helps(
-    account: Account, error: type[StorageError], said: str
+    sizes: list[int],
+    shown: list[list[int]],
+    released: int,
+    error: type[StorageError],
+    message: str,
 ) -> None:
     """What is committed is withheld, or else was shown with what is open beside it."""
     state = QueueState(1, 1, 1 * MIB, 3 * MIB)
-    state.append(0, at(10, producer=2), bytes(2 * MIB))
-    state.end(0, 0, [ended(2, 10, 10, committed=True)])
-    state.needs(account)
+    for low, size in enumerate(sizes):
+        state.append(0, at(low, producer=2), bytes(size - block_bytes(at(low), b"")))
+    state.end(0, 0, [ended(2, 0, 9, committed=True)])
+    scan(state, *sizes)
+    for number, positions in enumerate(shown, 1):
+        state.space.read(number, positions)
+    state.space.release(released)
+    state.space_changed()
     with pytest.raises(StorageError) as failed:
         state.append(0, at(11, producer=1), bytes(MIB + MIB // 8))
     assert type(failed.value) is error
-    assert str(failed.value) == f"queue over its limit of 3.0 MiB, {said}"
+    assert str(failed.value) == f"the Queue is over its hard limit of 3.0 MiB, {message}"
 
 
 def test_a_full_queue_says_that_its_checkpoints_are_not_read() -> None:
     state = holding(900)
     state.starve(True, 5)
-    state.needs(Account(read=2, released=2))
-    assert ", checkpoints 3 to 5 not read" in state.reason()
+    for number in (1, 2):
+        state.space.read(number, [])
+    state.space.release(2)
+    assert ", checkpoints 3 to 5 are not read" in state.reason()
 
 
 def test_what_a_block_of_several_pins_is_shared_by_their_rows() -> None:
@@ -421,3 +461,22 @@ def test_what_a_block_of_several_pins_is_shared_by_their_rows() -> None:
     assert "3.0 MiB pinned by producer 000000000001" in state.reason()
     state.end(0, 0, [ended(1, 1, 30, committed=False)])
     assert "1.0 MiB pinned by producer 000000000002" in state.reason()
+
+
+@pytest.mark.parametrize("count", ["open_bytes", "shown_bytes", "written_bytes", "scanned_to"])
+def test_a_count_that_is_wrong_does_not_validate(count: str) -> None:
+    state = holding(100, 200)
+    state.space.read(1, [0])
+    state.validate()
+    setattr(state.space, count, 1)
+    with pytest.raises(AssertionError):
+        state.validate()
+
+
+def test_credit_that_is_kept_for_no_reason_does_not_validate() -> None:
+    state = QueueState(1, 1, 50, ROOMY)
+    state.append(0, at(1), bytes(100))
+    state.validate()
+    state._soft_bytes = ROOMY
+    with pytest.raises(AssertionError, match="keeps credit for no reason"):
+        state.validate()

@@ -69,7 +69,7 @@ def test_a_checkpoint_that_an_interruption_takes_away_is_missed(task: Task) -> N
     later = task.shuffle.next_checkpoint()
     assert later is not None
     assert later.number == 2
-    with pytest.raises(UsageError, match="checkpoint 2 is read after 0"):
+    with pytest.raises(UsageError, match="checkpoint 2 cannot be read after checkpoint 0"):
         list(task.shuffle.read(0, later))
 
 

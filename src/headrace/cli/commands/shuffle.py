@@ -124,7 +124,7 @@ def _described(session: RunningSession) -> dict[str, Any]:
 
 
 def _reasons(session: RunningSession) -> list[str]:
-    """Return what holds documents back, such as `member 3: queue over 2.0 GiB, …`."""
+    """Return what holds documents back: `member 3: the Queue is over its soft limit of …`."""
     members = session.status.members if session.status else []
     return [f"member {each.member}: {each.waits}" for each in members if each.waits]
 

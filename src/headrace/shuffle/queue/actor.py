@@ -1,4 +1,8 @@
-"""Runs one Queue: one thread decides, the log's thread writes, readers read what is durable."""
+"""Runs one Queue: its thread carries out what the state decides, the log's thread writes.
+
+Readers read what is durable in threads of their own. They change the state's space of the file,
+and hand what the state then decides to the thread of the Queue.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,9 @@ from headrace.shuffle.queue.store import QueueStore
 from headrace.transport import Channel, Message
 
 
-class _Said(NamedTuple):
+class _Received(NamedTuple):
+    """A message of a Slice."""
+
     slice: int
     control: Any
     bodies: tuple[Any, ...]
@@ -31,19 +37,20 @@ class _Said(NamedTuple):
 
 class _Synced(NamedTuple):
     number: int
-    error: HeadraceError | None
 
 
-class _NeedsChanged(NamedTuple):
+class _Decided(NamedTuple):
+    """What the state decided after a reader changed the space of the file."""
+
+    effects: list[state.Effect]
+
+
+class _StopDurable(NamedTuple):
     pass
 
 
-class _Stopped(NamedTuple):
-    error: HeadraceError | None
-
-
-class _Copied(NamedTuple):
-    error: HeadraceError | None
+class _CopiesDurable(NamedTuple):
+    pass
 
 
 class _Failed(NamedTuple):
@@ -51,7 +58,7 @@ class _Failed(NamedTuple):
 
 
 class QueueActor:
-    """One member's Queue in one Session."""
+    """Runs one member's Queue in one Session."""
 
     def __init__(
         self, session: str, root: Path, opening: messages.OpenQueue, settings: LogSettings
@@ -70,10 +77,14 @@ class QueueActor:
         self._channels: dict[int, Channel[Any]] = {}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._deciding = threading.Lock()
-        """Others than its thread only look at the state."""
+        """Whoever uses the state holds this lock. Only the thread of this actor carries out."""
         self._error: HeadraceError | None = None
         self._reading = CheckpointReads(
-            self._store, sources, lambda: self._inbox.put(_NeedsChanged())
+            self._store,
+            sources,
+            self._state,
+            self._deciding,
+            lambda effects: self._inbox.put(_Decided(effects)),
         )
         self._thread = threading.Thread(target=self._run, name="headrace-queue", daemon=True)
         self._thread.start()
@@ -81,14 +92,14 @@ class QueueActor:
     # -- Slices ----------------------------------------------------------------------------
 
     def serve(self, slice: int, channel: Channel[Any]) -> None:
-        """Take in what one Slice says, until it leaves."""
+        """Receive what one Slice sends, until it leaves."""
         if slice in self._channels:
             raise ProtocolError(f"Slice {slice} opened this Queue twice", do=REPORT)
         self._channels[slice] = channel
         channel.send(messages.QueueOpened(self.session))
         try:
             while (message := channel.receive()) is not None:
-                self._inbox.put(_Said(slice, message.control, message.bodies))
+                self._inbox.put(_Received(slice, message.control, message.bodies))
         except HeadraceError as error:
             self.fail(error)
             raise
@@ -97,79 +108,86 @@ class QueueActor:
                 channel.fail(self._error)
 
     def fail(self, error: HeadraceError) -> None:
-        """End the Queue: every Slice is told why."""
+        """End the Queue and tell every Slice why."""
         self._inbox.put(_Failed(error))
 
     def close(self) -> None:
         self._inbox.put(None)
         self._thread.join()
-        self._give_up(PeerLostError("the Session has ended", do="open another"))
+        self._give_up(PeerLostError("the Session has ended", do="open another Session"))
         self._reading.close()
 
     def _run(self) -> None:
         try:
-            while (said := self._inbox.get()) is not None:
-                with self._deciding:
-                    effects = self._take(said)
-                for effect in effects:
+            while (event := self._inbox.get()) is not None:
+                for effect in self._decide(event):
                     self._carry_out(effect)
         except HeadraceError as error:
             self._give_up(error)
-        except Exception as error:  # noqa: BLE001  told to everybody, as any failure is
+        except Exception as error:  # noqa: BLE001  every Slice is told, as of any failure
             self._give_up(HeadraceError(f"the Queue failed: {error!r}", do=REPORT))
 
-    def _take(self, said: Any) -> list[state.Effect]:
-        match said:
-            case _Said(slice, messages.Append(head), (body,)):
-                return self._state.append(slice, head, memoryview(body))
-            case _Said(slice, messages.Acks(lane, ends)):
-                return self._state.end(slice, lane, ends)
-            case _Said(slice, messages.Stopped(lane, places, made)):
-                return self._state.stop(slice, lane, places, made)
-            case _Said(slice, messages.Bounds(bounds)):
-                return self._state.bound(slice, bounds)
-            case _Said(slice, messages.Flush(number, lane)):
-                return self._state.flush(slice, lane, number)
-            case _Said(_, messages.Starving(starving, made)):
-                return self._state.starve(starving, made)
-            case _Synced(number, error):
-                if error:
-                    raise error
-                return self._state.synced(number)
-            case _NeedsChanged():
-                return self._state.needs(self._reading.account())
-            case _Stopped(error):
-                if error:
-                    raise error
-                return self._state.needs(self._reading.pass_over())
-            case _Copied(error):
-                if error:
-                    raise error
-                return self._state.moved(self._reading.copied())
+    def _decide(self, event: Any) -> list[state.Effect]:
+        match event:
+            case _Received(slice, control, bodies):
+                with self._deciding:
+                    return self._receive(slice, control, bodies)
+            case _Synced(number):
+                with self._deciding:
+                    return self._state.synced(number)
+            case _Decided(effects):
+                return effects
+            case _StopDurable():
+                return self._reading.scan()
+            case _CopiesDurable():
+                with self._deciding:
+                    return self._state.copies_durable()
             case _Failed(error):
                 raise error
-        raise ProtocolError(f"a Queue was told {said!r}", do=REPORT)
+        raise AssertionError(f"no such event: {event!r}")
+
+    def _receive(self, slice: int, control: Any, bodies: tuple[Any, ...]) -> list[state.Effect]:
+        match control, bodies:
+            case messages.Append(head), (body,):
+                return self._state.append(slice, head, memoryview(body))
+            case messages.Acks(lane, ends), _:
+                return self._state.end(slice, lane, ends)
+            case messages.Stopped(lane, places, checkpoint), _:
+                return self._state.stop(slice, lane, places, checkpoint)
+            case messages.Bounds(bounds), _:
+                return self._state.bound(slice, bounds)
+            case messages.Flush(number, lane), _:
+                return self._state.flush(slice, lane, number)
+            case messages.Starving(starving, checkpoint), _:
+                return self._state.starve(starving, checkpoint)
+        raise ProtocolError(f"Slice {slice} sent a Queue {control!r}", do=REPORT)
 
     def _carry_out(self, effect: state.Effect) -> None:
         match effect:
             case state.WriteBlock(_, head, body):
                 self._store.write_block(head, body)
-            case state.Retract(retracted):
+            case state.WriteRetraction(retracted):
                 self._store.write_retraction(retracted)
-            case state.Stop(places, made):
-                self._store.write_stop(places, made)
-                self._store.sync(lambda error: self._inbox.put(_Stopped(error)))
+            case state.WriteStop(places, checkpoint):
+                self._store.write_stop(places, checkpoint)
+                self._sync(_StopDurable())
             case state.Sync(number):
-                self._store.sync(lambda error: self._inbox.put(_Synced(number, error)))
-            case state.Grant(slice, lane, size):
+                self._sync(_Synced(number))
+            case state.SendGrant(slice, lane, size):
                 self._channels[slice].send(messages.Grant(lane, size))
-            case state.Flushed(slice, number):
+            case state.SendFlushed(slice, number):
                 self._channels[slice].send(messages.Flushed(number))
-            case state.Move(bytes_max):
-                size = self._reading.copy(bytes_max)
+            case state.CopyBlocks(locations):
+                copies = {at: self._store.copy(location) for at, location in locations.items()}
                 with self._deciding:
-                    self._state.moving(size)
-                self._store.sync(lambda error: self._inbox.put(_Copied(error)))
+                    self._state.copies_written(copies)
+                self._sync(_CopiesDurable())
+            case state.GiveBack(below):
+                self._store.release_before(below)
+
+    def _sync(self, event: Any) -> None:
+        """Have the event follow once everything written so far is durable."""
+        self._store.sync(lambda error: self._inbox.put(_Failed(error) if error else event))
 
     def _give_up(self, error: HeadraceError) -> None:
         self._error = self._error or error
@@ -179,31 +197,37 @@ class QueueActor:
     # -- readers ---------------------------------------------------------------------------
 
     def advance(self, number: int, checkpoint: Checkpoint) -> None:
-        """To a checkpoint, each in turn; again to one that is not released changes nothing."""
+        """Find what the next checkpoint shows.
+
+        Repeating this for a checkpoint that is not released changes nothing.
+        """
         with self._explained():
             self._reading.advance(number, checkpoint)
 
     def read(self, request: messages.ReadCheckpoint) -> Iterator[Message[messages.FromReader]]:
-        """The documents of a checkpoint, with our columns."""
+        """Yields the documents of a checkpoint, with `_clock` and `_pair`."""
         with self._explained():
             yield from self._reading.read(
                 request.number, ordered=request.ordered, kernel=request.kernel, pairs=request.pairs
             )
 
     def release(self, number: int) -> None:
-        """Checkpoints up to `number` are not read again."""
+        """Nobody will read the checkpoints up to `number` again."""
         with self._explained():
             self._reading.release(number)
+            if self._error:
+                # The thread has ended that would give space back.
+                raise self._error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """The file goes with the Session, also while somebody reads it."""
+        """Raise why the Session ended, if it did: its file may go while somebody reads it."""
         try:
             yield
         except HeadraceError as error:
             raise (self._error or error) from error
 
     def status(self) -> tuple[int, str]:
-        """How many bytes it holds, and why it holds Slices back, if it does."""
+        """How many bytes the Queue holds on disk, and why it holds Slices back, if it does."""
         with self._deciding:
-            return self._state.held_bytes, self._state.reason()
+            return self._state.space.held_bytes, self._state.reason()

@@ -1,6 +1,6 @@
 """The file of a Queue: blocks and rollbacks, in the order they are to be read in.
 
-Space is given back from the front: see `needed`.
+Space is given back from the front: see `space`.
 
 Each is one payload of a `log`: a kind, the length of the head, the head, and for a block its
 documents. They are aligned, so that a reader maps them without copying.
@@ -51,8 +51,8 @@ class QueueStore:
     def write_retraction(self, retracted: tuple[SpanEnd, ...]) -> None:
         self._append(_framed(_RETRACTION, _encode(retracted)))
 
-    def write_stop(self, places: tuple[int, ...], made: int) -> None:
-        self._append(_framed(_STOP, _encode((places, made))))
+    def write_stop(self, places: tuple[int, ...], checkpoint: int) -> None:
+        self._append(_framed(_STOP, _encode((places, checkpoint))))
 
     def sync(self, done: Callable[[HeadraceError | None], None]) -> None:
         """Called back, from another thread, when all that was written before is durable."""
@@ -99,11 +99,10 @@ class QueueStore:
         """Where `stored_body` finds it, in the files of `directory`."""
         return self._log.extent(location)
 
-    def copy(self, location: int) -> tuple[int, int]:
-        """Write a block again at the end; returns where that is, and what it counts for."""
+    def copy(self, location: int) -> int:
+        """Write a block again at the end, and return where that is."""
         _, head, body = _parts(self._log.read(location))
-        size = block_bytes(_block_head.decode(head), body)
-        return self._append(_framed(_COPY, bytes(head)), body), size
+        return self._append(_framed(_COPY, bytes(head)), body)
 
     def release_before(self, position: int) -> None:
         if position > self._released:

@@ -67,10 +67,9 @@ class QueueFile(QueueStore):
     def body(self, location: int) -> Any:
         return self._block(location).body
 
-    def copy(self, location: int) -> tuple[int, int]:
-        block = self._block(location)
-        self._items.append(block._replace(is_copy=True))
-        return self.end - 1, block_bytes(block.head, block.body)
+    def copy(self, location: int) -> int:
+        self._items.append(self._block(location)._replace(is_copy=True))
+        return self.end - 1
 
     def release_before(self, position: int) -> None:
         for at in range(min(position, self.end)):

@@ -7,6 +7,7 @@ which things happen. Nothing here is random and nothing takes time.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,15 +47,17 @@ class Synced(NamedTuple):
     """Everything that a Queue wrote below `end` is durable, as the effect asked for."""
 
     end: int
-    effect: queue.Stop | queue.Sync | queue.Move
+    effect: queue.WriteStop | queue.Sync | queue.CopyBlocks
 
 
-class NeedsChanged(NamedTuple):
-    """A reader told its Queue that it needs other parts of the file than before."""
+class SpaceChanged(NamedTuple):
+    """A reader changed what its Queue needs of the file, and the Queue decided what follows."""
+
+    effects: Sequence[queue.Effect]
 
 
 Message = (
-    messages.ToSlice | slices.Effect | queue.Effect | sessions.AnswerPoll | Synced | NeedsChanged
+    messages.ToSlice | slices.Effect | queue.Effect | sessions.AnswerPoll | Synced | SpaceChanged
 )
 
 
@@ -147,12 +150,19 @@ class Run:
     def _member(self, number: int, limits: Limits) -> Member:
         soft_bytes, hard_bytes = self.conditions.soft_bytes, self.conditions.hard_bytes
         file = QueueFile()
+        state = QueueState(len(self.ranges), self.sources.lanes, soft_bytes, hard_bytes)
         changed = Pipe(Party(Role.READER, number), Party(Role.QUEUE, number))
         return Member(
             SliceState(self.sources, self.ranges, _decode, limits, lambda *_: AMPLE),
-            QueueState(len(self.ranges), self.sources.lanes, soft_bytes, hard_bytes),
+            state,
             file,
-            CheckpointReads(file, self.sources, lambda: self.send(changed, NeedsChanged())),
+            CheckpointReads(
+                file,
+                self.sources,
+                state,
+                threading.Lock(),
+                lambda effects: self.send(changed, SpaceChanged(effects)),
+            ),
         )
 
     # -- messages --------------------------------------------------------------------------
@@ -186,6 +196,12 @@ class Run:
             case Role.DISK:
                 assert isinstance(message, Synced)
                 self._sync(sender, message)
+        self.validate()
+
+    def validate(self) -> None:
+        """Every state checks its invariants."""
+        for member in self.members:
+            member.queue.validate()
 
     # -- the Session -----------------------------------------------------------------------
 
@@ -278,9 +294,9 @@ class Run:
                 effects = state.starve(is_starving, made)
             case messages.Hold(lanes, behind):
                 state.hold(lanes, behind)
-            case queue.Grant(_, lane, size):
+            case queue.SendGrant(_, lane, size):
                 state.granted(sender, lane, size)
-            case queue.Flushed(_, number):
+            case queue.SendFlushed(_, number):
                 effects = state.flushed(sender, number)
         self._carry_out_slice(member, effects)
         self.advance(member)
@@ -331,8 +347,8 @@ class Run:
                 effects = state.stop(sender, lane, places, checkpoint)
             case slices.SendStarving(is_starving, checkpoint):
                 effects = state.starve(is_starving, checkpoint)
-            case NeedsChanged():
-                effects = state.needs(self.members[member].reading.account())
+            case SpaceChanged(decided):
+                effects = list(decided)
         self._carry_out_queue(member, effects)
 
     def _carry_out_queue(self, member: int, effects: Sequence[queue.Effect]) -> None:
@@ -341,23 +357,26 @@ class Run:
         disk = Pipe(me, Party(Role.DISK, member))
         for effect in effects:
             match effect:
-                case queue.Grant(to) | queue.Flushed(to):
+                case queue.SendGrant(to) | queue.SendFlushed(to):
                     self.send(Pipe(me, Party(Role.SLICE, to)), effect)
                 case queue.WriteBlock(_, head, body):
                     self._note(disk, effect)
                     target.file.write_block(head, body)
-                case queue.Retract(retracted):
+                case queue.WriteRetraction(retracted):
                     self._note(disk, effect)
                     target.file.write_retraction(retracted)
-                case queue.Stop(places, made):
+                case queue.WriteStop(places, checkpoint):
                     self._note(disk, effect)
-                    target.file.write_stop(places, made)
+                    target.file.write_stop(places, checkpoint)
                     self.send(disk, Synced(target.file.end, effect))
-                case queue.Move(bytes_max):
+                case queue.CopyBlocks(locations):
                     self._note(disk, effect)
                     self.counts[Kind.MOVED_BLOCKS] += 1
-                    target.queue.moving(target.reading.copy(bytes_max))
+                    copies = {at: target.file.copy(where) for at, where in locations.items()}
+                    target.queue.copies_written(copies)
                     self.send(disk, Synced(target.file.end, effect))
+                case queue.GiveBack(below):
+                    target.file.release_before(below)
                 case queue.Sync():
                     self.send(disk, Synced(target.file.end, effect))
         self._count_limits(target)
@@ -373,12 +392,12 @@ class Run:
         target = self.members[member]
         target.file.synced(synced.end)
         match synced.effect:
-            case queue.Stop():
-                effects = target.queue.needs(target.reading.pass_over())
+            case queue.WriteStop():
+                effects = target.reading.scan()
             case queue.Sync(number):
                 effects = target.queue.synced(number)
-            case queue.Move():
-                effects = target.queue.moved(target.reading.copied())
+            case queue.CopyBlocks():
+                effects = target.queue.copies_durable()
         self._carry_out_queue(member, effects)
 
     # -- reading ---------------------------------------------------------------------------
@@ -412,7 +431,7 @@ class Run:
 
     def held_bytes(self) -> int:
         """What all Queues keep on disk."""
-        return sum(member.queue.held_bytes for member in self.members)
+        return sum(member.queue.space.held_bytes for member in self.members)
 
 
 def _decode(frame: Frame, source: Source) -> pa.RecordBatch:

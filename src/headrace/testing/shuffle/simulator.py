@@ -281,7 +281,7 @@ class Simulator:
         """A Queue is over its hard limit, which ends the Session; the next one has more room."""
         self.say(f"failed: {error}")
         hard_bytes = self.run.conditions.hard_bytes
-        needed_bytes = max(member.queue.needed_bytes for member in self.run.members)
+        needed_bytes = max(member.queue.space.needed_bytes for member in self.run.members)
         assert needed_bytes > hard_bytes, f"there was room: {error}"
         is_retryable = isinstance(error, QueueFullError)
         self.counts[Kind.QUEUE_FULL if is_retryable else Kind.TOO_LARGE] += 1

@@ -16,7 +16,7 @@ from headrace.shuffle.queue import state as queue
 from headrace.shuffle.session.effects import AnswerPoll
 from headrace.shuffle.slice import effects as slices
 from headrace.testing.shuffle.pipes import Party, Pipe, Role
-from headrace.testing.shuffle.run import Message, NeedsChanged, Run, Synced
+from headrace.testing.shuffle.run import Message, Run, SpaceChanged, Synced
 
 
 class Topic(StrEnum):
@@ -57,14 +57,15 @@ _TOPICS: dict[type, Topic] = {
     slices.SendStarving: Topic.STARVING,
     slices.Report: Topic.PROGRESS,
     slices.Finish: Topic.PROGRESS,
-    queue.Grant: Topic.CREDIT,
-    queue.Flushed: Topic.FLUSHES,
+    queue.SendGrant: Topic.CREDIT,
+    queue.SendFlushed: Topic.FLUSHES,
     queue.WriteBlock: Topic.WRITES,
-    queue.Retract: Topic.WRITES,
-    queue.Stop: Topic.WRITES,
-    queue.Move: Topic.WRITES,
+    queue.WriteRetraction: Topic.WRITES,
+    queue.WriteStop: Topic.WRITES,
+    queue.CopyBlocks: Topic.WRITES,
+    queue.GiveBack: Topic.WRITES,
     Synced: Topic.SYNCS,
-    NeedsChanged: Topic.NEEDS,
+    SpaceChanged: Topic.NEEDS,
 }
 
 
@@ -137,9 +138,9 @@ class Trace:
                 return "finished the cut"
             case slices.Fetch():
                 return f"fetch {message.offset} to {message.through}"
-            case queue.Grant(_, lane):
+            case queue.SendGrant(_, lane):
                 return f"credit for lane {lane}"
-            case queue.Flushed(_, number):
+            case queue.SendFlushed(_, number):
                 return f"Flushed {number}"
         return self._to_slice(message)
 
@@ -168,20 +169,22 @@ class Trace:
         match message:
             case queue.WriteBlock(_, head):
                 return f"write block, {self._block(head)}"
-            case queue.Retract(retracted):
+            case queue.WriteRetraction(retracted):
                 return "write retraction, " + "; ".join(map(self._end, retracted))
-            case queue.Stop(places):
+            case queue.WriteStop(places):
                 return f"write stop, {self._all_places(places)}"
-            case queue.Move():
-                return "move open blocks to the end"
+            case queue.CopyBlocks():
+                return "copy open blocks to the end"
+            case queue.GiveBack(below):
+                return f"give back what lies below {below}"
             case Synced(_, queue.Sync()):
                 return "sync, then answer Flushes"
-            case Synced(_, queue.Stop()):
+            case Synced(_, queue.WriteStop()):
                 return "sync, then let go of what was stopped"
             case Synced():
-                return "sync, then let go of what was moved"
-            case NeedsChanged():
-                return "needs changed"
+                return "sync, then let go of what was copied"
+            case SpaceChanged():
+                return "space of the file changed"
         raise AssertionError(f"no words for {message!r}")
 
     def _block(self, head: BlockHead) -> str:
