@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Target(NamedTuple):
+class FigureTarget(NamedTuple):
     bound: float
     is_least: bool
 
@@ -19,15 +19,15 @@ class Target(NamedTuple):
         return f"{'at least' if self.is_least else 'at most'} {self.bound:,}"
 
 
-def _at_least(bound: float) -> Target:
-    return Target(bound, is_least=True)
+def _at_least(bound: float) -> FigureTarget:
+    return FigureTarget(bound, is_least=True)
 
 
-def _at_most(bound: float) -> Target:
-    return Target(bound, is_least=False)
+def _at_most(bound: float) -> FigureTarget:
+    return FigureTarget(bound, is_least=False)
 
 
-TARGETS: dict[str, dict[str, Target]] = {
+TARGETS: dict[str, dict[str, FigureTarget]] = {
     "journal": {
         "ratio_to_disk": _at_least(0.6),
         "docs_per_s": _at_least(1_000_000),

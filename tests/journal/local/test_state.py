@@ -13,7 +13,7 @@ from headrace.journal.collection import define
 from headrace.journal.contract import CommitRequest, DocsHead, Lease, Prepared, Write
 from headrace.journal.local.producers import COMMITS_REMEMBERED, NOBODY
 from headrace.journal.local.records import AckTable, CollectionPut, JournalsCreated, Record
-from headrace.journal.local.state import OpenTransaction, OwnerState, PublisherState
+from headrace.journal.local.state import OwnerState, PublisherState, SharedTransaction
 from headrace.journal.sequencer import Flags
 from tests.journal.local.simulator import Simulator
 
@@ -69,7 +69,7 @@ BROKEN: dict[str, Callable[[OwnerState, Lease], None]] = {
         s.producers[lease.producer], "transaction", 7
     ),
     "a transaction of others": lambda s, lease: s.transactions.update(
-        {7: OpenTransaction(new_producer())}
+        {7: SharedTransaction(new_producer())}
     ),
     "a publisher without its name": lambda s, lease: s.publishers.update(
         {"n": PublisherState(lease.producer)}

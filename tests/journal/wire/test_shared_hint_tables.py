@@ -12,7 +12,7 @@ from headrace.ids import Offset
 from headrace.journal import hint_tables
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.local.records import ACK_BYTES
-from headrace.journal.wire.messages import Ask, Fetch, Fetched
+from headrace.journal.wire.messages import Ask, Fetched, FetchRequest
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.log import Extent, LogFiles
 from tests.journal.conftest import SETTINGS
@@ -100,10 +100,12 @@ def test_the_acks_of_a_transaction_share_their_table_and_it_counts_once(
     assert all(not frame.hints.flags.writeable for frame in every if frame.hints is not None)
 
 
-def spied(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Fetched], list[Fetch], list[Extent]]:
+def spied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[list[Fetched], list[FetchRequest], list[Extent]]:
     """Record the answers, the fetches, and what is read from files."""
     answers: list[Fetched] = []
-    asked: list[Fetch] = []
+    asked: list[FetchRequest] = []
     extents: list[Extent] = []
     settle, read = RemoteJournals._settle, LogFiles.read
 
@@ -118,7 +120,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Fetched], list[Fetch], 
         return read(self, some)
 
     def spy_ask(number: int, call: Any) -> Ask:
-        if isinstance(call, Fetch):
+        if isinstance(call, FetchRequest):
             asked.append(call)
         return Ask(number, call)
 

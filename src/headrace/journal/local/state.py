@@ -46,7 +46,7 @@ class PublisherState:
 
 
 @dataclass(slots=True)
-class OpenTransaction:
+class SharedTransaction:
     """A transaction that others may join."""
 
     coordinator: Producer
@@ -66,7 +66,7 @@ class OwnerState:
     last_holder: int = 0
     idle: deque[Producer] = field(default_factory=deque)
     """Anonymous producers that nobody holds; the longest idle one is leased first."""
-    transactions: dict[int, OpenTransaction] = field(default_factory=dict)
+    transactions: dict[int, SharedTransaction] = field(default_factory=dict)
 
     def change_catalog(self, changes: Iterable[CatalogChange]) -> list[Record]:
         return [self._apply(change) for change in changes]
@@ -164,7 +164,7 @@ class OwnerState:
                 do="commit it or roll it back",
             )
         state.transaction = transaction
-        self.transactions[transaction] = OpenTransaction(producer)
+        self.transactions[transaction] = SharedTransaction(producer)
 
     def join(self, client: Client, transaction: int, fresh: Producer) -> Lease:
         if (joined := self.transactions.get(transaction)) is None:

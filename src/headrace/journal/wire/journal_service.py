@@ -29,8 +29,8 @@ from headrace.journal.wire.messages import (
     Answer,
     Ask,
     Changed,
-    Fetch,
     Fetched,
+    FetchRequest,
     Located,
     Refusal,
 )
@@ -85,7 +85,7 @@ class JournalService:
                 f"{type(ask).__name__} opens a stream and is no request", do="send an Ask"
             )
         try:
-            if isinstance(ask.call, Fetch):
+            if isinstance(ask.call, FetchRequest):
                 answers.put(fetches.answer(ask.number, ask.call))
             elif isinstance(ask.call, Write):
                 written = journals.write(ask.call, message.bodies)
@@ -100,7 +100,7 @@ class JournalService:
         self, request: Any, channel: Channel[messages.Request]
     ) -> Generator[Message[Any], None, None]:
         match request:
-            case messages.Read():
+            case messages.ReadRequest():
                 frames = self._owner.read(
                     request.journal, request.offset, request.through, request.committed
                 )
@@ -145,7 +145,7 @@ class FetchAnswers:
         self._located: HintTableCache[bool] = HintTableCache()
         """Kept apart from `_sent`: the reader may find that it cannot read the files."""
 
-    def answer(self, number: int, fetch: Fetch) -> Message[Fetched | Located]:
+    def answer(self, number: int, fetch: FetchRequest) -> Message[Fetched | Located]:
         directory = self._owner.directory
         if not fetch.kernel or fetch.kernel != directory.kernel:
             return self._frames(number, fetch)
@@ -159,7 +159,7 @@ class FetchAnswers:
             return ACK_BYTES
         return extent.bytes
 
-    def _frames(self, number: int, fetch: Fetch) -> Message[Fetched | Located]:
+    def _frames(self, number: int, fetch: FetchRequest) -> Message[Fetched | Located]:
         encoder = FrameEncoder()
         left = fetch.bytes_max
         for frame, position in self._owner.positioned(fetch.journal, fetch.offset, fetch.through):

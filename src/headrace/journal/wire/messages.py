@@ -21,7 +21,7 @@ def journals_of(workspace: str) -> str:
     return f"{JOURNALS}/{workspace}"
 
 
-class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
+class FetchRequest(msgspec.Struct, frozen=True, tag="fetch"):
     """Asks for the first frames that begin in [offset, through): see `Journals.fetch`."""
 
     journal: JournalId
@@ -38,10 +38,10 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     """A numbered request. The bodies of a Write travel beside it."""
 
     number: int
-    call: AnyCall | Write | Fetch
+    call: AnyCall | Write | FetchRequest
 
 
-class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
+class ReadRequest(msgspec.Struct, frozen=True, array_like=True, tag="read"):
     """Opens a stream of frames: see `Journals.read`."""
 
     journal: JournalId
@@ -56,7 +56,7 @@ class Observe(msgspec.Struct, frozen=True, array_like=True, tag="observe"):
     selectors: tuple[Selector, ...]
 
 
-Request = Ask | Read | Observe
+Request = Ask | ReadRequest | Observe
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
@@ -76,7 +76,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
 
 
 class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
-    """The answer to a Fetch, with the bodies of its frames."""
+    """The answer to a FetchRequest, with the bodies of its frames."""
 
     number: int
     frames: Frames
@@ -85,7 +85,7 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
 
 
 class Located(msgspec.Struct, frozen=True, array_like=True, tag="located"):
-    """The answer to a Fetch of a reader that can read the log's files."""
+    """The answer to a FetchRequest of a reader that can read the log's files."""
 
     number: int
     directory: DirectoryIdentity

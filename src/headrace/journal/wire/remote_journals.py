@@ -36,8 +36,8 @@ from headrace.journal.wire.messages import (
     Answer,
     Ask,
     Changed,
-    Fetch,
     Fetched,
+    FetchRequest,
     Located,
     replies,
 )
@@ -77,7 +77,7 @@ class RemoteJournals(RemoteCalls):
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool
     ) -> Iterator[Frame]:
-        with self._stream(messages.Read(journal, offset, through, committed)) as stream:
+        with self._stream(messages.ReadRequest(journal, offset, through, committed)) as stream:
             for message in stream:
                 assert isinstance(message.control, Frames)
                 frames = message.control
@@ -87,7 +87,7 @@ class RemoteJournals(RemoteCalls):
     def fetch(
         self, journal: JournalId, offset: Offset, through: Offset, bytes_max: int
     ) -> Future[list[Frame]]:
-        fetch = Fetch(journal, offset, through, bytes_max, self._kernel)
+        fetch = FetchRequest(journal, offset, through, bytes_max, self._kernel)
         return self._ask(fetch, (), fetch)
 
     def at_most_bytes(self, offset: Offset, through: Offset) -> int:
@@ -113,7 +113,7 @@ class RemoteJournals(RemoteCalls):
         """True if the conversation has ended, so that nobody can ask any more."""
         return self._lost is not None
 
-    def _stream(self, request: messages.Read | messages.Observe) -> Stream[messages.Reply]:
+    def _stream(self, request: messages.ReadRequest | messages.Observe) -> Stream[messages.Reply]:
         if self._lost:
             raise self._lost
         with self._lost_if_closing():
@@ -192,7 +192,7 @@ class RemoteJournals(RemoteCalls):
         answer: Answer | Fetched | Located,
         bodies: Sequence[Any],
     ) -> None:
-        """Settle a future. `expected` is the type of the answer; for a fetch, the Fetch itself."""
+        """Settle a future. `expected` is the type of the answer; for a fetch, its request."""
         if isinstance(answer, Fetched):
             self._take_frames(future, expected, answer, bodies)
         elif isinstance(answer, Located):
@@ -204,7 +204,7 @@ class RemoteJournals(RemoteCalls):
             future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
 
     def _take_frames(
-        self, future: Future[Any], fetch: Fetch, answer: Fetched, bodies: Sequence[Any]
+        self, future: Future[Any], fetch: FetchRequest, answer: Fetched, bodies: Sequence[Any]
     ) -> None:
         """Decode frames; if this side forgot a table that the owner sent, fetch anew."""
         tables: list[HintTable] = []
@@ -219,7 +219,7 @@ class RemoteJournals(RemoteCalls):
             tables.append(table)
         future.set_result(list(decode_frames(fetch.journal, answer.frames, bodies, tables)))
 
-    def _read_files(self, future: Future[Any], fetch: Fetch, found: Located) -> None:
+    def _read_files(self, future: Future[Any], fetch: FetchRequest, found: Located) -> None:
         """Read frames from the log's files; if they moved or cannot be read here, fetch bytes."""
         if not is_here(found.directory):
             self._kernel = ""
@@ -228,7 +228,7 @@ class RemoteJournals(RemoteCalls):
             return
         self._ask_again(future, fetch, anew=False)
 
-    def _ask_again(self, future: Future[Any], fetch: Fetch, *, anew: bool) -> None:
+    def _ask_again(self, future: Future[Any], fetch: FetchRequest, *, anew: bool) -> None:
         with self._lock:
             number = next(self._numbers)
             self._asked[number] = future, fetch

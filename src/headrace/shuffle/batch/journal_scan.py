@@ -112,7 +112,7 @@ def _there(ref: JournalRef, journal: JournalInfo | None, offset: Offset) -> Jour
     return journal
 
 
-class Part(NamedTuple):
+class ScanPart(NamedTuple):
     """The rows of a frame that are read: those from `skip` on, up to `end`."""
 
     frame: Frame
@@ -120,7 +120,7 @@ class Part(NamedTuple):
     end: int
 
 
-def parts(source: Source, scan: Scan, frames: Iterable[Frame]) -> Iterator[Part]:
+def parts(source: Source, scan: Scan, frames: Iterable[Frame]) -> Iterator[ScanPart]:
     """Of the frames of a journal; if there is a window, of all from its offset on, with ACKs."""
     if scan.window:
         from_first = scan.offset == FIRST
@@ -135,4 +135,4 @@ def parts(source: Source, scan: Scan, frames: Iterable[Frame]) -> Iterator[Part]
         skip = max(frame.skip, source.not_before - frame.clock)
         end = min(frame.documents, min(upto, source.not_after) - frame.clock + 1)
         if skip < end:
-            yield Part(frame, skip, end)
+            yield ScanPart(frame, skip, end)

@@ -24,7 +24,7 @@ PARTITIONS = 3
 
 
 @dataclass(slots=True, eq=False)
-class OpenTransaction:
+class SimulatedTransaction:
     """A transaction that is neither committed nor rolled back."""
 
     number: int
@@ -60,7 +60,7 @@ class World(MemoryJournals):
         """The last frame of documents of each producer in each journal."""
         self._last_commits: dict[tuple[int, int], int] = {}
         """The clock of the last commit, by journal and producer."""
-        self.open: list[OpenTransaction] = []
+        self.open: list[SimulatedTransaction] = []
         self.committed: dict[int, list[Document]] = {}
         """Documents by committed transaction; each OUTSIDE document is a transaction by itself."""
         self.documents: dict[int, Document] = {}
@@ -125,9 +125,9 @@ class World(MemoryJournals):
         if count:
             taken = [self.idle.pop(self._rng.randrange(len(self.idle))) for _ in range(count)]
             self._transactions += 1
-            self.open.append(OpenTransaction(self._transactions, taken))
+            self.open.append(SimulatedTransaction(self._transactions, taken))
 
-    def write(self, transaction: OpenTransaction) -> None:
+    def write(self, transaction: SimulatedTransaction) -> None:
         producer = self._rng.choice(transaction.producers)
         journal = self._rng.choice(list(self.there().values()))
         documents = self._write_frame(journal, producer, Flags.CONTINUE, transaction.number)
@@ -143,7 +143,7 @@ class World(MemoryJournals):
                 self._transactions += 1
                 self._commit(self._transactions, [document])
 
-    def commit(self, transaction: OpenTransaction) -> None:
+    def commit(self, transaction: SimulatedTransaction) -> None:
         """Commit the participants that win, and roll back those that lose."""
         self.open.remove(transaction)
         coordinator, *joined = transaction.producers
@@ -166,13 +166,13 @@ class World(MemoryJournals):
         if kept:
             self._commit(transaction.number, kept)
 
-    def roll_back(self, transaction: OpenTransaction) -> None:
+    def roll_back(self, transaction: SimulatedTransaction) -> None:
         self.open.remove(transaction)
         for producer in transaction.producers:
             self._retract(transaction, producer)
         self.idle += transaction.producers
 
-    def lose(self, transaction: OpenTransaction) -> None:
+    def lose(self, transaction: SimulatedTransaction) -> None:
         """Fence a participant and roll it back; the transaction continues without it."""
         if len(transaction.producers) > 1:
             lost = transaction.producers.pop(self._rng.randrange(1, len(transaction.producers)))
@@ -182,7 +182,7 @@ class World(MemoryJournals):
             transaction.begins = {at: b for at, b in transaction.begins.items() if at[1] != lost}
             self.idle.append(lost)
 
-    def _retract(self, transaction: OpenTransaction, producer: Producer) -> None:
+    def _retract(self, transaction: SimulatedTransaction, producer: Producer) -> None:
         """Roll a producer back, by ACKs of clock zero or of its last commits."""
         rows = self.ack_rows(transaction.begins, {producer: 0})
         if self._rng.random() < 0.3:
@@ -256,7 +256,7 @@ class World(MemoryJournals):
             for (id, who), begin in transaction.begins.items()
         )
 
-    def _acknowledge(self, transaction: OpenTransaction, rows: list[AckRow]) -> None:
+    def _acknowledge(self, transaction: SimulatedTransaction, rows: list[AckRow]) -> None:
         """Write all ACKs at once, and some of them twice."""
         for id, _, producer, clock in rows:
             last = self._last_commits.get((id, producer), 0)
@@ -264,7 +264,7 @@ class World(MemoryJournals):
         for frame in self.acknowledge(rows, has_hints=self._has_hints):
             self._repeat_end(transaction, frame)
 
-    def _repeat_end(self, transaction: OpenTransaction, ack: Frame) -> None:
+    def _repeat_end(self, transaction: SimulatedTransaction, ack: Frame) -> None:
         """Sometimes repeat the ACK, the last frame of its span, or both."""
         if self._rng.random() < 0.5:
             return
