@@ -37,6 +37,7 @@ class Kind(StrEnum):
     MOVED_BLOCKS = "a Queue moved open blocks to the end of its file"
     QUEUE_FULL = "a Queue passed its hard limit and ended the Session; a retry helps"
     TOO_LARGE = "a Queue passed its hard limit and ended the Session; a transaction is too large"
+    MUCH_PENDING = "the Session failed, since too many transactions were pending"
     FINISHED = "a Slice finished a cut"
     STOPPED = "a Slice told a Queue that it stopped reads"
     READ_AGAIN = "the consumer read a checkpoint twice"

@@ -2,7 +2,8 @@
 
 The states are the real ones. A run carries out what they decide, as the actors do, with one
 difference: a message stays in its pipe until somebody delivers it. So a test chooses the order in
-which things happen. Nothing here is random and nothing takes time.
+which things happen. Nothing here is random and nothing takes time. Each state validates itself
+whenever it has decided something.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Conditions(NamedTuple):
     """The Session holds Slices once it keeps this many rows of reports; None: it never does."""
     pending_max: int = PENDING_MAX
     """The Session holds journals that are ahead once this many transactions are pending."""
+    pending_hard_max: int = PENDING_MAX
+    """The Session fails once more transactions are pending."""
 
 
 CALM = Conditions()
@@ -121,7 +124,7 @@ class Run:
             is_limited=conditions.kept_rows_max is not None,
             kept_rows_max=conditions.kept_rows_max or KEPT_ROWS_MAX,
             pending_max=conditions.pending_max,
-            pending_hard_max=PENDING_MAX,
+            pending_hard_max=conditions.pending_hard_max,
         )
         self._is_polling = False
         self.answer: Checkpoint | None = None
@@ -196,12 +199,6 @@ class Run:
             case Role.DISK:
                 assert isinstance(message, Synced)
                 self._sync(sender, message)
-        self.validate()
-
-    def validate(self) -> None:
-        """Every state checks its invariants."""
-        for member in self.members:
-            member.queue.validate()
 
     # -- the Session -----------------------------------------------------------------------
 
@@ -379,6 +376,7 @@ class Run:
                     target.file.release_before(below)
                 case queue.Sync():
                     self.send(disk, Synced(target.file.end, effect))
+        target.queue.validate()
         self._count_limits(target)
 
     def _count_limits(self, target: Member) -> None:

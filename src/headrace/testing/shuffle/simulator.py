@@ -25,7 +25,7 @@ from headrace.shuffle.slice.state import Limits
 from headrace.testing.shuffle.bindings import COLLECTIONS, PARTITIONED, Bindings
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.oracle import Key, Oracle
-from headrace.testing.shuffle.pipes import Pipe, Role
+from headrace.testing.shuffle.pipes import SESSION, Party, Pipe, Role
 from headrace.testing.shuffle.run import AMPLE, Conditions, Message, Run
 from headrace.testing.shuffle.trace import Trace
 from headrace.testing.shuffle.world import World
@@ -93,6 +93,8 @@ class Simulator:
         """How often a fetch is answered late, or twice."""
         self._watch_lags = False
         """True if the watch tells what happened late, and in parts."""
+        self._slow_pipe: Pipe | None = None
+        """A pipe from a Slice to the Session that is slower than all others, if there is one."""
         self.run = self.open()
 
     def open(self, *, is_cut: bool = False, calm: bool = False) -> Run:
@@ -116,6 +118,9 @@ class Simulator:
         )
         self._trouble = self.rng.choice([0.0, 0.1, 0.4])
         self._watch_lags = self.rng.random() < 0.5
+        slow_slice = Party(Role.SLICE, self.rng.randrange(count))
+        is_slow = not calm and self.rng.random() < 0.5
+        self._slow_pipe = Pipe(slow_slice, SESSION) if is_slow else None
         self._trace = Trace(self.run, lambda producer: f"producer {producer}")
         by_name = {binding.name: binding for binding in self.bindings.all}
         self.oracle.session_opened(
@@ -131,13 +136,14 @@ class Simulator:
         """A calm Session does not fail."""
         rng = self.rng
         soft_bytes = rng.choice([AMPLE, AMPLE, 1, 800, 3000])
-        hard_bytes = soft_bytes + rng.choice([AMPLE] * 3 + [700, 1500])
+        hard_bytes = soft_bytes + rng.choice([AMPLE, AMPLE, 100, 700])
         return Conditions(
             soft_bytes,
             soft_bytes + AMPLE if calm else hard_bytes,
             draw_limits(rng),
             kept_rows_max=rng.choice([None, None, 10, 60]),
             pending_max=rng.choice([1, 3, PENDING_MAX]),
+            pending_hard_max=PENDING_MAX if calm else rng.choice([1, PENDING_MAX]),
         )
 
     # -- what happens ----------------------------------------------------------------------
@@ -188,6 +194,8 @@ class Simulator:
         if not (busy := self.run.busy_pipes()):
             return False
         pipe = self.rng.choice(busy)
+        if pipe == self._slow_pipe and self.rng.random() < 0.97:
+            return True
         self.say(f"  deliver {self._trace.pipe(pipe)}")
         if pipe.receiver.role is Role.JOURNAL and self.rng.random() < self._trouble:
             kind = self.rng.choice([Kind.LATE_FETCH, Kind.REPEATED_ANSWER])
@@ -278,13 +286,17 @@ class Simulator:
             self.poll()
 
     def fail(self, error: StorageError) -> None:
-        """A Queue is over its hard limit, which ends the Session; the next one has more room."""
+        """Check that a hard limit ended the Session, and open one that has more room."""
         self.say(f"failed: {error}")
-        hard_bytes = self.run.conditions.hard_bytes
-        needed_bytes = max(member.queue.space.needed_bytes for member in self.run.members)
-        assert needed_bytes > hard_bytes, f"there was room: {error}"
-        is_retryable = isinstance(error, QueueFullError)
-        self.counts[Kind.QUEUE_FULL if is_retryable else Kind.TOO_LARGE] += 1
+        conditions = self.run.conditions
+        if "transactions are pending" in error.what:
+            assert conditions.pending_hard_max < PENDING_MAX, f"there was room: {error}"
+            self.counts[Kind.MUCH_PENDING] += 1
+        else:
+            needed_bytes = max(member.queue.space.needed_bytes for member in self.run.members)
+            assert needed_bytes > conditions.hard_bytes, f"there was room: {error}"
+            is_retryable = isinstance(error, QueueFullError)
+            self.counts[Kind.QUEUE_FULL if is_retryable else Kind.TOO_LARGE] += 1
         self.commit_what_cannot_be_replayed()
         self.is_in_hand = False
         self.open(calm=True)
