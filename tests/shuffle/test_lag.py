@@ -17,7 +17,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import JournalRef
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.lag import Lag
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 from tests.shuffle.builders import source
 
 A, B = JournalId(1), JournalId(2)

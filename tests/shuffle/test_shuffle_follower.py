@@ -29,7 +29,7 @@ from headrace.errors import (
     WorkspaceError,
 )
 from headrace.settings import ServiceSettings
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 from headrace.shuffle.shuffle_follower import ShuffleFollower
 from tests.shuffle.transfers import BINDINGS, Transfers
 

@@ -11,7 +11,7 @@ from headrace.bench.bench_journal import documents, publish
 from headrace.bench.processes import child, owner
 from headrace.bench.steps import step
 from headrace.settings import ServiceSettings
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 
 _MEMBERS = 2
 _JOURNALS = 8

@@ -16,7 +16,7 @@ from headrace.bench.disk_rates import small_syncs
 from headrace.bench.processes import cpu_s, owner, peak_mib
 from headrace.bench.steps import step
 from headrace.shuffle import History
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 
 _IDLE_S = 5.0
 _TRANSACTIONS = 100

@@ -18,7 +18,7 @@ from headrace.bench.disk_rates import sequential_write_rate
 from headrace.bench.processes import cpu_s, owner, peak_mib
 from headrace.bench.steps import step
 from headrace.settings import KIB, MIB
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 
 _ROUNDS = 3
 _MANY_MEMBERS = 8

@@ -24,7 +24,7 @@ from headrace.shuffle.checkpoints.checkpoint_history import (
     list_tasks,
     reset_task,
 )
-from headrace.shuffle.member import Member
+from headrace.shuffle.member.member import Member
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session_client import Shuffle
 from headrace.shuffle.shuffle_follower import follow

@@ -25,8 +25,7 @@ from headrace.shuffle.batch.pinned_watch import CutWatch, check_cut
 from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.messages import MemberAt
-from headrace.shuffle.queue_client import Consumer
-from headrace.shuffle.read_ticket import Share
+from headrace.shuffle.queue.queue_client import Consumer, Share
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
 from headrace.shuffle.session.actor import SessionActor
 from headrace.shuffle.session.handler import open_slices

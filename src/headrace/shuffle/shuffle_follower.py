@@ -32,7 +32,7 @@ from headrace.shuffle.batch_spool import BatchSpool
 from headrace.shuffle.binding import Binding, Source, document_schema
 from headrace.shuffle.block import without_ours
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
-from headrace.shuffle.local_members import opened_members
+from headrace.shuffle.member.local_members import opened_members
 from headrace.shuffle.session_client import Shuffle
 
 _PASSING = (TransportError, WorkspaceError, QueueFullError)

@@ -17,7 +17,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UsageError
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 from headrace.shuffle.session_registry import running_sessions
 from headrace.testing.crash import Child
 from tests.certificate import make_certificate
@@ -153,7 +153,7 @@ def test_a_session_that_lives_and_does_not_answer_is_shown_and_not_forgotten(
 ) -> None:
     code = (
         "import headrace as hr\n"
-        "from headrace.shuffle.local_members import LocalMembers\n"
+        "from headrace.shuffle.member.local_members import LocalMembers\n"
         "ws, members = hr.open(place), LocalMembers(1)\n"
         "bindings = [hr.Binding(collection='bank/debits')]\n"
         "shuffle = hr.Shuffle(ws, bindings, members.addresses, service=members.service)"
@@ -261,7 +261,7 @@ def test_a_workspace_at_an_address_is_read_through_members(ok: Ok, run: Run, ban
 def test_member_processes_end_with_the_process_that_started_them(here: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from headrace.shuffle.local_members import LocalMembers\n"
+        "from headrace.shuffle.member.local_members import LocalMembers\n"
         "members = LocalMembers(2, Path('.'), processes=True)\n"
         "print(*members.processes, flush=True)\nsys.stdin.read()\n"
     )

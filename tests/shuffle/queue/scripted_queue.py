@@ -19,7 +19,7 @@ from headrace.shuffle.binding import INFINITE, Sources
 from headrace.shuffle.block import SpanEnd, block_schema
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
-from headrace.shuffle.queue_client import Consumer
+from headrace.shuffle.queue.queue_client import Consumer
 from headrace.transport import Client, Server
 from tests.shuffle.builders import documents, frontier, head, source
 

@@ -13,7 +13,7 @@ from headrace.frontier import JOURNAL_ROW
 from headrace.settings import KIB, MIB
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 from headrace.shuffle.session.producer_row import Publishable
 from tests.shuffle.builders import source
 from tests.shuffle.memory_session import MemorySession

@@ -14,8 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.shuffle import messages
-from headrace.shuffle.queue_client import Consumer
-from headrace.shuffle.read_ticket import Share
+from headrace.shuffle.queue.queue_client import Consumer, Share
 from headrace.spark.source.datasource import StreamReader
 from headrace.spark.source.input_partition import Part
 from headrace.spark.source.options import Reads

@@ -38,7 +38,7 @@ from headrace.cli.render.document_format import (
 from headrace.cli.render.json_values import rows
 from headrace.cli.render.output import JsonOption, as_example, print_note
 from headrace.errors import HeadraceError, NotFoundError, UsageError
-from headrace.shuffle.local_members import opened_members
+from headrace.shuffle.member.local_members import opened_members
 from headrace.shuffle.shuffle_follower import checkpoint_documents
 
 _GRACE_S = 3.0

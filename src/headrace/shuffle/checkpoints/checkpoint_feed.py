@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from headrace.errors import HeadraceError, NotFoundError, OutdatedError
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.checkpoints.checkpoint_history import History
-from headrace.shuffle.read_ticket import Share
+from headrace.shuffle.queue.queue_client import Share
 from headrace.shuffle.session_client import Shuffle
 
 Opener = Callable[[Checkpoint, Checkpoint | None], Shuffle]

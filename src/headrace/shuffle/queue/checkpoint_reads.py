@@ -12,10 +12,10 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.block import block_schema
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.document_order import in_order
+from headrace.shuffle.queue.document_order import in_order
+from headrace.shuffle.queue.queue_reader import BlockLoader, QueueReader, Shown
 from headrace.shuffle.queue.state import Effect, QueueState
 from headrace.shuffle.queue.store import QueueStore
-from headrace.shuffle.queue_reader import BlockLoader, QueueReader, Shown
 from headrace.transport import Message
 
 _EXTENTS_MAX = 256

@@ -21,7 +21,7 @@ from headrace.files import identify_directory
 from headrace.log import Directory, Extent, Log
 from headrace.settings import LogSettings
 from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
-from headrace.shuffle.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
+from headrace.shuffle.queue.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
 _HEAD = struct.Struct("<II")
 _BLOCK, _RETRACTION, _COPY, _STOP = 1, 2, 3, 4

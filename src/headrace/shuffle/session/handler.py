@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
-from headrace.shuffle.member_connections import open_all, open_one
+from headrace.shuffle.member.member_connections import open_all, open_one
 from headrace.shuffle.peer import Peer
 from headrace.transport import Client
 

@@ -14,7 +14,7 @@ from headrace.journal.wire.failover import FailoverReads
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.member_connections import close_all, open_all, open_one
+from headrace.shuffle.member.member_connections import close_all, open_all, open_one
 from headrace.shuffle.peer import Peer
 from headrace.shuffle.queue.handler import Queues
 from headrace.shuffle.slice.actor import SliceActor

@@ -39,7 +39,7 @@ from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
-from headrace.shuffle.read_ticket import Share
+from headrace.shuffle.queue.queue_client import Share
 from headrace.spark.one_line_errors import without_traceback
 from headrace.spark.parent_process import bound_to_parent
 from headrace.spark.source.batch import BatchReader, Pinned

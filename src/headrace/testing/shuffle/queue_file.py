@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
+from headrace.shuffle.queue.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 from headrace.shuffle.queue.store import QueueStore
-from headrace.shuffle.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
 
 class _Block(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import StorageError
 from headrace.shuffle import Member
-from headrace.shuffle.queue_directory import own_folder
+from headrace.shuffle.member.queue_directory import own_folder
 from headrace.testing.crash import Child
 
 

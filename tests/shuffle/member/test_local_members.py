@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from headrace.errors import PeerLostError
-from headrace.shuffle import local_members
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member import local_members
+from headrace.shuffle.member.local_members import LocalMembers
 
 
 def test_processes_that_end_at_once_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

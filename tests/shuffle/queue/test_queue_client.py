@@ -15,7 +15,8 @@ from headrace.ids import format_producer
 from headrace.log import LogFiles
 from headrace.log.segments import Extent
 from headrace.settings import ServiceSettings
-from headrace.shuffle import messages, queue_client
+from headrace.shuffle import messages
+from headrace.shuffle.queue import queue_client
 from headrace.transport import Message
 from tests.shuffle.real_task import Document, Shown, Task
 
@@ -40,7 +41,7 @@ def controls(found: list[Message[Any]]) -> set[type]:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process does not see what members and owners of workspaces see."""
-    monkeypatch.setattr("headrace.shuffle.queue_client.is_here", lambda _: False)
+    monkeypatch.setattr("headrace.shuffle.queue.queue_client.is_here", lambda _: False)
     monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
 
 

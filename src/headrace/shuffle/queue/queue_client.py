@@ -17,6 +17,7 @@ from headrace.errors import StorageError
 from headrace.files import is_here, running_kernel
 from headrace.frontier import BindingTag
 from headrace.log import LogFiles
+from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import PAIR_ROW, Block, block_schema, decode_block
@@ -117,6 +118,31 @@ class Consumer:
     def _found(self, binding: BindingTag, body: Any, pairs: Any = b"") -> _Found:
         source, schema = self._sources.by_tag[binding], self._schemas[binding]
         return _Found(source, decode_block(body, schema), pairs)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one member shows of a checkpoint.
+
+    Any process can read it, any number of times, until somebody releases the checkpoint.
+    """
+
+    address: str
+    session: str
+    number: int
+    """Of the checkpoint, within the Session."""
+    sources: tuple[Source, ...]
+    journals: dict[int, str] = {}
+    """If they were asked for: the names of the journals that it shows any of, by tag."""
+
+    def read(self, service: ServiceSettings) -> Iterator[tuple[Source, pa.RecordBatch]]:
+        """The documents, with `_clock` and `_pair`."""
+        with Client(self.address, service) as client:
+            yield from Consumer(client, self.session, Sources(self.sources)).read(self.number)
+
+    def blocks(self, service: ServiceSettings) -> Iterator[Block]:
+        """The same with the tables of pairs, whose places begin with tags."""
+        with Client(self.address, service) as client:
+            yield from Consumer(client, self.session, Sources(self.sources)).blocks(self.number)
 
 
 def _sees_files(stream: Stream[messages.FromReader]) -> bool:

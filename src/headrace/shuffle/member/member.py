@@ -8,8 +8,8 @@ from typing import Self
 
 from headrace.settings import LogSettings, ServiceSettings
 from headrace.shuffle import messages
+from headrace.shuffle.member.queue_directory import own_folder
 from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
-from headrace.shuffle.queue_directory import own_folder
 from headrace.shuffle.slice.handler import SliceService
 from headrace.transport import Server
 

@@ -11,7 +11,7 @@ import pytest
 from headrace.clock import ZERO
 from headrace.frontier import BindingTag, place
 from headrace.shuffle.block import SpanEnd, decode_block
-from headrace.shuffle.queue_reader import (
+from headrace.shuffle.queue.queue_reader import (
     BlockEntry,
     BlockLoader,
     Entry,

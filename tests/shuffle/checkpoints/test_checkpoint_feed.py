@@ -12,7 +12,7 @@ from headrace.errors import OutdatedError, UsageError
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.checkpoints.checkpoint_history import reset_task
-from headrace.shuffle.local_members import LocalMembers
+from headrace.shuffle.member.local_members import LocalMembers
 from headrace.storage import Objects, open_objects
 from headrace.testing.crash import eventually
 

@@ -11,8 +11,8 @@ import pytest
 from headrace.clock import CLOCK_MAX, Clock, from_unix_ns
 from headrace.frontier import BindingTag
 from headrace.shuffle.binding import ADJUSTED_MAX
-from headrace.shuffle.document_order import in_order
-from headrace.shuffle.queue_reader import Shown
+from headrace.shuffle.queue.document_order import in_order
+from headrace.shuffle.queue.queue_reader import Shown
 from tests.shuffle.builders import head
 
 Document = tuple[int, int, int]

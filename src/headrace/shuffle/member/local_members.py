@@ -21,10 +21,10 @@ import msgspec
 
 from headrace.errors import PeerLostError, UsageError
 from headrace.settings import LogSettings, ServiceSettings
-from headrace.shuffle.member import Member
+from headrace.shuffle.member.member import Member
 
 _END_S = 10.0
-_CHILD = (sys.executable, "-c", "from headrace.shuffle.local_members import run; run()")
+_CHILD = (sys.executable, "-c", "from headrace.shuffle.member.local_members import run; run()")
 
 
 class _Given(msgspec.Struct):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headrace.frontier import BindingTag
 from headrace.shuffle.binding import ADJUSTED_MAX
-from headrace.shuffle.queue_reader import Shown
+from headrace.shuffle.queue.queue_reader import Shown
 
 Load = Callable[[Shown], pa.RecordBatch]
 """The rows of a block that are shown, with our columns."""
