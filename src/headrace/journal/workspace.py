@@ -275,7 +275,7 @@ class Workspace:
     def maintain(self) -> None:
         """Apply retention, save the index and rewrite old segments now, if this is the owner."""
         if ownership := self._connection.ownership:
-            ownership.keeper.keep()
+            ownership.maintenance.run_round()
 
     def close(self) -> None:
         """Close the workspace and roll back what is not committed. Closing twice is harmless."""

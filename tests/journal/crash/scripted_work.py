@@ -36,7 +36,7 @@ SETTINGS = hr.Settings(
     ),
 )
 
-Work = Literal["publish", "keep"]
+Work = Literal["publish", "maintain"]
 
 
 class CountedDisk(DeadlyDisk):
@@ -163,7 +163,7 @@ class Script:
 
     def run(self, work: Work) -> None:
         try:
-            self._publish() if work == "publish" else self._keep()
+            self._publish() if work == "publish" else self._maintain()
             self._workspace.close()
         finally:
             os.close(self._verdicts)
@@ -179,9 +179,9 @@ class Script:
         self._tell("no", 8)
         self._begin(8, 200)
 
-    def _keep(self) -> None:
+    def _maintain(self) -> None:
         """Save three snapshots, of which the first goes, then rewrite mostly dead segments."""
-        keeper = self._ownership.keeper
+        maintenance = self._ownership.maintenance
         self._workspace.collection(DOOMED, SCHEMA, key="part")
         for tx in (1, 2, 3):
             self._commit(tx, 9)
@@ -193,11 +193,11 @@ class Script:
             pending.result()
         self._workspace.delete_collection(DOOMED)
         for tx in (4, 5, 6):
-            keeper.save_snapshot()
+            maintenance.save_snapshot()
             self._commit(tx, 200)
         before = self._log.segments()
         self._come_to_last_part()
-        keeper.keep()
+        maintenance.run_round()
         assert self._log.segments()[0].base > before[0].base, "nothing was dropped"
         self._commit(7, 9)
 

@@ -142,18 +142,23 @@ def test_every_change_of_the_disk_while_publishing(tmp_path: Path) -> None:
 # proves G1, G2
 def test_dying_while_snapshots_are_saved_and_segments_dropped_loses_nothing(tmp_path: Path) -> None:
     chance = random.Random(chosen_seed(default=22))
-    rehearsal = rehearse("keep", tmp_path / "rehearsal")
-    saving, keeping = deaths_while_saving(rehearsal), late_deaths(rehearsal)
-    die_and_check(tmp_path / "deaths", "keep", chance.sample(saving, 8) + chance.sample(keeping, 8))
+    rehearsal = rehearse("maintain", tmp_path / "rehearsal")
+    saving, maintaining = deaths_while_saving(rehearsal), late_deaths(rehearsal)
+    chosen = chance.sample(saving, 8) + chance.sample(maintaining, 8)
+    die_and_check(
+        tmp_path / "deaths", "maintain", chance.sample(saving, 8) + chance.sample(maintaining, 8)
+    )
 
 
 # proves G1, G2
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
-def test_every_change_of_the_disk_while_keeping_and_every_line_of_saving(tmp_path: Path) -> None:
-    rehearsal = rehearse("keep", tmp_path / "rehearsal")
+def test_every_change_while_maintaining_and_every_line_of_saving(
+    tmp_path: Path,
+) -> None:
+    rehearsal = rehearse("maintain", tmp_path / "rehearsal")
     chosen = deaths(rehearsal) + deaths_while_saving(rehearsal)
-    die_and_check(tmp_path / "deaths", "keep", chosen)
+    die_and_check(tmp_path / "deaths", "maintain", chosen)
 
 
 class Tail:

@@ -30,7 +30,7 @@ class MaintainedWorkspace:
         ownership = self.workspace._connection.ownership
         assert ownership
         self.owner = ownership.owner
-        self.keeper = Maintenance(
+        self.maintenance = Maintenance(
             self.owner, SETTINGS.journal, now_ns=lambda: time.time_ns() + self.ahead_ns
         )
 
@@ -44,12 +44,12 @@ class MaintainedWorkspace:
             for n in range(first, first + count):
                 tx.append(collection, [{"n": n, "text": f"{n}" + "x" * 4000}])
 
-    def keep(self) -> None:
+    def maintain(self) -> None:
         """Run a round that may rewrite everything up to now: two snapshots cover it."""
         for _ in range(2):
             self.workspace.append("kept/marks", [{"n": 0}])
-            self.keeper.save_snapshot()
-        self.keeper.keep()
+            self.maintenance.save_snapshot()
+        self.maintenance.run_round()
 
     def numbers(self, collection: str) -> list[int]:
         found: list[int] = self.workspace.table(collection).column("n").to_pylist()

@@ -41,19 +41,19 @@ def test_documents_older_than_their_retention_go(kept: MaintainedWorkspace) -> N
     for n in range(4):
         ws.append("c", [{"n": n}])
         ws.append("d", [{"n": n}])
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert kept.numbers("c") == [0, 1, 2, 3]
     third = list(ws.frames(only(ws, "c")))[2]
     now_ns = to_unix_ns(third.clock) + 1000 * 10**9
-    kept.keeper._now_ns = lambda: now_ns
-    kept.keeper.keep()
+    kept.maintenance._now_ns = lambda: now_ns
+    kept.maintenance.run_round()
     assert kept.numbers("c") == [2, 3]
     assert only(ws, "c").begin == third.offset
     assert kept.numbers("d") == [0, 1, 2, 3]
     kept.reopen()
     assert kept.numbers("c") == [2, 3]
     kept.ahead_ns = 2000 * 10**9
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     journal = only(kept.workspace, "c")
     assert (kept.numbers("c"), journal.frames, journal.begin) == ([], 0, journal.head)
     kept.workspace.append("c", [{"n": 9}])
@@ -68,7 +68,7 @@ def test_no_journal_holds_a_frame_more_than_its_retention_in_bytes(
     ws.collection("c", SCHEMA, key="n", journals=2, retention_bytes=30_000)
     kept.fill("c", 0, 60)
     before = kept.raw()
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     for _ in range(2):
         for journal in kept.workspace.journals(hr.selector("c")):
             # Retention removes whole frames, as long as enough stays without them.
@@ -77,9 +77,9 @@ def test_no_journal_holds_a_frame_more_than_its_retention_in_bytes(
         numbers = kept.numbers("c")
         assert len(numbers) == len(set(numbers)) < 20
         kept.reopen()
-        kept.keeper.keep()
+        kept.maintenance.run_round()
     kept.fill("c", 100, 4)
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert set(kept.numbers("c")) > {100, 101, 102, 103}
 
 
@@ -93,13 +93,13 @@ def test_retention_does_not_cut_into_a_transaction_that_is_open(kept: Maintained
         tx.append("c", [{"n": n, "text": "x" * 4000}])
     tx.invite()
     ws.append("c", [{"n": 99}])
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     journal = only(ws, "c")
     assert 0 < journal.begin < journal.head
     assert kept.numbers("c") == [99]
     tx.commit()
     assert kept.numbers("c") == [99, *range(1, 21)]
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert kept.numbers("c") == []
 
 
@@ -114,7 +114,7 @@ def test_a_reader_behind_retention_is_told_where_to_go_on(
     listed = only(ws, "c")
     reader = hr.open(ws.place, settings=SETTINGS) if through_the_owner else ws
     with reader:
-        kept.keeper.keep()
+        kept.maintenance.run_round()
         begin = only(ws, "c").begin
         with pytest.raises(BehindRetentionError) as refused:
             list(reader.frames(listed))
@@ -136,7 +136,7 @@ def test_a_reader_that_retention_overtakes_gets_an_error_and_no_gap(
     kept.fill("c", 0, 400)
     reading = ws.frames(only(ws, "c"), committed=False)
     offsets = [next(reading).offset]
-    kept.keep()
+    kept.maintain()
 
     def read_on() -> None:
         for frame in reading:
@@ -151,14 +151,14 @@ def test_a_reader_that_retention_overtakes_gets_an_error_and_no_gap(
 def test_a_changed_retention_holds_from_the_next_round(kept: MaintainedWorkspace) -> None:
     kept.workspace.collection("c", SCHEMA)
     kept.fill("c", 0, 20)
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert len(kept.numbers("c")) == 20
     kept.workspace.collection("c", SCHEMA, retention_bytes=9000)
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert kept.numbers("c") == [17, 18, 19]
     kept.workspace.collection("c", SCHEMA, retention_bytes=0)
     kept.fill("c", 20, 20)
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert kept.numbers("c") == list(range(17, 40))
 
 
@@ -170,7 +170,7 @@ def test_what_is_given_up_frees_its_segments(kept: MaintainedWorkspace, what: st
     for at in range(5):
         kept.fill("gone", at * 20, 20)
         kept.fill("stays", at, 1)
-    kept.keep()
+    kept.maintain()
     full = kept.disk_bytes
     assert full > 400_000
     expected = kept.raw()["stays/0000"]
@@ -180,8 +180,8 @@ def test_what_is_given_up_frees_its_segments(kept: MaintainedWorkspace, what: st
         ws.delete_journals(["gone/0000"])
     else:
         ws.collection("gone", SCHEMA, retention_bytes=1)
-        kept.keeper.keep()
-    kept.keep()
+        kept.maintenance.run_round()
+    kept.maintain()
     assert kept.disk_bytes < 2 * 64 * 1024 + 5 * 4200
     for _ in range(2):
         assert kept.numbers("stays") == [0, 1, 2, 3, 4]
@@ -209,7 +209,7 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(
     assert before is not None
     assert [seen(frame) for frame in before] == kept.raw()["stays/0000"]
     ws.delete_collection("gone")
-    kept.keep()
+    kept.maintain()
     assert read() is None, "it asks again"
     found = list(kept.owner.locations(*wanted))
     after = read()
@@ -223,14 +223,14 @@ def test_nothing_is_dropped_that_is_not_in_two_snapshots(kept: MaintainedWorkspa
     kept.fill("gone", 0, 50)
     ws.delete_collection("gone")
     full = kept.disk_bytes
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert kept.disk_bytes >= full
-    kept.keeper.save_snapshot()
-    kept.keeper.keep()
+    kept.maintenance.save_snapshot()
+    kept.maintenance.run_round()
     assert kept.disk_bytes >= full
     ws.append("kept/marks", [{"n": 1}])
-    kept.keeper.save_snapshot()
-    kept.keeper.keep()
+    kept.maintenance.save_snapshot()
+    kept.maintenance.run_round()
     assert kept.disk_bytes < full / 2
 
 
@@ -246,7 +246,7 @@ def test_either_snapshot_and_the_log_after_it_say_everything(
     ws.publisher("job").begin().commit(b"kept")
     ws.delete_collection("gone")
     kept.fill("c", 0, 3)
-    kept.keep()
+    kept.maintain()
     kept.fill("c", 3, 3)
     expected = kept.raw()
     ws.close()
@@ -259,7 +259,7 @@ def test_either_snapshot_and_the_log_after_it_say_everything(
     assert kept.raw() == expected
     assert kept.workspace.publisher("job").payload == b"kept"
     assert [each.name for each in kept.workspace.collections()] == ["c", "kept/marks"]
-    kept.keep()
+    kept.maintain()
     kept.reopen()
     assert kept.raw() == expected
 

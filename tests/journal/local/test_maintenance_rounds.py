@@ -39,7 +39,7 @@ def scattered(kept: MaintainedWorkspace) -> None:
     kept.workspace.delete_collection("gone")
     for _ in range(2):
         kept.workspace.append("kept/marks", [{"n": 0}])
-        kept.keeper.save_snapshot()
+        kept.maintenance.save_snapshot()
 
 
 # proves G1
@@ -67,7 +67,9 @@ def test_rounds_that_are_asked_for_at_once_come_one_after_the_other(
             inside -= 1
 
     monkeypatch.setattr(Owner, "write_moved", counted)
-    failures = at_once(kept.keeper.keep, kept.keeper.keep, kept.keeper.keep)
+    failures = at_once(
+        kept.maintenance.run_round, kept.maintenance.run_round, kept.maintenance.run_round
+    )
     assert failures == []
     assert most == 1
     assert kept.raw() == before
@@ -125,13 +127,13 @@ def test_a_snapshot_that_failed_is_tried_again(
         patch.setattr(snapshot, "write_durably", full)
         for _ in range(2):
             with pytest.raises(StorageError, match="could not be written: No space left"):
-                kept.keeper.keep()
+                kept.maintenance.run_round()
     assert attempts == 2
     assert kept.owner.snapshots.positions() == []
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     [position] = kept.owner.snapshots.positions()
     assert position > 0
-    kept.keeper.keep()
+    kept.maintenance.run_round()
     assert kept.owner.snapshots.positions() == [position]
 
 
@@ -159,7 +161,7 @@ def test_retention_in_bytes_keeps_at_least_that_much(kept: MaintainedWorkspace) 
     workspace.collection("c", "n long, text string", retention_bytes=6000)
     for n in range(6):
         kept.fill("c", n, 1)
-        kept.keeper.keep()
+        kept.maintenance.run_round()
         [journal] = workspace.journals(hr.selector("c"))
         assert journal.head - journal.begin >= min(6000, journal.head)
         assert n in kept.numbers("c")

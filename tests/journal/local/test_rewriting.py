@@ -57,7 +57,7 @@ def test_a_read_goes_on_across_rewriting(
     found = [seen(next(reading)) for _ in range(read_before)]
     before = kept.owner.log.segments()
     kept.workspace.delete_collection("gone")
-    kept.keep()
+    kept.maintain()
     assert kept.owner.log.segments()[0].base > before[3].base, "nothing was rewritten"
     found += map(seen, reading)
     assert found == expected
@@ -98,7 +98,7 @@ def test_readers_see_every_frame_once_while_segments_go(kept: MaintainedWorkspac
             kept.workspace.collection("gone", SCHEMA)
             kept.workspace.append("gone", [{"n": n, "text": "x" * 12_000} for n in range(8)])
             kept.workspace.delete_collection("gone")
-            kept.keep()
+            kept.maintain()
         stopped.set()
         for reader in readers:
             reader.join()
@@ -114,17 +114,17 @@ def test_copies_whose_originals_were_not_dropped_yet_do_no_harm(kept: Maintained
     """A crash between copying and dropping leaves both."""
     mix(kept, 20)
     kept.workspace.delete_collection("gone")
-    kept.keep()
+    kept.maintain()
     mix_again = kept.workspace.collection("gone", SCHEMA)
     assert mix_again.version == 0
     mix(kept, 20)
     expected = kept.raw()
     for segment in kept.owner.log.segments()[:-1]:
-        kept.keeper._move_out(segment)
+        kept.maintenance._move_out(segment)
     assert kept.raw() == expected
     kept.reopen()
     assert kept.raw() == expected
-    kept.keep()
+    kept.maintain()
     assert kept.raw() == expected
 
 
@@ -132,7 +132,7 @@ def test_hints_of_a_moved_ack_name_what_is_still_there(kept: MaintainedWorkspace
     mix(kept, 20)
     ids = {journal.id for journal in kept.workspace.journals(hr.selector("stays"))}
     kept.workspace.delete_collection("gone")
-    kept.keep()
+    kept.maintain()
     journal = kept.workspace.journals(hr.selector("stays"))[0]
     segments = kept.owner.log.segments()
     moved = 0
@@ -179,7 +179,7 @@ def test_a_remembered_table_is_not_taken_for_the_one_that_an_ack_moved_to(
     assert {len(table) for journal in stays[:10] for table in read(journal)} == {40}
     before = kept.owner.log.segments()
     ws.delete_collection("wide/gone")
-    kept.keep()
+    kept.maintain()
     assert kept.owner.log.segments()[0].base > before[2].base, "nothing was rewritten"
     found = [table for journal in stays for table in read(journal)]
     moved = [table for table in found if {row[0] for row in table.tolist()} == ids]
@@ -199,7 +199,9 @@ class Life:
 
     def step(self) -> None:
         names = [each.name for each in self.kept.workspace.collections() if "/" not in each.name]
-        match self.chance.choice(["write"] * 6 + ["delete", "retain", "keep", "keep", "reopen"]):
+        match self.chance.choice(
+            ["write"] * 6 + ["delete", "retain", "maintain", "maintain", "reopen"]
+        ):
             case "write":
                 self.write(names)
             case "delete" if len(names) > 2:
@@ -214,7 +216,7 @@ class Life:
                     journals=self.kept.workspace.collection(name).journals,
                     retention_bytes=self.chance.choice([None, 2_000, 40_000]),
                 )
-            case "keep":
+            case "maintain":
                 self.check(self.kept.keep)
             case "reopen":
                 self.check(self.kept.reopen)
@@ -262,7 +264,7 @@ def test_a_journal_that_is_deleted_while_it_is_read_says_so(kept: MaintainedWork
     reading = kept.workspace.frames(journal, committed=False)
     next(reading)
     kept.workspace.delete_collection("stays")
-    kept.keep()
+    kept.maintain()
     with pytest.raises(NotFoundError, match=f"journal {journal.name} is gone"):
         list(reading)
 
@@ -272,7 +274,7 @@ def test_a_segment_that_somebody_removed_is_an_error_and_no_endless_search(
     kept: MaintainedWorkspace,
 ) -> None:
     mix(kept, 20)
-    kept.keep()
+    kept.maintain()
     kept.workspace.close()
     min((kept.root / "log").iterdir()).unlink()
     kept.reopen()

@@ -131,12 +131,12 @@ class LocalJournals:
     def watch(self, *selectors: Selector) -> LocalWatch:
         return self._owner.watch(*selectors)
 
-    def lost(self) -> None:
+    def end_leases(self) -> None:
         """End every lease of this client, and roll back what it has pending."""
         self._owner.decide(lambda state: (state.client_lost(self._client), None))
 
     def close(self) -> None:
-        self.lost()
+        self.end_leases()
 
     def _signed(self, lease: Lease) -> Lease:
         return msgspec.structs.replace(lease, workspace=self._owner.identity)

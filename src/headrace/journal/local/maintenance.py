@@ -21,7 +21,7 @@ _MOVE_AT_ONCE = 256
 
 
 class Maintenance:
-    """Runs in a thread of its own, or one round at a time through `keep`."""
+    """Runs in a thread of its own, or one round at a time through `run_round`."""
 
     def __init__(
         self, owner: Owner, settings: JournalSettings, now_ns: Callable[[], int] = time.time_ns
@@ -35,9 +35,9 @@ class Maintenance:
         self._considered: tuple[int, int] | None = None
         """The state of the index and the snapshots at the last rewriting, which depends on nothing
         else."""
-        self._keeping = threading.Lock()
+        self._running = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace-maintenance", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -47,16 +47,16 @@ class Maintenance:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self._keeping:
+        with self._running:
             if self._unsnapshotted() > _SNAPSHOT_ON_CLOSE_BYTES:
                 self.save_snapshot()
 
-    def keep(self) -> None:
+    def run_round(self) -> None:
         """Run one round of everything."""
-        with self._keeping:
-            self._keep()
+        with self._running:
+            self._run_round()
 
-    def _keep(self) -> None:
+    def _run_round(self) -> None:
         self._apply_retention()
         if self._unsnapshotted() > max(_SNAPSHOT_EVERY_BYTES, 4 * self._snapshot_bytes):
             self.save_snapshot()
@@ -75,7 +75,7 @@ class Maintenance:
         logged = ""
         while not self._stop.wait(self._settings.keeper_interval_s):
             try:
-                self.keep()
+                self.run_round()
                 logged = ""
             except (HeadraceError, OSError) as error:
                 if str(error) != logged:

@@ -60,13 +60,13 @@ class Ownership:
         with ExitStack() as undo:
             self.owner = Owner(directory.root, settings, directory.id)
             undo.callback(self.owner.close)
-            self.keeper = Maintenance(self.owner, settings.journal)
-            undo.callback(self._close_keeper)
+            self.maintenance = Maintenance(self.owner, settings.journal)
+            undo.callback(self._close_maintenance)
             journals = JournalService(self.owner)
             server = Server({JOURNALS: journals, journals_of(directory.id): journals}, service)
             undo.callback(server.close)
             self.address = server.address
-            self.keeper.start()
+            self.maintenance.start()
             undo.callback(directory.withdraw)
             directory.announce(OwnerAddress(self.address, token, os.getpid()))
             self._running = undo.pop_all()
@@ -74,10 +74,10 @@ class Ownership:
     def close(self) -> None:
         self._running.close()
 
-    def _close_keeper(self) -> None:
+    def _close_maintenance(self) -> None:
         # Without the last snapshot the next opening takes longer; it loses nothing.
         with suppress(StorageError, WorkspaceError):
-            self.keeper.close()
+            self.maintenance.close()
 
 
 class WorkspaceConnection:

@@ -77,11 +77,11 @@ class FailoverReads:
 
     def _send(self, fetch: _Fetch, journals: Journals) -> None:
         try:
-            asked = journals.fetch(fetch.journal, fetch.offset, fetch.through, fetch.bytes_max)
+            answer = journals.fetch(fetch.journal, fetch.offset, fetch.through, fetch.bytes_max)
         except HeadraceError as error:
             self._failed(fetch, journals, error)
             return
-        asked.add_done_callback(lambda done: self._settle(fetch, journals, done))
+        answer.add_done_callback(lambda done: self._settle(fetch, journals, done))
 
     def _settle(self, fetch: _Fetch, journals: Journals, done: Future[list[Frame]]) -> None:
         if (error := done.exception()) is None:

@@ -68,7 +68,7 @@ class JournalService:
                 self._take(journals, fetches, message, answers)
         finally:
             answers.put(None)
-            journals.lost()
+            journals.end_leases()
             answering.join()
 
     def _take(

@@ -57,7 +57,7 @@ class RemoteJournals(RemoteCalls):
         self._client = Client(address, settings)
         self._numbers = count()
         self._lock = threading.Lock()
-        self._asked: dict[int, tuple[Future[Any], Any]] = {}
+        self._unanswered: dict[int, tuple[Future[Any], Any]] = {}
         self._lost: HeadraceError | None = None
         self._closing = False
         self._tables: HintTableCache[HintTable] = HintTableCache()
@@ -100,8 +100,8 @@ class RemoteJournals(RemoteCalls):
         """Wait for the answers under way, and leave; the owner rolls back what is pending."""
         self._closing = True
         with self._lock:
-            asked = [future for future, _ in self._asked.values()]
-        wait(asked, self._silence_s)
+            futures = [future for future, _ in self._unanswered.values()]
+        wait(futures, self._silence_s)
         # Whoever waited for an answer got the error already.
         with suppress(HeadraceError):
             self._channel.close()
@@ -139,13 +139,13 @@ class RemoteJournals(RemoteCalls):
             with self._lock:
                 if self._lost:
                     raise self._lost
-                self._asked[number] = future, expected
+                self._unanswered[number] = future, expected
             with self._lost_if_closing():
                 self._channel.send(Ask(number, call), bodies)
         except BaseException:
             # An interrupted request may have been sent, and then its answer finds nobody.
             with self._lock:
-                self._asked.pop(number, None)
+                self._unanswered.pop(number, None)
             raise
         return future
 
@@ -171,19 +171,19 @@ class RemoteJournals(RemoteCalls):
         with self._lock:
             self._lost = lost
             # A fetch that was repeated may be there twice.
-            asked = {future for future, _ in self._asked.values() if not future.done()}
-            self._asked = {}
-        for future in asked:
+            futures = {future for future, _ in self._unanswered.values() if not future.done()}
+            self._unanswered = {}
+        for future in futures:
             future.set_exception(lost)
 
     def _settle(self, answer: Answer | Fetched | Located, bodies: Sequence[Any]) -> None:
         with self._lock:
-            asked = self._asked.get(answer.number)
-        if asked is None:
+            waiting = self._unanswered.get(answer.number)
+        if waiting is None:
             return  # The caller was interrupted and no longer waits.
-        self._fulfil(*asked, answer, bodies)
+        self._fulfil(*waiting, answer, bodies)
         with self._lock:
-            self._asked.pop(answer.number, None)
+            self._unanswered.pop(answer.number, None)
 
     def _fulfil(
         self,
@@ -231,7 +231,7 @@ class RemoteJournals(RemoteCalls):
     def _ask_again(self, future: Future[Any], fetch: FetchRequest, *, anew: bool) -> None:
         with self._lock:
             number = next(self._numbers)
-            self._asked[number] = future, fetch
+            self._unanswered[number] = future, fetch
         again = msgspec.structs.replace(fetch, kernel="", anew=anew)
         self._channel.send(Ask(number, again))
 
