@@ -15,15 +15,17 @@ _FLAGS = {"O": Flags.OUTSIDE, "C": Flags.CONTINUE, "A": Flags.ACK}
 
 def frames(script: str, producer: int = 1) -> list[Frame]:
     """Parse frames: a letter, the clock, and `+n` for n documents; `p2:` sets the producer."""
-    made: list[Frame] = []
+    parsed: list[Frame] = []
     for word in script.split():
         match = re.fullmatch(r"(?:p(\d+):)?([OCA])(\d+)(?:\+(\d+))?", word)
         assert match, word
         who, letter, clock, count = match.groups()
-        made.append(
-            frame(len(made) * 10, int(who or producer), _FLAGS[letter], int(clock), int(count or 1))
+        parsed.append(
+            frame(
+                len(parsed) * 10, int(who or producer), _FLAGS[letter], int(clock), int(count or 1)
+            )
         )
-    return made
+    return parsed
 
 
 def frame(offset: int, producer: int, flags: Flags, clock: int, count: int) -> Frame:
@@ -45,11 +47,11 @@ def random_frames(rng: Random, producers: int, clock_max: int, length: int) -> l
     """Return frames with overlaps, repeats, clocks that go back, and ACKs of any clock."""
     return [
         frame(
-            at * 10,
+            index * 10,
             rng.randint(1, producers),
             rng.choice([Flags.OUTSIDE, Flags.CONTINUE, Flags.CONTINUE, Flags.ACK]),
             rng.randint(0, clock_max),
             rng.randint(1, 4),
         )
-        for at in range(length)
+        for index in range(length)
     ]

@@ -103,9 +103,9 @@ def test_an_ack_within_the_pending_documents_is_refused_whatever_precedes_them(c
 def test_a_frame_that_overlaps_loses_what_was_seen(
     before: Sequence, flags: Flags, clock: int, skip: int, last: int
 ) -> None:
-    made = step(before, flags, clock, count=4)
-    assert made.skip == skip
-    assert (made.after.last_commit if flags is OUTSIDE else made.after.last_continue) == last
+    taken = step(before, flags, clock, count=4)
+    assert taken.skip == skip
+    assert (taken.after.last_commit if flags is OUTSIDE else taken.after.last_continue) == last
 
 
 @pytest.mark.parametrize("clock_max", [8, 30])
@@ -122,27 +122,27 @@ def test_random_journals_mean_what_the_oracle_says(clock_max: int) -> None:
             was_open = oracle.is_open(who)
             before = states.get(who, Sequence())
             try:
-                made = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
+                taken = sequence(before, frame.flags, frame.clock, frame.documents, frame.offset)
             except ProtocolError:
                 refused += 1
                 with pytest.raises(ProtocolError):
                     oracle.take(frame)
                 break
             oracle.take(frame)
-            states[who] = made.after
+            states[who] = taken.after
             if not was_open:
                 begins[who] = frame.offset
-            assert made.after.begin == (begins[who] if oracle.is_open(who) else None)
+            assert taken.after.begin == (begins[who] if oracle.is_open(who) else None)
             became_visible = len(oracle.visible) - visible_before
-            if made.outcome is FrameOutcome.COMMIT and frame.flags is OUTSIDE:
-                assert became_visible == frame.documents - made.skip
+            if taken.outcome is FrameOutcome.COMMIT and frame.flags is OUTSIDE:
+                assert became_visible == frame.documents - taken.skip
             else:
-                assert (became_visible > 0) is (made.outcome is FrameOutcome.COMMIT)
-            if made.outcome is FrameOutcome.ROLLBACK:
+                assert (became_visible > 0) is (taken.outcome is FrameOutcome.COMMIT)
+            if taken.outcome is FrameOutcome.ROLLBACK:
                 rolled_back += 1
                 assert was_open
                 assert not became_visible
-                assert made.after.last_commit == before.last_commit
+                assert taken.after.last_commit == before.last_commit
             shown += became_visible
     assert min(refused, shown, rolled_back) > 500
 

@@ -51,13 +51,13 @@ NDJSON = (
 
 
 def test_a_collection_is_made_found_and_listed(workspace: hr.Workspace) -> None:
-    made = workspace.collection(
+    created = workspace.collection(
         "shop/orders", "id long, region string", key="id", partition_by="region", journals=2,
         retention_s=60.0, retention_bytes=1000,
     )  # fmt: skip
     workspace.collection("shop/items", "id long")
     found = workspace.collection("shop/orders")
-    assert found.definition == made.definition
+    assert found.definition == created.definition
     assert (found.key, found.partition_by, found.journals) == (("id",), ("region",), 2)
     assert (found.definition.retention_s, found.definition.retention_bytes) == (60.0, 1000)
     assert found.schema == pa.schema([("id", pa.int64()), ("region", pa.string())])
@@ -206,6 +206,6 @@ def test_meta_columns_tell_where_each_document_stands(workspace: hr.Workspace) -
     for name, frame in frames.items():
         here = [each for each in found if each["_journal"] == name]
         assert [each["_clock"] for each in here] == [
-            frame.clock + at for at in range(frame.documents)
+            frame.clock + index for index in range(frame.documents)
         ]
         assert {each["_producer"] for each in here} == {format_producer(frame.producer)}

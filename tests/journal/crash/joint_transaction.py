@@ -82,8 +82,8 @@ class Part:
         self._part = self._workspace.join(invitation)
 
     def write(self, tx: int) -> None:
-        for collection, some in documents(self._label, tx, PARTS):
-            self._part.append(collection, some)
+        for collection, rows in documents(self._label, tx, PARTS):
+            self._part.append(collection, rows)
         self._part._buffer.send(self._part._buffer.seal()).result()
 
     def prepare(self) -> str:

@@ -26,7 +26,7 @@ class Verdicts:
 
 def verdicts(files: Iterable[Path]) -> Verdicts:
     """Read the verdicts so far; a killed process may leave a line without its end."""
-    told = Verdicts()
+    reported = Verdicts()
     for file in files:
         for line in file.read_text().splitlines(keepends=True):
             word, label, *numbers = line.split()
@@ -34,17 +34,17 @@ def verdicts(files: Iterable[Path]) -> Verdicts:
                 case _ if not line.endswith("\n"):
                     continue
                 case "yes":
-                    told.committed.add((label, int(numbers[0])))
+                    reported.committed.add((label, int(numbers[0])))
                 case "no":
-                    told.refused.add((label, int(numbers[0])))
+                    reported.refused.add((label, int(numbers[0])))
                 case "opened":
-                    told.opened.append((label, int(numbers[0]), int(numbers[1])))
+                    reported.opened.append((label, int(numbers[0]), int(numbers[1])))
                 case _:
                     raise AssertionError(f"{file.name}: {line}")
-    return told
+    return reported
 
 
-def check(workspace: hr.Workspace, told: Verdicts) -> int:
+def check(workspace: hr.Workspace, reported: Verdicts) -> int:
     """Compare one read of everything with earlier verdicts; return the transactions."""
     parts: dict[Tx, Counter[int]] = defaultdict(Counter)
     sizes: dict[Tx, int] = {}
@@ -65,9 +65,9 @@ def check(workspace: hr.Workspace, told: Verdicts) -> int:
         assert sorted(found) == list(range(sizes[tx])), f"{tx} is there in part"
         assert set(found.values()) == {1}, f"{tx} has documents twice"
     visible = set(parts)
-    assert not told.committed - visible, f"lost: {sorted(told.committed - visible)[:5]}"
-    assert not told.refused & visible, f"refused: {sorted(told.refused & visible)[:5]}"
-    for label, payload, first in told.opened:
+    assert not reported.committed - visible, f"lost: {sorted(reported.committed - visible)[:5]}"
+    assert not reported.refused & visible, f"refused: {sorted(reported.refused & visible)[:5]}"
+    for label, payload, first in reported.opened:
         assert payload == -1 or (label, payload) in visible
         between = [tx for writer, tx in visible if writer == label and payload < tx < first]
         assert not between, f"{label} was opened with {payload} and had {between}"

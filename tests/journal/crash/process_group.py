@@ -59,10 +59,10 @@ class ProcessGroup:
 
     def reopen(self) -> int:
         """Open the workspace alone; check that nothing is open and all verdicts hold."""
-        told = oracle.verdicts(self._files.values())
+        reported = oracle.verdicts(self._files.values())
         with hr.open(self._directory.root, settings=SETTINGS) as workspace:
             oracle.check_all_ended(workspace)
-            return oracle.check(workspace, told)
+            return oracle.check(workspace, reported)
 
     def stop(self) -> None:
         """End all processes in good order, at the same time."""

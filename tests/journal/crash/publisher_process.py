@@ -51,9 +51,9 @@ def open_workspace(root: Path | str, settings: hr.Settings = SETTINGS) -> hr.Wor
 def documents(label: str, tx: int, parts: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the parts of a transaction, spread over the collections."""
     whole = [{"label": label, "tx": tx, "part": n, "parts": parts} for n in range(parts)]
-    for at, name in enumerate(COLLECTIONS):
-        if whole[at :: len(COLLECTIONS)]:
-            yield name, whole[at :: len(COLLECTIONS)]
+    for index, name in enumerate(COLLECTIONS):
+        if whole[index :: len(COLLECTIONS)]:
+            yield name, whole[index :: len(COLLECTIONS)]
 
 
 class PublisherProcess:
@@ -94,8 +94,8 @@ class PublisherProcess:
         # The owner may die meanwhile, which does not matter.
         with suppress(PublishError, TransportError):
             self._open = self._workspace.publisher().begin()
-            for collection, some in documents(label, 0, 600):
-                self._open.append(collection, some)
+            for collection, rows in documents(label, 0, 600):
+                self._open.append(collection, rows)
 
     def _run(self, label: str, name: str, life: int, chance: random.Random) -> None:
         try:
@@ -118,8 +118,8 @@ class PublisherProcess:
                     if name:
                         self._tell("opened", label, f"{publisher.payload.decode() or -1} {tx}")
                 transaction = publisher.begin()
-                for collection, some in documents(label, tx, chance.choice((1, 4, 9, 200))):
-                    transaction.append(collection, some)
+                for collection, rows in documents(label, tx, chance.choice((1, 4, 9, 200))):
+                    transaction.append(collection, rows)
                 if chance.random() < 0.1:
                     transaction.rollback()
                     self._tell("no", label, tx)

@@ -204,9 +204,9 @@ class Script:
     def _begin(self, tx: int, parts: int) -> hr.Transaction:
         """Begin a transaction with a group for each collection."""
         transaction = self._publisher.begin()
-        for collection, some in documents(LABEL, tx, parts):
+        for collection, rows in documents(LABEL, tx, parts):
             with written_together(self._log):
-                transaction.append(collection, some)
+                transaction.append(collection, rows)
         return transaction
 
     def _commit(self, tx: int, parts: int) -> None:
@@ -222,8 +222,8 @@ class Script:
         with written_together(self._log):
             for tx, parts in sizes.items():
                 transaction = self._publisher.begin()
-                for collection, some in documents(LABEL, tx, parts):
-                    transaction.append(collection, some)
+                for collection, rows in documents(LABEL, tx, parts):
+                    transaction.append(collection, rows)
                 pending[tx] = transaction.commit_nowait(str(tx).encode())
         for tx, each in pending.items():
             each.result()

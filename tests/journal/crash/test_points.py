@@ -99,21 +99,21 @@ def _dies(child: Child) -> bool:
     return False
 
 
-def _check_reopened(root: Path, told: oracle.Verdicts) -> None:
+def _check_reopened(root: Path, reported: oracle.Verdicts) -> None:
     """Check that verdicts hold, nothing is open, and the work can continue."""
     with open_workspace(root, SETTINGS) as workspace:
         with suppress(NotFoundError):
             workspace.delete_collection(DOOMED)
         oracle.check_all_ended(workspace)
         publisher = workspace.publisher(LABEL)
-        told.opened.append((LABEL, int(publisher.payload or -1), LATER))
-        visible = oracle.check(workspace, told)
+        reported.opened.append((LABEL, int(publisher.payload or -1), LATER))
+        visible = oracle.check(workspace, reported)
         with publisher as transaction:
-            for collection, some in documents(LABEL, LATER, 9):
-                transaction.append(collection, some)
-    told.committed.add((LABEL, LATER))
+            for collection, rows in documents(LABEL, LATER, 9):
+                transaction.append(collection, rows)
+    reported.committed.add((LABEL, LATER))
     with open_workspace(root, SETTINGS) as workspace:
-        assert oracle.check(workspace, told) == visible + 1
+        assert oracle.check(workspace, reported) == visible + 1
 
 
 def rehearse(work: Work, root: Path) -> Rehearsal:
@@ -144,7 +144,6 @@ def test_dying_while_snapshots_are_saved_and_segments_dropped_loses_nothing(tmp_
     chance = random.Random(chosen_seed(default=22))
     rehearsal = rehearse("maintain", tmp_path / "rehearsal")
     saving, maintaining = deaths_while_saving(rehearsal), late_deaths(rehearsal)
-    chosen = chance.sample(saving, 8) + chance.sample(maintaining, 8)
     die_and_check(
         tmp_path / "deaths", "maintain", chance.sample(saving, 8) + chance.sample(maintaining, 8)
     )
@@ -203,8 +202,8 @@ def test_no_part_of_a_commit_shows_anything_and_the_whole_of_it_shows_everything
     root = tmp_path / "workspace"
     with open_workspace(root, ONE_SEGMENT) as workspace:
         transaction = workspace.publisher(LABEL).begin()
-        for collection, some in documents(LABEL, 1, 60):
-            transaction.append(collection, some)
+        for collection, rows in documents(LABEL, 1, 60):
+            transaction.append(collection, rows)
         log = scripted_work.ownership_of(workspace).owner.log
         transaction._buffer.send(transaction._buffer.seal()).result()
         before, groups = _segment(root).stat().st_size, log.syncs
@@ -230,8 +229,8 @@ def test_part_of_a_group_shows_the_first_of_its_transactions_whole(tmp_path: Pat
             pending = []
             for tx, parts in sizes.items():
                 transaction = publisher.begin()
-                for collection, some in documents(LABEL, tx, parts):
-                    transaction.append(collection, some)
+                for collection, rows in documents(LABEL, tx, parts):
+                    transaction.append(collection, rows)
                 pending.append(transaction.commit_nowait())
         for each in pending:
             each.result()

@@ -23,7 +23,7 @@ from tests.journal.crash.stopping_owner import STEPS
 
 Way = Literal["commit", "block", "pending", "append"]
 WAYS: tuple[Way, ...] = get_args(Way)
-Told = hr.CommitOutcome
+CommitOutcome = hr.CommitOutcome
 AT_ONCE = 8
 WAIT_S = 120.0
 PATIENT = msgspec.structs.replace(
@@ -81,28 +81,28 @@ class Stage:
         self._transactions += 1
         tx = round.way, self._transactions
         error = self._commit_under(round, self._prepare(tx))
-        told = self._outcome(error)
+        verdict = self._outcome(error)
         if round.then == "kill":
             self._stack.close()
             self._open()
-        self._check(tx, told)
-        if told is Told.ROLLED_BACK:
+        self._check(tx, verdict)
+        if verdict is CommitOutcome.ROLLED_BACK:
             self._prepare(tx)()
-            self._check(tx, Told.COMMITTED)
+            self._check(tx, CommitOutcome.COMMITTED)
 
     def _prepare(self, tx: tuple[str, int]) -> Callable[[], object]:
         """Do everything but the commit."""
         way, number = tx
         parts = list(documents(way, number, 200 if number % 3 else 4))
         if way == "append":
-            collection, some = parts[0]
+            collection, rows = parts[0]
             self._workspace.append(collection, [])
             target = self._workspace.collection(collection)
-            return lambda: self._workspace.append(target, some)
+            return lambda: self._workspace.append(target, rows)
         publisher = self._workspace.publisher()
         transaction = publisher.__enter__() if way == "block" else publisher.begin()
-        for collection, some in parts:
-            transaction.append(collection, some)
+        for collection, rows in parts:
+            transaction.append(collection, rows)
         # Returns once everything that was sent before has been answered.
         transaction.invite()
         if way == "block":
@@ -112,14 +112,14 @@ class Stage:
         return transaction.commit
 
     def _commit_under(self, round: Round, commit: Callable[[], object]) -> HeadraceError | None:
-        told: Future[HeadraceError | None] = Future()
-        committing = threading.Thread(target=_run, args=(commit, told))
+        verdict: Future[HeadraceError | None] = Future()
+        committing = threading.Thread(target=_run, args=(commit, verdict))
         if round.step == "sent":
             self._owner.stop()
         else:
             self._owner.run("stops.arm(step)", WAIT_S, step=round.step)
         committing.start()
-        eventually(lambda: self._owner.is_stopped or told.done(), WAIT_S, "the stop")
+        eventually(lambda: self._owner.is_stopped or verdict.done(), WAIT_S, "the stop")
         self.reached += self._owner.is_stopped
         if round.stop_s is None:
             committing.join(WAIT_S)
@@ -129,23 +129,23 @@ class Stage:
             self._owner.kill()
         else:
             self._owner.resume()
-        error = told.result(WAIT_S)
+        error = verdict.result(WAIT_S)
         committing.join(WAIT_S)
         return error
 
-    def _outcome(self, error: HeadraceError | None) -> Told:
+    def _outcome(self, error: HeadraceError | None) -> CommitOutcome:
         """Return the final outcome; everybody who asks later must get the same."""
         if error is None:
-            return Told.COMMITTED
+            return CommitOutcome.COMMITTED
         if not isinstance(error, hr.InDoubtError):
             assert isinstance(error, PublishError), repr(error)
-            return Told.ROLLED_BACK
+            return CommitOutcome.ROLLED_BACK
         self.in_doubt += 1
         outcome = error.outcome(WAIT_S)
         assert self._workspace.outcome(error.id, WAIT_S) is outcome
         return outcome
 
-    def _check(self, tx: tuple[str, int], told: Told) -> None:
+    def _check(self, tx: tuple[str, int], verdict: CommitOutcome) -> None:
         """Check that the verdicts on this and all earlier transactions hold."""
         seen: Counter[tuple[str, int]] = Counter()
         for name in COLLECTIONS:
@@ -155,17 +155,17 @@ class Stage:
             assert set(parts.values()) <= {1}, "documents are there twice"
             seen.update((label, number) for label, number, _ in parts)
         whole = self._whole(tx)
-        if told is Told.PARTIAL:
+        if verdict is CommitOutcome.PARTIAL:
             assert tx[0] == "append"
             assert 0 < seen[tx] < whole
             whole = seen[tx]
-        if told is not Told.ROLLED_BACK:
+        if verdict is not CommitOutcome.ROLLED_BACK:
             self._expected[tx] = whole
-        assert seen == self._expected, f"{tx} was {told}"
+        assert seen == self._expected, f"{tx} was {verdict}"
 
     def _whole(self, tx: tuple[str, int]) -> int:
         parts = list(documents(*tx, 200 if tx[1] % 3 else 4))
-        return sum(len(some) for _, some in (parts[:1] if tx[0] == "append" else parts))
+        return sum(len(rows) for _, rows in (parts[:1] if tx[0] == "append" else parts))
 
     def __enter__(self) -> Self:
         return self
@@ -174,12 +174,12 @@ class Stage:
         self._stack.close()
 
 
-def _run(commit: Callable[[], object], told: Future[HeadraceError | None]) -> None:
+def _run(commit: Callable[[], object], verdict: Future[HeadraceError | None]) -> None:
     try:
         commit()
-        told.set_result(None)
+        verdict.set_result(None)
     except HeadraceError as error:
-        told.set_result(error)
+        verdict.set_result(error)
 
 
 def play(root: Path, settings: hr.Settings, rounds: Sequence[Round]) -> tuple[int, int]:

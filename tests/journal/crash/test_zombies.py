@@ -46,8 +46,8 @@ def process(root: Path, settings: hr.Settings, label: str) -> Child:
 
 
 def write(part: hr.Transaction | hr.Participant, label: str, tx: int, parts: int = 200) -> None:
-    for collection, some in documents(label, tx, parts):
-        part.append(collection, some)
+    for collection, rows in documents(label, tx, parts):
+        part.append(collection, rows)
 
 
 def told(committed: list[oracle.Tx], refused: list[oracle.Tx]) -> oracle.Verdicts:

@@ -120,12 +120,12 @@ class Simulator:
         wanted = records.CollectionPut(
             self.rng.choice(COLLECTIONS), self._schema, journals=2, retention_s=1.0
         )
-        self.keep(self.state.change_catalog(self.state.catalog.put_collection(wanted)))
+        self.append_to_log(self.state.change_catalog(self.state.catalog.put_collection(wanted)))
 
     def delete_journal(self) -> None:
         name = self.rng.choice(list(self.state.catalog.by_name))
         gone = self.state.catalog.journal_id(name)
-        self.keep(self.state.change_catalog(self.state.catalog.delete_journals([name])))
+        self.append_to_log(self.state.change_catalog(self.state.catalog.delete_journals([name])))
         for holding in self.live:
             if holding.pending.pop(gone, None):
                 holding.lost.add(name)
@@ -133,10 +133,10 @@ class Simulator:
     def open(self) -> None:
         name = self.rng.choice(["", *NAMES])
         client = self.rng.choice(CLIENTS)
-        made, lease = self.state.open_publisher(client, name, Producer(next(self._fresh)))
+        decided, lease = self.state.open_publisher(client, name, Producer(next(self._fresh)))
         for holding in [h for h in self.live if name and h.name == name]:
             self.end(holding)
-        self.keep(made)
+        self.append_to_log(decided)
         assert lease.payload == self.payload_of(name)
         self.hold(Holding(client, lease, name, clock=lease.clock))
 
@@ -177,18 +177,18 @@ class Simulator:
 
     def rollback(self) -> None:
         if holding := self.pick(lambda h: not h.prepared):
-            self.keep(self.state.rollback(*holding.who))
+            self.append_to_log(self.state.rollback(*holding.who))
             holding.forget_pending()
             self.end_transaction(holding)
 
     def close(self) -> None:
         if holding := self.pick(lambda _: True):
-            self.keep(self.state.close_publisher(*holding.who))
+            self.append_to_log(self.state.close_publisher(*holding.who))
             self.end(holding)
 
     def lose_client(self) -> None:
         client = self.rng.choice(CLIENTS)
-        self.keep(self.state.client_lost(client))
+        self.append_to_log(self.state.client_lost(client))
         for holding in [h for h in self.live if h.client == client]:
             self.end(holding)
         assert all(p.client != client for p in self.state.producers.values())
@@ -204,8 +204,8 @@ class Simulator:
         if holding.committed and self.rng.random() < 0.8:
             clock, acks = self.rng.choice(holding.committed)
             happened = any(logged.record is acks for logged in self.log)
-        made, answer = self.state.was_committed(producer, holder, clock)
-        self.keep(made)
+        decided, answer = self.state.was_committed(producer, holder, clock)
+        self.append_to_log(decided)
         assert answer is happened
         if holding in self.live:
             self.end(holding)
@@ -215,9 +215,9 @@ class Simulator:
             (id, Offset(self.rng.randint(0, journal.head)))
             for id, journal in self.state.catalog.journals.items()
         ]
-        made = self.state.trim(begins)
-        self.keep(made)
-        for record in made:
+        decided = self.state.trim(begins)
+        self.append_to_log(decided)
+        for record in decided:
             assert isinstance(record, Trimmed)
             for id, begin in record.begins:
                 assert all(begin <= p.spans.get(id, begin) for p in self.state.producers.values())
@@ -229,7 +229,7 @@ class Simulator:
         newest = self.state.last_holder
         self.state = self.replayed()
         self.state.last_holder = newest
-        self.keep(self.state.roll_back_all())
+        self.append_to_log(self.state.roll_back_all())
         for holding in list(self.live):
             self.end(holding)
         assert not any(p.spans for p in self.state.producers.values())
@@ -408,19 +408,19 @@ class Simulator:
         if commit and docs:
             commit = CommitRequest(holding.take(), commit.participants, commit.payload)
         names, by_name = self.journal_names(), set(self.state.catalog.by_name)
-        made = self.state.write(
+        decided = self.state.write(
             client,
             Write(producer, holder, tuple(docs), commit),
             [100 + i for i in range(len(docs))],
         )
         missing = {names[head.journal] for head in docs} - by_name
         if missing:
-            assert isinstance(made[0], JournalsCreated)
-            assert {name for _, name in made[0].journals} == missing
-            self.keep(made[:1])
-            del made[0]
-        for at, head in enumerate(docs):
-            docs_record = made[at]
+            assert isinstance(decided[0], JournalsCreated)
+            assert {name for _, name in decided[0].journals} == missing
+            self.append_to_log(decided[:1])
+            del decided[0]
+        for index, head in enumerate(docs):
+            docs_record = decided[index]
             assert isinstance(docs_record, Docs)
             journal = docs_record.journal
             assert self.state.catalog.journals[journal].name == names[head.journal]
@@ -428,13 +428,13 @@ class Simulator:
             outside = head.flags is Flags.OUTSIDE
             if not outside:
                 holding.pending[journal] += new
-            self.log.append(Logged(docs_record, 100 + at, {journal: new} if outside else {}))
+            self.log.append(Logged(docs_record, 100 + index, {journal: new} if outside else {}))
         if commit:
-            self.note_commit(holding, commit, made[len(docs) :])
+            self.note_commit(holding, commit, decided[len(docs) :])
         else:
-            assert len(made) == len(docs)
+            assert len(decided) == len(docs)
 
-    def note_commit(self, holding: Holding, commit: CommitRequest, made: list[Record]) -> None:
+    def note_commit(self, holding: Holding, commit: CommitRequest, decided: list[Record]) -> None:
         """Check that one record has all ACKs of a transaction, and only rollbacks follow."""
         winners = [h for h in holding.joined if h.prepared in commit.participants]
         shown: Shown = defaultdict(list)
@@ -445,11 +445,11 @@ class Simulator:
             for journal, pending in each.pending.items():
                 shown[journal] += pending
             each.forget_pending()
-        commits = [r for r in made if isinstance(r, AckTable) and (r.rows["clock"] > 0).any()]
+        commits = [r for r in decided if isinstance(r, AckTable) and (r.rows["clock"] > 0).any()]
         assert len(commits) == (1 if shown or commit.payload else 0)
         if commits:
             acks = commits[0]
-            assert made[0] is acks
+            assert decided[0] is acks
             assert (acks.rows["clock"] > 0).all()
             assert set(acks.rows["journal"].tolist()) - {records.NO_JOURNAL} == set(shown)
             spans = acks.rows[["journal", "producer"]].tolist()
@@ -457,7 +457,7 @@ class Simulator:
             assert (acks.name, acks.payload) == (holding.name, commit.payload)
             holding.committed.append((commit.clock, acks))
             self.log.append(Logged(acks, 0, shown))
-        self.keep(made[len(commits) :])
+        self.append_to_log(decided[len(commits) :])
         self.end_transaction(holding)
 
     def refused_write(
@@ -471,8 +471,8 @@ class Simulator:
             self.state.write(client, Write(producer, holder, docs, commit), [10] * (len(docs) + 1))
         assert repr(self.state) == before
 
-    def keep(self, made: list[Record]) -> None:
-        self.log += [Logged(record, 0, {}) for record in made]
+    def append_to_log(self, decided: list[Record]) -> None:
+        self.log += [Logged(record, 0, {}) for record in decided]
 
     def payload_of(self, name: str) -> bytes:
         payloads = [r.payload for r, _, _ in self.log if isinstance(r, AckTable) and r.name == name]

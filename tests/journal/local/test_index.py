@@ -25,14 +25,16 @@ from tests.journal.local.simulator import Logged, journal_frames
 
 def journal(*frame_ends: int) -> JournalIndex:
     """Return a journal with a frame of clock 10 * i up to each of the ends."""
-    made = JournalIndex(JournalId(1), "c/0000")
+    index_of_journal = JournalIndex(JournalId(1), "c/0000")
     for i, end in enumerate(frame_ends):
-        made.add(made.head, end, 1000 + i, 10 * i, DOCS_ROW)
-    return made
+        index_of_journal.add(index_of_journal.head, end, 1000 + i, 10 * i, DOCS_ROW)
+    return index_of_journal
 
 
-def every_entry(made: JournalIndex) -> list[Entry]:
-    return made.entries(made.begin, made.head, len(made) + 1)
+def every_entry(index_of_journal: JournalIndex) -> list[Entry]:
+    return index_of_journal.entries(
+        index_of_journal.begin, index_of_journal.head, len(index_of_journal) + 1
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -49,10 +51,10 @@ def test_the_index_has_every_frame_of_every_journal(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_every_entry_points_at_a_record_that_says_the_same(seed: int) -> None:
     log = history(seed)
-    at = {placed.position: placed for placed in log}
+    by_position = {placed.position: placed for placed in log}
     for id, found in Replay().take(log).index.journals.items():
         for entry in every_entry(found):
-            record = at[entry.position].record
+            record = by_position[entry.position].record
             if isinstance(record, AckTable):
                 assert record.rows[entry.row][["journal", "offset"]].tolist() == (id, entry.offset)
             else:
@@ -61,33 +63,39 @@ def test_every_entry_points_at_a_record_that_says_the_same(seed: int) -> None:
 
 
 def test_entries_at_every_offset_and_limit() -> None:
-    made = journal(10, 15, 40, 41)
-    whole = every_entry(made)
+    index_of_journal = journal(10, 15, 40, 41)
+    whole = every_entry(index_of_journal)
     assert [(e.offset, e.end) for e in whole] == [(0, 10), (10, 15), (15, 40), (40, 41)]
     for offset in range(45):
         for through in range(45):
             for most in range(6):
                 expected = [e for e in whole if offset <= e.offset < through][:most]
-                assert made.entries(Offset(offset), Offset(through), most) == expected
+                assert index_of_journal.entries(Offset(offset), Offset(through), most) == expected
 
 
 def test_trimming_forgets_whole_frames_and_never_goes_back() -> None:
-    made = journal(10, 20, 30)
+    index_of_journal = journal(10, 20, 30)
     for begin, left in [(0, 3), (10, 2), (5, 2), (20, 1), (30, 0), (10, 0)]:
-        made.trim(Offset(begin))
-        assert (made.begin, len(made), made.head) == (max(begin, made.begin), left, 30)
-    made.add(30, 35, 2000, 99, DOCS_ROW)
-    assert every_entry(made) == [Entry(Offset(30), Offset(35), 2000, DOCS_ROW)]
+        index_of_journal.trim(Offset(begin))
+        assert (index_of_journal.begin, len(index_of_journal), index_of_journal.head) == (
+            max(begin, index_of_journal.begin),
+            left,
+            30,
+        )
+    index_of_journal.add(30, 35, 2000, 99, DOCS_ROW)
+    assert every_entry(index_of_journal) == [Entry(Offset(30), Offset(35), 2000, DOCS_ROW)]
 
 
 def test_moving_changes_where_a_frame_is_and_nothing_else() -> None:
-    made = journal(10, 20, 30)
-    made.move(10, 5000, 3)
-    assert made.entries(Offset(10), Offset(20), 1) == [Entry(Offset(10), Offset(20), 5000, 3)]
-    made.trim(Offset(20))
+    index_of_journal = journal(10, 20, 30)
+    index_of_journal.move(10, 5000, 3)
+    assert index_of_journal.entries(Offset(10), Offset(20), 1) == [
+        Entry(Offset(10), Offset(20), 5000, 3)
+    ]
+    index_of_journal.trim(Offset(20))
     for gone in (0, 10, 15, 30):
-        made.move(gone, 6000, 0)
-    assert [e.position for e in every_entry(made)] == [1002]
+        index_of_journal.move(gone, 6000, 0)
+    assert [e.position for e in every_entry(index_of_journal)] == [1002]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +110,13 @@ def test_moving_changes_where_a_frame_is_and_nothing_else() -> None:
     ],
 )
 def test_what_can_be_read(offset: int, through: int, error: type[Exception] | None) -> None:
-    made = journal(10, 20, 30)
-    made.trim(Offset(10))
+    index_of_journal = journal(10, 20, 30)
+    index_of_journal.trim(Offset(10))
     if error is None:
-        made.check_readable(Offset(offset), Offset(through))
+        index_of_journal.check_readable(Offset(offset), Offset(through))
         return
     with pytest.raises(error, match="c/0000: offset"):
-        made.check_readable(Offset(offset), Offset(through))
+        index_of_journal.check_readable(Offset(offset), Offset(through))
 
 
 def test_a_deleted_journal_is_not_found() -> None:
@@ -119,13 +127,13 @@ def test_a_deleted_journal_is_not_found() -> None:
 def test_the_journals_deleted_last_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexes, "DELETED_REMEMBERED", 1)
     ids = [JournalId(1), JournalId(2)]
-    made = Index()
-    made.apply(JournalsCreated([(id, f"c/000{id}") for id in ids]), 0, 0)
-    made.apply(JournalsDeleted(ids), 0, 0)
+    index_of_journal = Index()
+    index_of_journal.apply(JournalsCreated([(id, f"c/000{id}") for id in ids]), 0, 0)
+    index_of_journal.apply(JournalsDeleted(ids), 0, 0)
     with pytest.raises(NotFoundError, match="journal c/0002 is gone"):
-        made.journal(ids[1])
+        index_of_journal.journal(ids[1])
     with pytest.raises(NotFoundError, match=r"journal of id \d+ is gone"):
-        made.journal(ids[0])
+        index_of_journal.journal(ids[0])
 
 
 @pytest.mark.parametrize("seed", range(8))

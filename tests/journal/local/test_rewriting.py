@@ -217,7 +217,7 @@ class Life:
                     retention_bytes=self.chance.choice([None, 2_000, 40_000]),
                 )
             case "maintain":
-                self.check(self.kept.keep)
+                self.check(self.kept.maintain)
             case "reopen":
                 self.check(self.kept.reopen)
 
@@ -253,7 +253,7 @@ def test_whatever_is_done_each_journal_holds_its_frames_from_its_begin_on(tmp_pa
             working = Life(kept, f"{seed}/{life}")
             for _ in range(60):
                 working.step()
-            working.check(kept.keep)
+            working.check(kept.maintain)
             dropped += kept.owner.log.segments()[0].base > 0
     assert dropped >= 3
 

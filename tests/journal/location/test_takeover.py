@@ -118,15 +118,15 @@ def test_a_commit_whose_answer_was_lost_is_told_by_the_next_owner(
         pending.append(tx.commit_nowait())
     pending[5].result()
     owning.kill()
-    told = []
+    answers = []
     for n, commit in enumerate(pending, 2):
         try:
             commit.result()
-            told.append(n)
+            answers.append(n)
         except PublishError:
             pass
-    assert told[:6] == [2, 3, 4, 5, 6, 7]
-    assert numbers(through) == [1, *told]
+    assert answers[:6] == [2, 3, 4, 5, 6, 7]
+    assert numbers(through) == [1, *answers]
 
 
 def test_after_an_owner_that_left_in_good_order_the_others_go_on(

@@ -54,13 +54,13 @@ def place(tmp_path: Path) -> Path:
     ids=["lock", "owner.json", "workspace.json", "all of them"],
 )
 def test_no_file_that_is_deleted_lets_a_second_owner_in(
-    place: Path, deleted: str, told: str
+    place: Path, deleted: str, message: str
 ) -> None:
     with hr.open(place, settings=SETTINGS) as owner:
         for path in place.iterdir():
             if path.is_file() and deleted in (path.name, ""):
                 path.unlink()
-        with Child() as child, pytest.raises(WorkspaceError, match=told):
+        with Child() as child, pytest.raises(WorkspaceError, match=message):
             child.run(OPEN + THROUGH, root=place, settings=IMPATIENT)
         owner.append("c", [{"n": 2}])
         assert column(owner, "c", "n") == [1, 2]

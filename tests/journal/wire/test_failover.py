@@ -91,9 +91,9 @@ def test_a_head_that_moves_while_the_next_owner_is_being_watched_is_told(
     observe = LocalJournals.watch
 
     def observe_and_append(*given: Any) -> LocalWatch:
-        made = observe(*given)
+        opened = observe(*given)
         through.append("a", [{"n": 2}])
-        return made
+        return opened
 
     monkeypatch.setattr(LocalJournals, "watch", observe_and_append)
     assert watch.next(SOON_S).heads == {first.id: journal(through, "a/0000").head}
@@ -103,9 +103,9 @@ def test_a_head_that_moves_while_the_next_owner_is_being_watched_is_told(
 @pytest.fixture
 def reads(owning: Child, tmp_path: Path) -> Iterator[FailoverReads]:
     connection = WorkspaceConnection(tmp_path / "data", SWIFT, create=False)
-    made = FailoverReads(connection)
-    yield made
-    made.close()
+    opened = FailoverReads(connection)
+    yield opened
+    opened.close()
     connection.close()
 
 
@@ -166,7 +166,7 @@ def test_a_workspace_that_is_known_by_its_address_has_no_next_owner(
     connection.close()
 
 
-class Lost:
+class LostOwners:
     """Owners that are gone, one after the other, whenever a client asks them."""
 
     def __init__(self, *, are_of_one_workspace: bool = True) -> None:
@@ -196,7 +196,7 @@ class Lost:
 
 
 def test_nobody_is_asked_who_may_own_another_workspace() -> None:
-    owners = Lost(are_of_one_workspace=False)
+    owners = LostOwners(are_of_one_workspace=False)
     reads = FailoverReads(cast(WorkspaceConnection, owners))
     watch = FailoverWatch(cast(WorkspaceConnection, owners))
     with pytest.raises(PeerLostError, match="the owner is gone"):
@@ -209,7 +209,7 @@ def test_nobody_is_asked_who_may_own_another_workspace() -> None:
 
 
 def test_a_reader_gives_up_after_some_owners_that_were_lost() -> None:
-    owners = Lost()
+    owners = LostOwners()
     reads = FailoverReads(cast(WorkspaceConnection, owners))
     with pytest.raises(PeerLostError, match="the owner is gone"):
         reads.fetch(JournalId(1), Offset(0), Offset(1), 1).result(SOON_S)
@@ -218,7 +218,7 @@ def test_a_reader_gives_up_after_some_owners_that_were_lost() -> None:
 
 
 def test_a_watch_gives_up_after_some_owners_that_were_lost() -> None:
-    owners = Lost()
+    owners = LostOwners()
     watch = FailoverWatch(cast(WorkspaceConnection, owners))
     with pytest.raises(PeerLostError, match="the owner is gone"):
         watch.next(0)
@@ -227,7 +227,7 @@ def test_a_watch_gives_up_after_some_owners_that_were_lost() -> None:
 
 
 def test_who_asks_a_reader_that_is_closed_is_not_left_waiting() -> None:
-    owners = Lost()
+    owners = LostOwners()
     reads = FailoverReads(cast(WorkspaceConnection, owners))
     reads.close()
     with pytest.raises(PeerLostError, match="the owner is gone"):
@@ -252,7 +252,7 @@ def test_a_call_gives_up_after_some_owners_that_were_lost(
     connection.close()
 
 
-class Told:
+class ScriptedWatch:
     """A watch that gives these answers, and then loses its owner."""
 
     def __init__(self, *answers: Changes) -> None:
@@ -268,10 +268,10 @@ class Told:
         self.is_closed = True
 
 
-class Watched(Lost):
+class SuccessiveOwners(LostOwners):
     """A series of owners, each with its watch."""
 
-    def __init__(self, *watches: Told) -> None:
+    def __init__(self, *watches: ScriptedWatch) -> None:
         super().__init__()
         self._watches = list(watches)
 
@@ -283,9 +283,9 @@ A, B = (JournalInfo(JournalId(n), f"c/000{n}", Offset(0), Offset(1), 1) for n in
 
 
 def test_what_an_earlier_owner_told_is_not_told_again() -> None:
-    first = Told(Changes([A, B], [], {}), Changes([], [B.id], {A.id: Offset(5)}))
-    second = Told(Changes([msgspec.structs.replace(A, head=Offset(5))], [], {}))
-    watch = FailoverWatch(cast(WorkspaceConnection, Watched(first, second)))
+    first = ScriptedWatch(Changes([A, B], [], {}), Changes([], [B.id], {A.id: Offset(5)}))
+    second = ScriptedWatch(Changes([msgspec.structs.replace(A, head=Offset(5))], [], {}))
+    watch = FailoverWatch(cast(WorkspaceConnection, SuccessiveOwners(first, second)))
     for _ in range(2):
         watch.next(0)
     assert watch.next(0) == Changes([], [], {})
@@ -294,8 +294,8 @@ def test_what_an_earlier_owner_told_is_not_told_again() -> None:
 
 
 def test_a_watch_that_is_closed_meanwhile_leaves_none_at_the_next_owner() -> None:
-    second = Told(Changes([A], [], {}))
-    watch = FailoverWatch(cast(WorkspaceConnection, Watched(Told(), second)))
+    second = ScriptedWatch(Changes([A], [], {}))
+    watch = FailoverWatch(cast(WorkspaceConnection, SuccessiveOwners(ScriptedWatch(), second)))
     watch.close()
     with pytest.raises(UsageError, match="the watch is closed"):
         watch.next(0)

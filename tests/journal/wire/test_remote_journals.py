@@ -45,10 +45,10 @@ def test_an_answer_to_a_call_that_was_interrupted_does_no_harm(remote: RemoteJou
     with Interruption(files) as all_of_it:
         asked = ask(remote)
     asked.result(SOON_S)
-    for at in range(1, all_of_it.lines + 1):
-        with pytest.raises(KeyboardInterrupt), Interruption(files, at):
+    for line in range(1, all_of_it.lines + 1):
+        with pytest.raises(KeyboardInterrupt), Interruption(files, line):
             ask(remote)
-        assert [each.name for each in ask(remote).result(SOON_S)] == ["c"], f"at line {at}"
+        assert [each.name for each in ask(remote).result(SOON_S)] == ["c"], f"at line {line}"
     assert not remote.is_lost
 
 

@@ -114,10 +114,10 @@ def spied(
             answers.append(answer)
         settle(self, answer, bodies)
 
-    def spy_read(self: LogFiles, some: Iterable[Extent]) -> Iterator[memoryview]:
-        some = list(some)
-        extents.extend(some)
-        return read(self, some)
+    def spy_read(self: LogFiles, wanted: Iterable[Extent]) -> Iterator[memoryview]:
+        wanted = list(wanted)
+        extents.extend(wanted)
+        return read(self, wanted)
 
     def spy_ask(number: int, call: Any) -> Ask:
         if isinstance(call, FetchRequest):

@@ -47,7 +47,7 @@ def spread(
     for journal, part in partitioner.partition(collection, batch(collection, rows)):
         found[journal] += part.to_pylist()
     names = {info.id: info.name for info in partitioner.journals.journals(Selector())}
-    return {names[id]: some for id, some in found.items()}
+    return {names[id]: rows for id, rows in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_every_document_is_kept_in_order_in_the_one_journal_of_its_partition_and
     rows = random_rows(Random(seed), count)
     found = spread(Partitioner(journals), collection, rows)
     home: dict[tuple[object, ...], str] = {}
-    for name, some in found.items():
-        numbers = [row["n"] for row in some]
+    for name, rows in found.items():
+        numbers = [row["n"] for row in rows]
         assert numbers == sorted(numbers)
         region, day = (unescape_value(value) for _, value in parse_journal_name(name).partition)
-        for row in some:
+        for row in rows:
             assert row["region"] == region
             assert row["day"] == (day and date.fromisoformat(day))
             same = row["region"], row["day"], row["account"]
             assert home.setdefault(same, name) == name
-    together = sorted((row for some in found.values() for row in some), key=lambda row: row["n"])
+    together = sorted((row for rows in found.values() for row in rows), key=lambda row: row["n"])
     assert together == rows
 
 
@@ -161,7 +161,7 @@ def test_without_a_key_appends_take_turns(journals: LocalJournals) -> None:
 
 def test_any_number_of_partition_fields_is_told_apart(journals: LocalJournals) -> None:
     """Codes that only grow would overflow and lose the first of these fields."""
-    fields = [f"f{at}" for at in range(40)]
+    fields = [f"f{number}" for number in range(40)]
     collection = make(journals, ", ".join(f"{f} int" for f in fields), partition_by=fields)
     rows = [dict.fromkeys(fields, n % 4) | {"f0": n // 4} for n in range(8)]
     assert sorted(map(len, spread(Partitioner(journals), collection, rows).values())) == [1] * 8

@@ -197,21 +197,21 @@ def test_an_interruption_at_any_line_of_a_publisher_leaves_all_of_it_or_nothing(
 
     with Interruption(files) as counted:
         transact(0)
-    for at in range(1, counted.lines + 1):
+    for line in range(1, counted.lines + 1):
         before = [{each.name: each.head} for each in workspace.journals()]
-        with Interruption(files, at), suppress(KeyboardInterrupt):
-            transact(at)
+        with Interruption(files, line), suppress(KeyboardInterrupt):
+            transact(line)
         try:
             following = publisher.begin()
         except (FencedError, UsageError):
             publisher = workspace.publisher(name)
             following = publisher.begin()
         for collection in ("c", "d"):
-            following.append(collection, [{"n": -at}])
+            following.append(collection, [{"n": -line}])
         following.commit()
         seen = [column(workspace, c, "n", start=s) for c, s in zip("cd", before, strict=True)]
-        allowed = [[-at], [at, -at]] if end == "commit" else [[-at]]
-        assert seen[0] == seen[1] in allowed, f"line {at} of {counted.lines}"
+        allowed = [[-line], [line, -line]] if end == "commit" else [[-line]]
+        assert seen[0] == seen[1] in allowed, f"line {line} of {counted.lines}"
     assert counted.lines > 10
 
 
