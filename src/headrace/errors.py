@@ -13,7 +13,7 @@
     ├── PublishError              a transaction that did not commit
     │   ├── FencedError           another holder took over this publisher
     │   └── ProtocolError         frames out of order: a bug in a publisher
-    ├── InDoubtError              whether it committed is not known yet; ask before you repeat it
+    ├── InDoubtError              nobody knows yet whether it committed; ask before you repeat it
     ├── DataError                 bytes on disk are damaged
     ├── StorageError              a disk or object store refused (full, read-only, I/O)
     │   └── QueueFullError        a queue is over its limit, for now: a retry helps

@@ -58,7 +58,7 @@ def test_a_publish_in_doubt_says_how_to_ask_and_has_its_own_exit_code(
     assert (doubted.exit_code, doubted.stdout) == (3, "")
     [line] = doubted.stderr.splitlines()
     assert line.startswith("error: nobody knows yet whether transaction ")
-    id = line.split()[3]
+    id = line.split()[6]
     assert f"ask with `headrace outcome {id}{asked_with}` before you repeat it" in line
     still = run("outcome", id, "--timeout", "0.1")
     assert (still.exit_code, still.stdout) == (3, "")

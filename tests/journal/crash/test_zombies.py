@@ -50,7 +50,7 @@ def write(part: hr.Transaction | hr.Participant, label: str, tx: int, parts: int
         part.append(collection, rows)
 
 
-def told(committed: list[oracle.Tx], refused: list[oracle.Tx]) -> oracle.Verdicts:
+def verdicts(committed: list[oracle.Tx], refused: list[oracle.Tx]) -> oracle.Verdicts:
     return oracle.Verdicts(set(committed), set(refused))
 
 
@@ -79,7 +79,7 @@ def test_nothing_of_a_publisher_counts_once_its_name_was_opened_elsewhere(root: 
                 zombie.run(refused)
         with successor as transaction:
             write(transaction, "successor", 1)
-        seen = told([("zombie", 1), ("successor", 1)], [("zombie", 2), ("zombie", 3)])
+        seen = verdicts([("zombie", 1), ("successor", 1)], [("zombie", 2), ("zombie", 3)])
         assert oracle.check(workspace, seen) == 2
         oracle.check_all_ended(workspace)
         assert workspace.publisher("name").payload == b"first"
@@ -188,7 +188,7 @@ def test_a_participant_that_is_silent_for_too_long_is_rolled_back_alone(root: Pa
         silent.stop()
         await_rollback(workspace, joined)
         joined.transaction.commit()
-        seen = told([("coordinator", 1)], [("silent", 1)])
+        seen = verdicts([("coordinator", 1)], [("silent", 1)])
         assert oracle.check(workspace, seen) == 1
         silent.resume()
         with pytest.raises(PublishError, match="was rolled back"):
@@ -205,7 +205,7 @@ def test_a_commit_with_a_participant_that_was_rolled_back_is_refused(root: Path)
         await_rollback(workspace, joined)
         prepared = Prepared(joined.producer, joined.holder, clock)
         joined.transaction.include(msgspec.json.encode(prepared).decode())
-        with pytest.raises(FencedError, match="not part of the transaction any more"):
+        with pytest.raises(FencedError, match="has left the transaction or did not prepare"):
             joined.transaction.commit()
         assert oracle.check(workspace, oracle.Verdicts()) == 0
         eventually(lambda: not set(oracle.open_spans(workspace)), WAIT_S, "everybody's rollback")
@@ -223,7 +223,7 @@ def test_a_participant_that_prepared_may_fall_silent(root: Path) -> None:
         assert prepared.producer in oracle.open_spans(workspace)
         prepared.transaction.commit()
         unprepared.transaction.rollback()
-        seen = told([("coordinator", 1), ("silent", 1)], [("coordinator", 2), ("silent", 2)])
+        seen = verdicts([("coordinator", 1), ("silent", 1)], [("coordinator", 2), ("silent", 2)])
         assert oracle.check(workspace, seen) == 2
 
 
