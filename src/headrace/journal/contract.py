@@ -120,7 +120,7 @@ class Frame(NamedTuple):
     skip: int = 0
     """How many of its first documents an earlier frame held."""
     hints: HintTable | None = None
-    """For an ACK, the rows (journal, offset, producer, clock) of its transaction and its own."""
+    """For an ACK, all rows (journal, offset, producer, clock) of its transaction."""
 
 
 def until_full(items: Iterable[T], bytes_max: int, size: Callable[[T], int]) -> list[T]:

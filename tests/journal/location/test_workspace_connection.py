@@ -44,7 +44,7 @@ def place(tmp_path: Path) -> Path:
 
 # proves G1
 @pytest.mark.parametrize(
-    ("deleted", "told"),
+    ("deleted", "message"),
     [
         ("lock", "works through the owner"),
         ("owner.json", "is locked by a process, which cannot be reached"),

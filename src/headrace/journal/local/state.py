@@ -1,4 +1,4 @@
-"""What the owner of a workspace decides about producers and transactions. Pure.
+"""Decides for the owner of a workspace about producers and transactions. Pure.
 
 The state checks a request, then turns it into log records. `apply` alone changes what is durable,
 and replaying the log after a crash applies the same records. The owner applies records when it
@@ -87,7 +87,7 @@ class OwnerState:
     def open_publisher(
         self, client: Client, name: str, fresh: Producer
     ) -> tuple[list[Record], Lease]:
-        """`fresh` is a random producer, which is leased if no known one can be."""
+        """Lease the producer of a name, or an idle one; `fresh` is a random one for a new lease."""
         check_publisher_name(name)
         if not name:
             return [], self._lease(client, self.idle.popleft() if self.idle else fresh)
@@ -113,12 +113,12 @@ class OwnerState:
         return [record for producer in lost for record in self._end(producer)]
 
     def roll_back_all(self) -> list[Record]:
-        """A new owner begins with this, so no span of an earlier owner stays open."""
+        """Roll back every open span. A new owner does this first."""
         self.idle = deque(p for p, state in self.producers.items() if not state.name)
         return self._roll_back(self.producers)
 
     def write(self, client: Client, write: Write, bodies_bytes: Sequence[int]) -> list[Record]:
-        """The records of a write, all or nothing; body i belongs to the i-th Docs record.
+        """Return the records of a write, all or none; body i belongs to the i-th Docs record.
 
         Documents for a deleted journal go to the journal that has its name now; if there is none,
         the write creates it.
@@ -156,7 +156,7 @@ class OwnerState:
         return self._roll_back([producer]) + self._end_participants(producer)
 
     def begin(self, client: Client, producer: Producer, holder: Holder, transaction: int) -> None:
-        """`transaction` is a random number that nobody can guess."""
+        """Open a transaction to others; `transaction` is a random number that nobody can guess."""
         state = self._held(client, producer, holder)
         if state.transaction:
             raise ProtocolError(
@@ -323,7 +323,7 @@ class OwnerState:
         return [self._apply(AckTable(records.ack_rows(rows)))] if rows else []
 
     def _ack_rows(self, ends: Iterable[tuple[Producer, Clock]]) -> list[records.AckRow]:
-        """One ACK for each open span, at the end of its journal."""
+        """Return one ACK for each open span, at the end of its journal."""
         rows: list[records.AckRow] = []
         heads: dict[JournalId, int] = {}
         for producer, clock in ends:
