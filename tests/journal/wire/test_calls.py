@@ -11,7 +11,7 @@ import pytest
 from headrace.journal.contract import Journals
 from headrace.journal.wire import messages
 from headrace.journal.wire.calls import CALLS
-from headrace.journal.wire.messages import Ask, Fetch
+from headrace.journal.wire.messages import Ask, FetchRequest
 from headrace.journal.write.commit_id import CommitId
 
 UNCALLED = {"write", "read", "fetch", "watch", "at_most_bytes", "close"}
@@ -72,4 +72,4 @@ def test_a_method_that_is_not_in_the_table_is_refused(name: str) -> None:
 
 def test_fetches_and_writes_travel_beside_the_calls() -> None:
     fetch = {"type": "fetch", "journal": 1, "offset": 0, "through": 9, "bytes_max": 5}
-    assert decode(fetch) == Fetch(1, 0, 9, 5)  # type: ignore[arg-type]
+    assert decode(fetch) == FetchRequest(1, 0, 9, 5)  # type: ignore[arg-type]
