@@ -161,7 +161,7 @@ def selector(collection: str = '', include: Mapping[str, Iterable[object]] | Non
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
 module spark
 def writer(format: str, path: str | None = None, mode: Mode = 'append', **options: str) ->
-        Writer
+        SparkWriter
 """
 
 

@@ -113,6 +113,15 @@ def is_loss(error: BaseException) -> bool:
 
 
 @contextmanager
+def raised_as_ours() -> Iterator[None]:
+    """Raise an error of Spark as the error of Headrace that it stands for."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise explain(error) from None
+
+
+@contextmanager
 def one_line_if_gone(spark: SparkSession) -> Iterator[None]:
     """If the block fails because the JVM is gone, raise an error that says so in one line."""
     try:

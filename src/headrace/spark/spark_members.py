@@ -27,9 +27,8 @@ from pyspark.sql import SparkSession
 from headrace.errors import REPORT, HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
-from headrace.spark.parent_process import bound_to_parent
 from headrace.spark.query_failure import explain, is_crash
-from headrace.spark.versions import check_version
+from headrace.spark.worker_process import bound_to_parent, check_version
 from headrace.transport import Channel, Client, Server
 from headrace.version import VERSION
 
@@ -54,7 +53,7 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
 _joined = msgspec.msgpack.Decoder(Joined)
 
 
-class _Given(NamedTuple):
+class _HostOptions(NamedTuple):
     """What a task is told."""
 
     driver: str
@@ -82,7 +81,7 @@ class SparkMembers:
             server = Server({_HOST: self._hosting}, self.service)
             stack.callback(server.close)
             directory = context.getConf().get("spark.local.dir") or tempfile.gettempdir()
-            given = _Given(server.address, self.service, is_local, directory)
+            given = _HostOptions(server.address, self.service, is_local, directory)
             self._thread = threading.Thread(
                 target=self._run, args=(spark, count, given), name="headrace-members", daemon=True
             )
@@ -93,7 +92,7 @@ class SparkMembers:
             self.processes = tuple(each.process for each in there)
             self._running = stack.pop_all()
 
-    def _run(self, spark: SparkSession, count: int, given: _Given) -> None:
+    def _run(self, spark: SparkSession, count: int, given: _HostOptions) -> None:
         context = spark.sparkContext
         context.setJobGroup(self._group, f"{count} Headrace members", interruptOnCancel=True)
         try:
@@ -219,7 +218,7 @@ def _was_silent(channel: Channel[Any]) -> bool:
     return False
 
 
-def host(given: _Given) -> Iterator[str]:
+def host(given: _HostOptions) -> Iterator[str]:
     """One member, in a task; returns when the driver lets it go."""
     check_version(given.version)
     task = BarrierTaskContext.get()

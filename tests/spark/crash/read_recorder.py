@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from headrace.shuffle import messages
 from headrace.shuffle.queue.queue_client import Consumer, Share
 from headrace.spark.source.datasource import StreamReader
-from headrace.spark.source.input_partition import Part
 from headrace.spark.source.options import Reads
+from headrace.spark.worker_process import EncodedPartition
 
 
 class Read(NamedTuple):
@@ -39,7 +39,7 @@ class RecordingReader(StreamReader):
         self._notes = notes
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, EncodedPartition)
         address = msgspec.msgpack.decode(partition.open()[0], type=Share).address
         real = Consumer._documents
 

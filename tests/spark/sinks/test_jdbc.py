@@ -28,7 +28,7 @@ from headrace.shuffle import History
 from headrace.shuffle.checkpoints.checkpoint_history import reset_task
 from headrace.shuffle.checkpoints.generation import check_current
 from headrace.spark.sinks.contract import CheckpointId, Sink
-from headrace.spark.sinks.jdbc import JdbcTarget, Staged, jdbc
+from headrace.spark.sinks.jdbc import JdbcTarget, StagedTable, jdbc
 from headrace.spark.sinks.jdbc_connection import Connection
 from tests.spark.sinks.conftest import ORDERS, Numbers, checkpoint
 
@@ -155,7 +155,7 @@ def test_a_run_that_was_given_up_and_its_successor(
 ) -> None:
     """One of them counts, whatever the order of their steps. # proves G14"""
     targets = {"old": database.open(workspace)}
-    staged: dict[str, Staged] = {}
+    staged: dict[str, StagedTable] = {}
     applied = []
     for run, step in (each.split() for each in order):
         if step == "open":

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.errors import ExistsError, NotFoundError, SchemaError, StorageError, UsageError
 from headrace.spark.sinks.contract import Sink
-from headrace.spark.sinks.parquet import ParquetFiles, ParquetTarget, Staged, parquet
+from headrace.spark.sinks.parquet import ParquetFiles, ParquetTarget, StagedFiles, parquet
 from headrace.storage import S3Options
 from tests.s3 import BUCKET
 from tests.spark.sinks.conftest import ORDERS, Numbers, checkpoint
@@ -137,7 +137,7 @@ def test_a_run_that_was_given_up_and_its_successor(
 ) -> None:
     """One of them counts, whatever the order of their steps. # proves G14"""
     targets = {"old": place.open()}
-    staged: dict[str, Staged] = {}
+    staged: dict[str, StagedFiles] = {}
     first = next(each for each in order if each.endswith("commit"))
     for run, step in (each.split() for each in order):
         if step == "open":

@@ -28,7 +28,7 @@ from headrace.journal.contract import Frame
 from headrace.journal.documents.schema import parse_schema
 from headrace.journal.sequencer import Flags
 from headrace.spark.source.datasource import HeadraceSource
-from headrace.spark.versions import check_version
+from headrace.spark.worker_process import check_version
 from headrace.spark.write import transaction_process
 from headrace.spark.write.commit_payload import QueryBatch
 from tests.spark.write.started_process import coordinator_and_spark

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.journal.workspace import Workspace
+from headrace.spark.column_check import check_written_columns
 from headrace.spark.sinks.contract import CheckpointId, is_due
 from headrace.spark.write.commit_payload import (
     PublishedCheckpoint,
@@ -18,7 +19,6 @@ from headrace.spark.write.commit_payload import (
     last_checkpoint,
 )
 from headrace.spark.write.dataframe_transaction import publish
-from headrace.spark.write.schema_check import check_fits
 
 
 class CollectionSink:
@@ -52,7 +52,7 @@ class CollectionTarget:
         if not is_due(checkpoint, self._opened, self._last, f"collection {self._collection!r}"):
             return
         collection = self._workspace.collection(self._collection)
-        check_fits(collection, to_arrow_schema(rows.schema, timezone="UTC"))
+        check_written_columns(collection, to_arrow_schema(rows.schema, timezone="UTC"))
         transaction = self._publisher.begin()
         try:
             publish(rows, self._workspace, self._collection, transaction)

@@ -94,7 +94,7 @@ class JdbcTable:
         return JdbcTarget(spark, workspace, self._options, self._key, task)
 
 
-class Staged(NamedTuple):
+class StagedTable(NamedTuple):
     """What is written and not committed."""
 
     checkpoint: CheckpointId
@@ -154,14 +154,14 @@ class JdbcTarget:
         if is_due(checkpoint, self._opened, self.last(), f"table {self._table}"):
             self.commit(self.stage(rows, checkpoint))
 
-    def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> Staged:
+    def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> StagedTable:
         """Write the rows to a table that nobody looks at."""
         columns = [self._column(name) for name in rows.columns]
         names = [each.name for each in columns]
         if len(set(names)) < len(names):
             raise SchemaError("the rows have two columns of one name", do="rename one of them")
         table = self._staging + secrets.token_hex(4)
-        staged = Staged(checkpoint, self._schema + table, columns, self._key_numbers(names))
+        staged = StagedTable(checkpoint, self._schema + table, columns, self._key_numbers(names))
         renamed = rows.toDF(*(f"headrace_{n}" for n in range(len(columns))))
         placed = renamed.withColumn(_ROW, monotonically_increasing_id())
         self._make(staged, placed)
@@ -174,7 +174,7 @@ class JdbcTarget:
             raise
         return staged
 
-    def commit(self, staged: Staged) -> None:
+    def commit(self, staged: StagedTable) -> None:
         """Unless another was first."""
         checkpoint = staged.checkpoint
         try:
@@ -249,7 +249,7 @@ class JdbcTarget:
 
     # -- rows ------------------------------------------------------------------------------
 
-    def _apply(self, staged: Staged) -> None:
+    def _apply(self, staged: StagedTable) -> None:
         quoted = self._connection.quoted
         here = [quoted(f"headrace_{n}") for n in range(len(staged.columns))]
         there = [quoted(each.name) for each in staged.columns]
@@ -314,7 +314,7 @@ class JdbcTarget:
 
     # -- staging tables --------------------------------------------------------------------
 
-    def _make(self, staged: Staged, rows: DataFrame) -> None:
+    def _make(self, staged: StagedTable, rows: DataFrame) -> None:
         """Empty. Spark knows the types of every database, but not how long texts may be."""
         texts = ", ".join(
             f"{field.name} VARCHAR({column.size})"
@@ -338,7 +338,7 @@ class JdbcTarget:
         given = {**self._options, "dbtable": table, **options}
         rows.write.format("jdbc").options(**given).mode(mode).save()
 
-    def _drop(self, staged: Staged) -> None:
+    def _drop(self, staged: StagedTable) -> None:
         """If it cannot be dropped, it is when the table is opened next."""
         with suppress(HeadraceError):
             self._connection.update(f"DROP TABLE {staged.table}")

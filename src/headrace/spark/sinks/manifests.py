@@ -80,12 +80,12 @@ class _Owner(msgspec.Struct, frozen=True):
     format: int = _FORMAT
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ManifestGroup(msgspec.Struct, frozen=True):
     manifests: tuple[Manifest, ...]
     format: int = _FORMAT
 
 
-_Stored = TypeVar("_Stored", _Owner, Manifest, _Group)
+_Stored = TypeVar("_Stored", _Owner, Manifest, _ManifestGroup)
 
 
 def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests:
@@ -236,7 +236,7 @@ class Manifests:
         group = _group(number)
         manifests = tuple(self.get(each) for each in range(number - GROUP + 1, number + 1))
         key = self._group_key(group)
-        self._objects.put_if_absent(key, msgspec.json.encode(_Group(manifests)))
+        self._objects.put_if_absent(key, msgspec.json.encode(_ManifestGroup(manifests)))
         self.settle(number)
         self._recent = {number: manifests[-1]}  # the next has its columns
 
@@ -261,7 +261,9 @@ class Manifests:
     def _together(self, group: int) -> tuple[Manifest, ...] | None:
         """The manifests of a complete group; None if it was never put together."""
         try:
-            return _get(self._objects, self._place, self._group_key(group), _Group).manifests
+            return _get(
+                self._objects, self._place, self._group_key(group), _ManifestGroup
+            ).manifests
         except NotFoundError:
             return None
 

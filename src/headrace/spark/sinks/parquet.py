@@ -51,7 +51,7 @@ from headrace.spark.sinks.manifests import (
     owned,
     staged_key,
 )
-from headrace.spark.versions import for_executors
+from headrace.spark.worker_process import for_executors
 from headrace.storage import Objects, S3Options, open_objects
 
 _FILE_BYTES = 128 * MIB
@@ -154,7 +154,7 @@ class ParquetFiles:
         return open_objects(self._place, **self._options)
 
 
-class Staged(NamedTuple):
+class StagedFiles(NamedTuple):
     """What is written and not committed."""
 
     number: int
@@ -193,7 +193,7 @@ class ParquetTarget:
         if is_due(checkpoint, self._opened, self._last, self._place):
             self.commit(self.stage(rows, checkpoint))
 
-    def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> Staged:
+    def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> StagedFiles:
         """Write the files. Nobody sees them."""
         columns = _columns(rows)
         self._manifests.merged(checkpoint.number, columns)
@@ -208,9 +208,9 @@ class ParquetTarget:
                     f"{each.key} was written by a Spark task and is not in {self._place} here",
                     do="use a directory that all machines of the cluster share, or s3://",
                 )
-        return Staged(checkpoint.number, written, columns)
+        return StagedFiles(checkpoint.number, written, columns)
 
-    def commit(self, staged: Staged) -> None:
+    def commit(self, staged: StagedFiles) -> None:
         """Commit what was staged. If another run has committed the checkpoint, its files count."""
         manifest = self._manifests.commit(*staged)
         self._manifests.show(manifest)

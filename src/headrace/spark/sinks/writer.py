@@ -16,7 +16,9 @@ from headrace.spark.sinks.contract import CheckpointId
 Mode = Literal["append", "overwrite"]
 
 
-def writer(format: str, path: str | None = None, mode: Mode = "append", **options: str) -> Writer:
+def writer(
+    format: str, path: str | None = None, mode: Mode = "append", **options: str
+) -> SparkWriter:
     """`rows.write.format(…).mode(…).options(…).save(path)` for every batch, **at least once**.
 
     A batch that was interrupted is written again, whole, and beside what the first attempt wrote.
@@ -28,10 +30,10 @@ def writer(format: str, path: str | None = None, mode: Mode = "append", **option
         raise UsageError(
             f"mode {mode!r} is not for batch after batch", do="use 'append' or 'overwrite'"
         )
-    return Writer(format, path, mode, options)
+    return SparkWriter(format, path, mode, options)
 
 
-class Writer:
+class SparkWriter:
     is_exactly_once = False
 
     def __init__(
@@ -45,7 +47,7 @@ class Writer:
     def __str__(self) -> str:
         return f"format {self._format}{f' in {self._path}' if self._path else ''}, at least once"
 
-    def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> Writer:
+    def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> SparkWriter:
         return self
 
     def last(self) -> None:

@@ -30,11 +30,11 @@ from headrace.shuffle.batch.batch_read import (
 )
 from headrace.shuffle.batch.journal_scan import Scan
 from headrace.shuffle.binding import Source, Sources
-from headrace.spark.source.input_partition import Part
 from headrace.spark.source.options import Reads
 from headrace.spark.source.partition_filters import FilterTaker, label_selectors
 from headrace.spark.source.rows import Rows
 from headrace.spark.source.workspace_option import shared
+from headrace.spark.worker_process import EncodedPartition
 
 
 class Pinned(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class BatchReader(DataSourceReader):
             reach = msgspec.msgpack.encode(workspace.reach())
         sources = msgspec.msgpack.encode(plan.sources.all)
         return [
-            Part(reach, sources, msgspec.msgpack.encode(scans))
+            EncodedPartition(reach, sources, msgspec.msgpack.encode(scans))
             for scans in balanced(self._narrowed(plan), self._reads.partitions)
         ]
 
@@ -119,7 +119,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there is nothing to read Spark makes a partition of its own.
-        if not isinstance(partition, Part):
+        if not isinstance(partition, EncodedPartition):
             return
         reach, of_all, of_these = partition.open()
         sources = Sources(msgspec.msgpack.decode(of_all, type=tuple[Source, ...]))

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.journal.workspace import Workspace
 from headrace.shuffle.binding import SourceLike, bindings_of
-from headrace.spark.one_line_errors import raised_as_ours
+from headrace.spark.query_failure import raised_as_ours
 from headrace.spark.registration import register
 from headrace.spark.source.workspace_option import Place
 from headrace.spark.spark_session import activate

@@ -40,11 +40,8 @@ from headrace.shuffle import Checkpoint, History, Member, Shuffle
 from headrace.shuffle.binding import resolve
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.queue.queue_client import Share
-from headrace.spark.one_line_errors import without_traceback
-from headrace.spark.parent_process import bound_to_parent
+from headrace.spark.column_check import check_read_columns
 from headrace.spark.source.batch import BatchReader, Pinned
-from headrace.spark.source.column_check import check_columns
-from headrace.spark.source.input_partition import Part
 from headrace.spark.source.options import (
     Reads,
     parse_batch,
@@ -54,7 +51,8 @@ from headrace.spark.source.options import (
 )
 from headrace.spark.source.rows import Rows, row_schema
 from headrace.spark.tasks.task_record import get_task_record
-from headrace.spark.write.datasource_writer import StreamWriter, Writer, plan
+from headrace.spark.worker_process import EncodedPartition, bound_to_parent, without_traceback
+from headrace.spark.write.datasource_writer import BatchWriter, StreamWriter, plan
 
 
 class HeadraceSource(DataSource):
@@ -90,9 +88,9 @@ class HeadraceSource(DataSource):
         return StreamReader(parse_stream(self.options), schema)
 
     @without_traceback()
-    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         _check_appends(overwrite)
-        return Writer(plan(parse_writes(self.options, is_stream=False), schema))
+        return BatchWriter(plan(parse_writes(self.options, is_stream=False), schema))
 
     @without_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
@@ -148,9 +146,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = last
         live = self._opened()
         shares = live.feed.shares(last)
-        check_columns(self._schema, shares[0].sources)
+        check_read_columns(self._schema, shares[0].sources)
         service = msgspec.json.encode(live.service)
-        return [Part(msgspec.msgpack.encode(share), service) for share in shares]
+        return [EncodedPartition(msgspec.msgpack.encode(share), service) for share in shares]
 
     def commit(self, end: dict[str, Any]) -> None:
         """`latestOffset` releases: Spark commits only once the next batch is planned."""
@@ -201,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in executors ----------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, EncodedPartition)
         encoded, settings = partition.open()
         share = msgspec.msgpack.decode(encoded, type=Share)
         service = msgspec.json.decode(settings, type=ServiceSettings)

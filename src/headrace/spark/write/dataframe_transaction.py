@@ -17,7 +17,7 @@ from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.publisher import Transaction
 from headrace.journal.workspace import Workspace
 from headrace.spark.source.workspace_option import shared
-from headrace.spark.versions import for_executors
+from headrace.spark.worker_process import for_executors
 
 
 def publish(rows: DataFrame, workspace: Workspace, collection: str, tx: Transaction) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
 from headrace.spark.source.options import Writes
-from headrace.spark.versions import check_version
+from headrace.spark.worker_process import check_version
 from headrace.spark.write.commit_payload import QueryBatch
 from headrace.spark.write.dataframe_transaction import take_part
 from headrace.spark.write.transaction_process import BeginWrite, HeldWrite, begin
@@ -33,7 +33,7 @@ from headrace.version import VERSION
 
 
 @dataclass(frozen=True)
-class Part(WriterCommitMessage):
+class WrittenPart(WriterCommitMessage):
     """What a task returns."""
 
     prepared: str
@@ -50,11 +50,11 @@ class Planned:
     write: HeldWrite
     version: str = VERSION
 
-    def take_part(self, batches: Iterator[pa.RecordBatch], query: str = "") -> Part:
+    def take_part(self, batches: Iterator[pa.RecordBatch], query: str = "") -> WrittenPart:
         check_version(self.version)
         write = self.write
         prepared = take_part(write.workspace, write.invitation, self.writes.collection, batches)
-        return Part(prepared, write, query)
+        return WrittenPart(prepared, write, query)
 
 
 def plan(writes: Writes, schema: StructType) -> Planned:
@@ -68,13 +68,13 @@ def publisher_name(writes: Writes) -> str:
     return f"stream/{writes.publisher}" if writes.publisher else ""
 
 
-class Writer(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter):
     """Of a DataFrame."""
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPart:
         return self.planned.take_part(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -93,7 +93,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writes = writes
         self.planned = planned
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPart:
         assert self.planned
         task = TaskContext.get()
         assert task
@@ -118,9 +118,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             workspace.publisher(publisher_name(self._writes)).close()
 
 
-def _parts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], Part]:
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], WrittenPart]:
     """What to include, and one of all."""
-    parts = [each for each in messages if isinstance(each, Part)]
+    parts = [each for each in messages if isinstance(each, WrittenPart)]
     # Spark runs a task even if there is nothing to write, and commits when all have returned.
     assert len(parts) == len(messages) > 0
     return [each.prepared for each in parts if each.prepared], parts[0]

@@ -37,6 +37,7 @@ from headrace.errors import (
 )
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ServiceSettings
+from headrace.spark.column_check import check_written_columns
 from headrace.spark.source.workspace_option import Place, Places
 from headrace.spark.write.commit_payload import (
     QueryBatch,
@@ -44,7 +45,6 @@ from headrace.spark.write.commit_payload import (
     encode_payload,
     is_published,
 )
-from headrace.spark.write.schema_check import check_fits
 from headrace.transport import Channel, Client, Message, Server
 
 _KIND = "spark-writes"
@@ -219,7 +219,9 @@ class _OpenWrite:
         self.lock = threading.Lock()
         with ExitStack() as stack:
             self._workspace = stack.enter_context(places.opened(asked.place))
-            check_fits(self._workspace.collection(asked.collection), _schema(asked.schema))
+            check_written_columns(
+                self._workspace.collection(asked.collection), _schema(asked.schema)
+            )
             publisher = self._workspace.publisher(asked.publisher)
             stack.callback(publisher.close)
             self._publisher = asked.publisher

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.errors import SchemaError
-from headrace.spark.source.column_check import check_columns
+from headrace.spark.column_check import check_read_columns
 from tests.shuffle.builders import source
 
 ROWS = StructType([StructField("n", LongType()), StructField("s", StringType())])
@@ -18,7 +18,7 @@ def now(**columns: pa.DataType) -> pa.Schema:
 
 
 def test_a_column_that_was_added_is_left_out() -> None:
-    check_columns(ROWS, [source(0, "a", schema=now(n=pa.int64(), s=pa.string(), x=pa.int8()))])
+    check_read_columns(ROWS, [source(0, "a", schema=now(n=pa.int64(), s=pa.string(), x=pa.int8()))])
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_a_column_that_was_added_is_left_out() -> None:
 )
 def test_a_column_that_is_gone_or_of_another_type_is_named(schema: pa.Schema, said: str) -> None:
     with pytest.raises(SchemaError, match=said):
-        check_columns(ROWS, [source(0, "a", schema=schema)])
+        check_read_columns(ROWS, [source(0, "a", schema=schema)])
     both = StructType([StructField("a", ROWS), StructField("b", ROWS)])
     good = now(n=pa.int64(), s=pa.string())
     of_both = [source(1, "b", name="b", schema=good), source(0, "a", name="a", schema=schema)]
     with pytest.raises(SchemaError, match=said):
-        check_columns(both, of_both)
+        check_read_columns(both, of_both)
