@@ -192,9 +192,12 @@ def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object
         (made(name="a b"), "cannot name a task; use"),
         (lambda: headrace.derivation(workspace, sources=["a"], to=3), "to 3; name a collection"),  # type: ignore[arg-type]
         (lambda: headrace.foreach_batch("x"), "'x' is no function; give"),  # type: ignore[arg-type]
-        (lambda: headrace.writer(""), "'' is no format; name one"),
+        (lambda: headrace.writer(""), "'' is no format; name a format"),
         (lambda: headrace.parquet(None), "None is no place for Parquet files; use"),  # type: ignore[arg-type]
-        (lambda: headrace.parquet("x", file_bytes=0), "files of 0 bytes; use a whole number"),
+        (
+            lambda: headrace.parquet("x", file_bytes=0),
+            "file_bytes must be at least 1, got 0; use a whole",
+        ),
         (
             lambda: headrace.jdbc("jdbc:x:y", "t", key=[1]),  # type: ignore[list-item]
             r"\[1\] is no key of table t; give a list",

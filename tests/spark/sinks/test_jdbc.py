@@ -228,7 +228,7 @@ def test_after_a_reset_an_older_generation_is_refused(
     says = f"generation {of_new.generation} of .* writes to table totals .* is {of_old.generation}"
     with pytest.raises(FencedError, match=says):
         old.commit(staged)
-    with pytest.raises(FencedError, match="end this run, which was replaced"):
+    with pytest.raises(FencedError, match="end this run: another one has replaced it"):
         old.write(numbers(0, 2, "old"), of_old._replace(number=2))
     new.write(numbers(1, 2, "new"), of_new)
     assert database.rows() == [(0, "name 0"), (1, "new 1")]
@@ -348,8 +348,8 @@ def test_a_lost_connection_is_made_again(
     [
         (["id % 2 AS id"], "more than one row with key 0 for table totals, whose key is id; let"),
         (["nullif(id, 1) AS id"], "1 rows without a key for table totals, whose key is id; let"),
-        (["'x' AS name"], "the rows for table totals have no column 'ID', which is of its key"),
-        (["id", "id AS cents"], r"totals in jdbc:derby:.*/bank has no column 'cents'; use some of"),
+        (["'x' AS name"], "the rows for table totals lack column 'ID', which is in its key"),
+        (["id", "id AS cents"], r"totals in jdbc:derby:.*/bank has no column 'cents'; use one"),
         (["id", "id AS ID"], "two columns of one name; rename one"),
         (["id", "array(id) AS name"], "cannot be made in jdbc:derby:.*array<bigint>.*let the user"),
     ],
@@ -376,11 +376,15 @@ def test_a_table_that_cannot_be_used_is_named(
 ) -> None:
     with pytest.raises(NotFoundError, match=r"table nope cannot be read: .*'NOPE' does not exist"):
         database.open(workspace, table="nope")
-    with pytest.raises(SchemaError, match=r"has no column 'nope'; use some of ID, NAME"):
+    with pytest.raises(
+        SchemaError, match=r"has no column 'nope'; use one of its columns: ID, NAME"
+    ):
         database.open(workspace, key=["nope"])
-    with pytest.raises(UsageError, match=r"Spark has no class no.such.Driver; give the name"):
+    with pytest.raises(
+        UsageError, match=r"Spark has no class no.such.Driver; name the driver's class"
+    ):
         database.open(workspace, driver="no.such.Driver")
-    with pytest.raises(UsageError, match=r"jdbc:nope://host: Spark has no driver for it; correct"):
+    with pytest.raises(UsageError, match=r"Spark has no driver for jdbc:nope://host; correct"):
         jdbc("jdbc:nope://host", "t", key=["id"]).open(spark, workspace, checkpoint(1))
     with pytest.raises(UsageError, match=r"refused to connect: .*batchsize"):
         database.open(workspace, properties={"batchsize": "-1"})

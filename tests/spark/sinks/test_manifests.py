@@ -180,7 +180,7 @@ def test_a_column_keeps_its_type_and_spelling(objects: Objects) -> None:
     commit(objects, writer, 1)
     with pytest.raises(SchemaError, match=r"'id' is string in checkpoint 2 .* and int64 in place"):
         writer.commit(2, [], pa.schema([("id", pa.string())]))
-    with pytest.raises(SchemaError, match="'ID' is 'id' in place; rename it"):
+    with pytest.raises(SchemaError, match="'ID' is spelled 'id' in place; rename it"):
         writer.commit(2, [], pa.schema([("ID", pa.int64())]))
     added = pa.schema([("name", pa.string()), ("id", pa.int64())])
     assert writer.commit(2, [], added).columns.names == ["id", "name"]

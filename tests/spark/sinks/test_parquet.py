@@ -266,7 +266,7 @@ def test_a_place_that_cannot_be_used_is_named(place: Place, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        (["NULL AS a"], "column 'a' is void, which is not for Parquet files; cast it"),
+        (["NULL AS a"], "column 'a' is void, which Parquet files cannot hold; cast it"),
         (["TIME'01:00:00' AS a"], r"column 'a' is time\(6\), which"),
         (["ARRAY(NULL) AS a"], "column 'a' is array<void>, which"),
         (["id", "id AS ID"], "two columns 'id'; rename one"),
@@ -286,6 +286,8 @@ def test_files_that_are_not_where_the_driver_looks_are_not_committed(
     """As on a cluster whose machines do not share the directory."""
     target = place.open()
     monkeypatch.setattr(target._objects, "head", lambda key: None)
-    with pytest.raises(StorageError, match=r"is not in .*movements here; use a directory that all"):
+    with pytest.raises(
+        StorageError, match=r"the driver does not find it in .*movements; use a directory that all"
+    ):
         target.write(numbers(0, 2), checkpoint(1))
     assert place.open().last() == 0

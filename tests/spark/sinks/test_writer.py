@@ -47,7 +47,7 @@ def test_a_writer_that_overwrites_leaves_the_newest_batch(
 def test_what_cannot_be_written_is_named(
     spark: SparkSession, workspace: headrace.Workspace, numbers: Numbers, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="mode 'ignore' is not for batch after batch; use"):
+    with pytest.raises(UsageError, match="mode 'ignore' cannot write batch after batch; use"):
         writer("json", mode="ignore")  # type: ignore[arg-type]
     for sink, says in (
         (writer("nosuch"), "cannot be written: Spark has no format 'nosuch'; correct its name"),

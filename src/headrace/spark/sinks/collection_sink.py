@@ -1,7 +1,7 @@
-"""A collection as a sink: a batch is one transaction, and its checkpoint the payload of the commit.
+"""A collection as a sink: each checkpoint is one transaction, whose commit stores the checkpoint.
 
-The publisher has the task's name, so whoever opens it for the task fences those before: what they
-still do, and what their Spark tasks still write, is refused.
+The publisher has the task's name. So a run that opens it fences the runs before: the owner of the
+journals refuses what they, and their Spark tasks, still write.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a task writes to.
+"""The contract of sinks, which tasks write to.
 
-A micro-batch is known by the checkpoint that it is: its task, generation and number. Spark may run
-it again, and so may another process that was given up. A sink that is exactly once stores the
-checkpoint atomically with the rows, and so knows whether it has them: of all who write a checkpoint
-one is first, and it does not matter which.
+The id of a micro-batch is its checkpoint: task, generation and number. Spark may run a micro-batch
+again, and so may another process that was replaced. A sink that is exactly once stores the
+checkpoint atomically with the rows, and so knows whether it holds them. If several processes write
+a checkpoint, one of them is first, and it does not matter which.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from headrace.journal.workspace import Workspace
 
 
 class CheckpointId(NamedTuple):
-    """Stays the same however often its micro-batch is run."""
+    """The id of a micro-batch. It stays the same however often the micro-batch is run."""
 
     task: str
     generation: str
     number: int
-    """From 1 on, without gaps."""
+    """Counts from 1, without gaps."""
 
     def __str__(self) -> str:
         return f"checkpoint {self.number} of task {self.task!r}, generation {self.generation}"
 
 
 class Target(Protocol):
-    """A sink that was opened for one run of a task. For one thread."""
+    """A sink that was opened for one run of a task. Only one thread may use it."""
 
     def last(self) -> int | None:
-        """The number of the newest checkpoint of the generation that it holds: 0 if none is.
+        """Return the newest checkpoint of the generation that the target holds; 0 if it holds none.
 
-        None if it does not know.
+        None if the target does not know.
         """
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
-        """Apply the rows; when it returns they are durable.
+        """Apply the rows. They are durable when this returns.
 
-        Exactly once: a checkpoint that it holds is not applied again, whoever applied it, and one
-        that does not follow the last is refused.
+        A target that is exactly once does not apply a checkpoint that it holds, whichever process
+        applied it, and refuses a checkpoint that does not follow the last.
         """
 
     def close(self) -> None: ...
@@ -49,37 +49,39 @@ class Target(Protocol):
 
 @runtime_checkable
 class ReopenableTarget(Target, Protocol):
-    """One that lives by a conversation with the owner of the journals, and can begin another."""
+    """A target that needs a conversation with the owner of the journals, and can begin another."""
 
     def is_lost(self) -> bool:
-        """Whether the owner is gone, or was silent, since it was opened: nothing can be committed
-        any more."""
+        """Return True if the owner is gone or was silent since the target was opened.
+
+        Then the target can commit nothing any more.
+        """
 
     def reopen(self) -> None:
-        """Begin again with the next owner, as `Sink.open` does; then `last` tells what it holds."""
+        """Begin again with the next owner, as `Sink.open` does. Then `last` is up to date."""
 
 
 class Sink(Protocol):
-    """Where rows go, as the author of a task writes it down: nothing is opened yet."""
+    """Where the rows of a task go, as its author writes it down. Nothing is open yet."""
 
     @property
     def is_exactly_once(self) -> bool: ...
 
     def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> Target:
-        """For a run of the task from that checkpoint on.
+        """Open the sink for a run of the task, from that checkpoint on.
 
-        Whoever had it open before does no harm: what it still writes is refused, or is the
-        checkpoint that was to come, and then is not written again.
+        A run that had it open before does no harm: the sink refuses what that run still writes, or
+        accepts it as the next checkpoint, which this run then does not write again.
         """
 
     def __str__(self) -> str:
-        """Such as `collection totals` or `parquet files in ./movements`."""
+        """Return text such as `collection totals` or `Parquet files in ./movements`."""
 
 
 def is_due(checkpoint: CheckpointId, opened: CheckpointId, last: int, place: str) -> bool:
-    """Whether the checkpoint comes after the last that the place holds; False if it is held.
+    """Return True if the checkpoint is the next for a place; False if the place holds it.
 
-    Refused is one that is not of the task that it was opened for, or leaves a gap.
+    Raises UsageError if the checkpoint belongs to another task or generation, or leaves a gap.
     """
     if checkpoint[:2] != opened[:2]:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A Python function that is given every batch."""
+"""A Python function as a sink: it is called for every batch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Function = Callable[[DataFrame, CheckpointId], object]
 def foreach_batch(function: Function, *, exactly_once: bool = False) -> ForeachBatch:
     """Call `function(rows, checkpoint)` for every batch, **at least once**.
 
-    A batch whose call did not return is given to it again, with the same checkpoint, maybe by
-    another process while the first still runs. So a function that stores the checkpoint atomically
-    with the rows, and does nothing if it finds it stored, makes it exactly once; it may say so. A
-    Delta table, for one, does both by itself:
+    If a call did not return, the function is called again with the same checkpoint, maybe by
+    another process while the first still runs. A function that stores the checkpoint atomically
+    with the rows, and does nothing if the checkpoint is stored already, applies each batch exactly
+    once: say so with `exactly_once=True`. A Delta table does both by itself:
 
         def to_delta(rows, checkpoint):
             (
@@ -33,7 +33,7 @@ def foreach_batch(function: Function, *, exactly_once: bool = False) -> ForeachB
         hr.foreach_batch(to_delta, exactly_once=True)
     """
     if not callable(function):
-        raise UsageError(f"{function!r} is no function", do="give one of (rows, checkpoint)")
+        raise UsageError(f"{function!r} is no function", do="give a function of (rows, checkpoint)")
     return ForeachBatch(function, exactly_once)
 
 
@@ -50,10 +50,10 @@ class ForeachBatch:
         return self
 
     def last(self) -> None:
-        """It does not know."""
+        """Return None: a function does not say what it holds."""
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         self._function(rows, checkpoint)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

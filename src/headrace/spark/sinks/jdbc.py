@@ -1,12 +1,12 @@
-"""Rows by key in a table of a database, through JDBC, exactly once.
+"""A table of a database as a sink, through JDBC: rows replace rows with their key, exactly once.
 
 The order: **Spark's tasks write the rows to a staging table → one transaction moves the task's
-checkpoint from the one before, deletes the rows whose keys come and inserts the staged ones → the
-staging table is dropped.** Two who do it at once wait for each other at the checkpoint, and the
-second finds that it has moved.
+checkpoint from n - 1 to n, deletes the rows that have the same keys, and inserts the staged rows →
+the staging table is dropped.** If two processes do it at once, the second waits for the row of the
+checkpoint, and then finds that the checkpoint has moved.
 
-A Spark task may be run twice, and both attempts write to the staging table. So every staged row
-carries its place in its partition, which is unique there: the second attempt is refused whole.
+Spark may run a task twice, and both attempts write to the staging table. So every staged row has a
+number that is unique in that table, and the database refuses the second attempt whole.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from headrace.spark.sinks.contract import CheckpointId, is_due
 from headrace.spark.sinks.jdbc_connection import CHARACTERS, Column, Connection
 
 CHECKPOINTS = "headrace_checkpoints"
-"""The table, beside the one that is written to, that says which checkpoint that holds."""
+"""The table that says which checkpoint a table holds. It is in the same schema."""
 
 _SAME_ROW = "workspace = ? AND task = ? AND target_table = ?"
 _ROW = "headrace_row"
 _VARCHAR_MAX = 1_000_000
-"""Databases that have no limit say more, and take no such number."""
+"""A database that reports a larger size has no limit, and accepts no such size."""
 _TABLE = re.compile(r"""(?P<schema>.*\.)?(?:"[^"]+"|`[^`]+`|\[[^]]+]|[^."`\[\]]+)""")
 _SECRETS = re.compile(r"(?<=//)[^/@]*@|(?<=:)[^@:/]+/[^@/]*@|[;?].*")
 
@@ -58,12 +58,12 @@ def jdbc(
     driver: str = "",
     properties: Mapping[str, str] = {},
 ) -> JdbcTable:
-    """A table that exists, in which a row replaces the one with its key, exactly once.
+    """Write to an existing table, in which a row replaces the row with its key, exactly once.
 
     A batch may have one row for each key. A column of the table that the rows lack gets its
-    default. After a reset of the task the rows that are there stay, until their keys come again.
+    default. After a reset of the task the table keeps its rows until their keys come again.
 
-    `driver` is the name of a class, whose jar Spark knows by `spark.jars`; `properties` are for the
+    `driver` is the name of a class; name its jar in `spark.jars`. `properties` are those of the
     connection, or options of Spark's `jdbc` format, such as `batchsize`.
     """
     if isinstance(key, str) or not key or not all(isinstance(each, str) for each in key):
@@ -95,14 +95,14 @@ class JdbcTable:
 
 
 class StagedTable(NamedTuple):
-    """What is written and not committed."""
+    """A staging table whose rows are written and not committed."""
 
     checkpoint: CheckpointId
     table: str
     columns: list[Column]
-    """Where its columns go."""
+    """The columns of the target table that its columns go to."""
     key: list[int]
-    """Which of them."""
+    """The positions of the key among `columns`."""
 
 
 class JdbcTarget:
@@ -145,8 +145,9 @@ class JdbcTarget:
         if generation != self._opened.generation:
             raise FencedError(
                 f"generation {generation} of task {self._opened.task!r} writes to table"
-                f" {self._table} in {self._place}, and this is {self._opened.generation}",
-                do="end this run, which was replaced",
+                f" {self._table} in {self._place}, and this run is of generation"
+                f" {self._opened.generation}",
+                do="end this run: another one has replaced it",
             )
         return last
 
@@ -155,7 +156,7 @@ class JdbcTarget:
             self.commit(self.stage(rows, checkpoint))
 
     def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> StagedTable:
-        """Write the rows to a table that nobody looks at."""
+        """Write the rows to a staging table, which nobody reads."""
         columns = [self._column(name) for name in rows.columns]
         names = [each.name for each in columns]
         if len(set(names)) < len(names):
@@ -175,7 +176,7 @@ class JdbcTarget:
         return staged
 
     def commit(self, staged: StagedTable) -> None:
-        """Unless another was first."""
+        """Move the staged rows to the table, unless another process has applied the checkpoint."""
         checkpoint = staged.checkpoint
         try:
             with self._connection.transaction():
@@ -185,7 +186,7 @@ class JdbcTarget:
             self._drop(staged)
         if not is_mine and is_due(checkpoint, self._opened, self.last(), f"table {self._table}"):
             raise StorageError(
-                f"{checkpoint} was written to table {self._table} by another, which rolled back",
+                f"another process wrote {checkpoint} to table {self._table} and rolled it back",
                 do="try again",
             )
 
@@ -195,7 +196,7 @@ class JdbcTarget:
     # -- the task's checkpoint -------------------------------------------------------------
 
     def _take(self) -> None:
-        """From here on, nothing of another generation is written."""
+        """Take the table for this generation, so that no other one can write to it."""
         if not self._has_checkpoints():
             with self._unless(self._has_checkpoints):
                 self._connection.update(
@@ -212,7 +213,8 @@ class JdbcTarget:
                     *(self._opened.generation, *self._row),
                 )
         while (stored := self._stored()) and stored[0] != self._opened.generation:
-            # In this order a run that was replaced does not take it back, however late it comes.
+            # The check follows the read: so a run that was replaced never takes the table back,
+            # however late it comes.
             check_current(self._workspace.objects, self._opened.task, self._opened.generation)
             self._connection.update(
                 f"UPDATE {self._checkpoints} SET generation = ?, last_checkpoint = 0"
@@ -225,7 +227,7 @@ class JdbcTarget:
 
     @contextmanager
     def _unless(self, is_done: Callable[[], bool]) -> Iterator[None]:
-        """A refusal is none if another process has just done it."""
+        """Ignore a refusal of the database if another process has just done the same."""
         try:
             yield
         except HeadraceError:
@@ -274,13 +276,15 @@ class JdbcTarget:
         )
         if inserted != rows:
             raise StorageError(
-                f"a late Spark task wrote to {staged.table} of {staged.checkpoint}", do="try again"
+                f"a late Spark task wrote to {staged.table} during the commit of"
+                f" {staged.checkpoint}",
+                do="try again",
             )
 
     def _wrong_rows(self, checkpoint: CheckpointId, what: str) -> UsageError:
         return UsageError(
             f"{checkpoint} has {what} for table {self._table}, whose key is {', '.join(self._key)}",
-            do="let the function return one row for each key",
+            do="return one row for each key from the task's function",
         )
 
     def _look(self) -> list[Column]:
@@ -299,7 +303,7 @@ class JdbcTarget:
             raise SchemaError(
                 f"table {self._table} in {self._place} has {'no' if not alike else 'more than one'}"
                 f" column {name!r}",
-                do=f"use some of {', '.join(each.name for each in self._columns)}",
+                do=f"use one of its columns: {', '.join(each.name for each in self._columns)}",
             )
         return alike[0]
 
@@ -307,15 +311,18 @@ class JdbcTarget:
         wanted = [self._column(name).name for name in self._key]
         if lacking := next((name for name in wanted if name not in names), None):
             raise SchemaError(
-                f"the rows for table {self._table} have no column {lacking!r}, which is of its key",
-                do="let the function return it",
+                f"the rows for table {self._table} lack column {lacking!r}, which is in its key",
+                do="return that column from the task's function",
             )
         return [names.index(name) for name in wanted]
 
     # -- staging tables --------------------------------------------------------------------
 
     def _make(self, staged: StagedTable, rows: DataFrame) -> None:
-        """Empty. Spark knows the types of every database, but not how long texts may be."""
+        """Make an empty staging table.
+
+        Spark knows the types of every database, but not how long texts may be.
+        """
         texts = ", ".join(
             f"{field.name} VARCHAR({column.size})"
             for field, column in zip(rows.schema, staged.columns, strict=False)
@@ -329,9 +336,9 @@ class JdbcTarget:
         except (PySparkException, Py4JError) as error:
             reason = str(error).partition("\n\n")[0].replace("\n", " ")
             raise StorageError(
-                f"table {staged.table} for the rows of {staged.checkpoint} cannot be made in"
+                f"staging table {staged.table} for {staged.checkpoint} cannot be made in"
                 f" {self._place}: {reason}",
-                do="let the user create tables there, and the rows have types of the database",
+                do="let the user create tables there, and return types that the database has",
             ) from error
 
     def _save(self, rows: DataFrame, table: str, mode: str, **options: str) -> None:
@@ -339,12 +346,12 @@ class JdbcTarget:
         rows.write.format("jdbc").options(**given).mode(mode).save()
 
     def _drop(self, staged: StagedTable) -> None:
-        """If it cannot be dropped, it is when the table is opened next."""
+        """Drop the staging table. If that fails, the next run drops it."""
         with suppress(HeadraceError):
             self._connection.update(f"DROP TABLE {staged.table}")
 
     def _sweep(self) -> None:
-        """Drop what runs of this task that were killed have left, or are about to: they lose."""
+        """Drop the staging tables of other runs of this task: they were killed or replaced."""
         for table in self._connection.tables(
             self._schema_name, re.compile(self._staging + "[0-9a-f]{8}")
         ):
@@ -356,5 +363,5 @@ class JdbcTarget:
 
 
 def _shown(url: str) -> str:
-    """Without what may be secret."""
+    """Return the URL without what may be secret."""
     return _SECRETS.sub("", url)

@@ -1,4 +1,4 @@
-"""A database, as the driver's JVM is connected to it: the same way as Spark's tasks are."""
+"""The connection of the driver's JVM to a database, made in the same way as Spark's tasks do."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ CHARACTERS = (1, 12)
 _ALIVE_S = 5
 _ROWS_MAX = 10
 _STATEMENT_S = 600
-"""So long it may wait for a lock, which a process may hold that is stopped."""
+"""How long a statement may wait, such as for a lock that a stopped process holds."""
 
 
 class Column(NamedTuple):
     name: str
-    """As the database spells it."""
+    """The name as the database spells it."""
     type: int
     size: int
 
 
 class Connection:
-    """For one thread. Every statement is a transaction, unless it is in a `transaction`."""
+    """Every statement is a transaction, unless it is in a `transaction`. For one thread only."""
 
     def __init__(self, spark: SparkSession, place: str, options: Mapping[str, str]) -> None:
         """`options` are those of Spark's `jdbc` format; `place` names the database in errors."""
@@ -49,9 +49,9 @@ class Connection:
                 url, options["dbtable"], jvm.PythonUtils.toScalaMap(given)
             )
             self._jdbc = jdbc.jdbc.JdbcDialects.get(url).createConnectionFactory(parsed).apply(-1)
-            self._about = self._jdbc.getMetaData()
-            self._quote = str(self._about.getIdentifierQuoteString()).strip()
-            if not self._about.supportsTransactions():
+            self._metadata = self._jdbc.getMetaData()
+            self._quote = str(self._metadata.getIdentifierQuoteString()).strip()
+            if not self._metadata.supportsTransactions():
                 self._jdbc.close()
                 raise UsageError(
                     f"{place} has no transactions", do="use another database, or hr.writer('jdbc')"
@@ -59,7 +59,7 @@ class Connection:
 
     @property
     def is_alive(self) -> bool:
-        """Databases, and what is on the way to them, end connections that are idle."""
+        """False if the connection has ended: databases and networks end idle connections."""
         with self._refusals("say whether it is connected"):
             return bool(self._jdbc.isValid(_ALIVE_S))
 
@@ -71,7 +71,7 @@ class Connection:
         return f"{self._quote}{name.replace(self._quote, 2 * self._quote)}{self._quote}"
 
     def query(self, sql: str, *values: str | int) -> list[tuple[Any, ...]]:
-        """The first rows: for questions with few answers."""
+        """Return the first rows of the result. For queries with few rows."""
         with self._prepared(sql, values) as statement:
             statement.setMaxRows(_ROWS_MAX)
             result = statement.executeQuery()
@@ -82,13 +82,13 @@ class Connection:
             return rows
 
     def update(self, sql: str, *values: str | int) -> int:
-        """How many rows it changed."""
+        """Run a statement and return how many rows it changed."""
         with self._prepared(sql, values) as statement:
             return int(statement.executeUpdate())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What the block does is done whole, or not at all if it raises."""
+        """Commit what the block does; roll all of it back if the block raises."""
         with self._refusals("begin a transaction"):
             self._jdbc.setAutoCommit(False)
         try:
@@ -102,31 +102,33 @@ class Connection:
             self._jdbc.setAutoCommit(True)
 
     def _roll_back(self) -> None:
-        """Auto-commit would commit what could not be rolled back, and so might closing."""
+        """Roll back. If that fails, cut the connection: turning auto-commit on would commit."""
         try:
             with self._refusals("roll back"):
                 self._jdbc.rollback()
                 self._jdbc.setAutoCommit(True)
         except (StorageError, UsageError):
-            # The database rolls back what it is cut off from.
+            # A database rolls back the transaction of a connection that was cut.
             with suppress(StorageError, UsageError), self._refusals("disconnect"):
                 self._jdbc.abort(self._executor)
 
     def columns(self, table: str) -> list[Column]:
         with self._prepared(f"SELECT * FROM {table} WHERE 1 = 0", ()) as statement:
-            about = statement.executeQuery().getMetaData()
+            metadata = statement.executeQuery().getMetaData()
             return [
                 Column(
-                    str(about.getColumnName(n)), int(about.getColumnType(n)), about.getPrecision(n)
+                    str(metadata.getColumnName(n)),
+                    int(metadata.getColumnType(n)),
+                    metadata.getPrecision(n),
                 )
-                for n in range(1, about.getColumnCount() + 1)
+                for n in range(1, metadata.getColumnCount() + 1)
             ]
 
     def tables(self, schema: str, name: re.Pattern[str]) -> list[str]:
-        """Those of a schema, or of the one that is used by default."""
+        """Return the tables of a schema, or of the default schema, whose names match."""
         with self._refusals("list the tables"):
             schema = schema or self._jdbc.getSchema() or ""
-            listed = self._about.getTables(self._jdbc.getCatalog(), None, "%", None)
+            listed = self._metadata.getTables(self._jdbc.getCatalog(), None, "%", None)
             found = []
             while listed.next():
                 there = listed.getString("TABLE_SCHEM") or listed.getString("TABLE_CAT") or ""
@@ -160,29 +162,29 @@ class Connection:
             if kind == "java.lang.ClassNotFoundException":
                 raise UsageError(
                     f"{self.place}: Spark has no class {reason}",
-                    do="give the name of the driver's class, and its jar by spark.jars",
+                    do="name the driver's class, and add its jar to spark.jars",
                 ) from error
             if reason == "No suitable driver":
                 raise UsageError(
-                    f"{self.place}: Spark has no driver for it",
-                    do="correct the URL, or give the driver's jar by spark.jars",
+                    f"Spark has no driver for {self.place}",
+                    do="correct the URL, or add the driver's jar to spark.jars",
                 ) from error
-            if self._is_about_what_was_asked(cause):
+            if self._is_wrong_statement(cause):
                 raise UsageError(
                     f"{self.place} refused to {action}: {reason}",
                     do="correct the names, or give the user access",
                 ) from error
             raise StorageError(
                 f"{self.place} refused to {action}: {reason}",
-                do="see what the database says, then try again",
+                do="correct what the database names, then try again",
             ) from error
         except PySparkException as error:
             raise UsageError(
                 f"{self.place} refused to {action}: {_first_line(error)}", do="correct the options"
             ) from error
 
-    def _is_about_what_was_asked(self, cause: Any) -> bool:
-        """Such as a table that is not there."""
+    def _is_wrong_statement(self, cause: Any) -> bool:
+        """Return True if the statement was wrong, such as one that names a missing table."""
         is_sql = is_instance_of(self._gateway, cause, "java.sql.SQLException")
         return is_sql and str(cause.getSQLState()).startswith("42")
 

@@ -1,30 +1,30 @@
-"""Which files a place holds, checkpoint by checkpoint.
+"""Manifests: they say which Parquet files belong to each checkpoint.
 
     <number>-<random>.parquet                                  rows that are committed
-    _headrace/owner.json                                       the generation of a task that writes
+    _headrace/owner.json                                       the task and generation that write
     _headrace/manifests/<generation>/<group>/<number>.json     a checkpoint: its files and columns
     _headrace/groups/<generation>/<group>.json                 the manifests of a group, together
     _headrace/staged/<generation>/<number>-<random>.parquet.staged    rows that are not visible yet
 
 The order: **put the files, staged → put the manifest, if absent → move its files to where readers
-look.** The manifest is the commit. Whoever finds files of a committed checkpoint staged moves them,
-so the next run completes what a crash interrupted. The files of whoever comes second are in no
-manifest: they stay staged, and as soon as their checkpoint has its manifest, anybody may delete
-them. Before that they may still be about to be committed.
+look.** The manifest is the commit. A run that finds staged files of a committed checkpoint moves
+them, so the next run completes what a crash interrupted. The files of an attempt that came second
+are in no manifest. They stay staged, and once their checkpoint has its manifest any run may delete
+them. Before that, another process may still be about to commit them.
 
-Readers that do not know Headrace skip names that begin with an underscore, or look for names that
-end with `.parquet`. So they see rows that are committed, each once; those of a checkpoint file by
-file.
+Readers other than Headrace skip names that begin with an underscore, or look for names that end
+with `.parquet`. So they see committed rows only, and each row once. The files of a checkpoint become
+visible one after the other.
 
-A place belongs to one generation of one task. Rows of a second, or of the same task after a reset,
-would be there beside what they repeat, so it is refused.
+A directory belongs to one generation of one task. A second task, or the same task after a reset,
+would repeat the rows that are there, so it is refused.
 
 Manifests are never deleted: each keeps its number from being written again. When a group of them is
-complete it is put once more as one object, so that neither opening nor reading a place takes a
-request for every checkpoint that there ever was.
+complete, it is put once more as one object, so that opening and reading do not take a request for
+every checkpoint that there ever was.
 
-An older layout had all but the rows at the top, and the rows below `data/`. Such a place goes on
-with its manifests where they are.
+In an older layout, Headrace's own objects were at the top and the rows below `data/`. A directory of
+that layout keeps its manifests where they are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DATA = re.compile(r"(\d+)-[0-9a-f]+\.parquet")
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file with rows."""
+    """A file of rows."""
 
     key: str
     rows: int
@@ -59,7 +59,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that is committed."""
+    """A committed checkpoint."""
 
     format: int = _FORMAT
     task: str
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     files: tuple[Written, ...]
     schema: bytes
-    """The columns of this and all earlier checkpoints, as Arrow writes a schema."""
+    """The columns of this and all earlier checkpoints, as a schema in Arrow's format."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -89,7 +89,7 @@ _Stored = TypeVar("_Stored", _Owner, Manifest, _ManifestGroup)
 
 
 def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests:
-    """Take a place for a generation of a task; refused if it is another's."""
+    """Take a directory for a generation of a task; raise ExistsError if another one has it."""
     root = _root(objects)
     mine = _Owner(task, generation)
     if not objects.put_if_absent(root + _OWNER, msgspec.json.encode(mine)):
@@ -108,7 +108,7 @@ def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests
 
 
 def found(objects: Objects, place: str) -> Manifests:
-    """The manifests of a place, for a reader."""
+    """Return the manifests of a directory, for a reader."""
     root = _root(objects)
     try:
         owner = _get(objects, place, root + _OWNER, _Owner)
@@ -120,13 +120,13 @@ def found(objects: Objects, place: str) -> Manifests:
 
 
 def _root(objects: Objects) -> str:
-    """What the keys of manifests begin with; nothing if the place has the older layout."""
+    """Return the prefix of the manifests' keys, which is empty in the older layout."""
     is_older = objects.head(_OWNER) and not objects.head(_OURS + _OWNER)
     return "" if is_older else _OURS
 
 
 class Manifests:
-    """Those of one generation of a task."""
+    """The manifests of one generation of a task."""
 
     def __init__(self, objects: Objects, place: str, root: str, task: str, generation: str) -> None:
         self._objects = objects
@@ -135,14 +135,14 @@ class Manifests:
         self._task = task
         self._generation = generation
         self._recent: dict[int, Manifest] = {}
-        """Of the group that is not complete."""
+        """Manifests of the group that is not complete, by number."""
 
     def last(self) -> int:
-        """The number of the newest checkpoint, 0 if there is none."""
+        """Return the number of the newest checkpoint; 0 if there is none."""
         together = self._numbers(f"{self._root}groups/{self._generation}")
         group = max(together, default=-1) + 1
         last = group * GROUP
-        # A complete group may not have been put together.
+        # A group may be complete and not yet be one object.
         manifests = f"{self._root}manifests/{self._generation}"
         while numbers := self._numbers(f"{manifests}/{group:020d}"):
             last = max(numbers)
@@ -155,7 +155,7 @@ class Manifests:
                 manifest = _get(self._objects, self._place, self._key(number), Manifest)
             except NotFoundError as error:
                 raise DataError(
-                    f"{self._key(number)} in {self._place} is missing, and later ones are there",
+                    f"{self._key(number)} in {self._place} is missing, and later ones exist",
                     do="restore it, or reset the task and give it another place",
                 ) from error
             if (manifest.generation, manifest.number) != (self._generation, number):
@@ -168,7 +168,7 @@ class Manifests:
         return self._recent[number]
 
     def all(self) -> Iterator[Manifest]:
-        """Every checkpoint up to the last, in order."""
+        """Yield every checkpoint up to the last, in order."""
         last = self.last()
         for group in range(_group(last) + 1 if last else 0):
             together = self._together(group) if last >= (group + 1) * GROUP else None
@@ -178,20 +178,20 @@ class Manifests:
 
     @property
     def staging(self) -> str:
-        """Where files are until their checkpoint is committed: `staged_key` has their keys."""
+        """The prefix of files whose checkpoint is not committed: `staged_key` makes their keys."""
         return f"{_OURS}staged/{self._generation}"
 
     def visible(self) -> list[Manifest]:
-        """All checkpoints up to the first whose files have not been moved to where readers look."""
+        """Return all checkpoints before the first that has files which readers do not see yet."""
         manifests = list(self.all())
-        # Listed afterwards: a file that is not staged now has been moved.
+        # Staged files are listed after the manifests: a file that is not staged now was moved.
         staged = {name for name, _ in self._staged()}
         hidden = (each.number for each in manifests if staged & {file.key for file in each.files})
         end = next(hidden, len(manifests) + 1)
         return manifests[: end - 1]
 
     def commit(self, number: int, files: Iterable[Written], columns: pa.Schema) -> Manifest:
-        """Whoever commits a number first wins, and everybody is given what the winner committed."""
+        """Commit a checkpoint, unless another process was first. Return what is committed."""
         manifest = Manifest(
             task=self._task,
             generation=self._generation,
@@ -205,7 +205,10 @@ class Manifests:
         return manifest
 
     def merged(self, number: int, columns: pa.Schema) -> pa.Schema:
-        """The columns of a checkpoint and of all before it; a column keeps its type."""
+        """Return the columns of a checkpoint and of all before it.
+
+        Raises SchemaError if a column has another type or spelling than before.
+        """
         if number == 1:
             return columns
         before = self.get(number - 1).columns
@@ -213,8 +216,8 @@ class Manifests:
         for field in columns:
             if (name := spelled.get(field.name.lower(), field.name)) != field.name:
                 raise SchemaError(
-                    f"column {field.name!r} is {name!r} in {self._place}",
-                    do="rename it: readers do not tell upper case from lower",
+                    f"column {field.name!r} is spelled {name!r} in {self._place}",
+                    do="rename it: readers do not tell upper case from lower case",
                 )
             if field.name in before.names and before.field(field.name).type != field.type:
                 raise SchemaError(
@@ -230,7 +233,7 @@ class Manifests:
             self._objects.move(staged_key(self.staging, each.key), each.key)
 
     def close_group(self, number: int) -> None:
-        """After the last checkpoint of a group: put it together, and clear up after it."""
+        """If the checkpoint is the last of its group, put the group as one object, and settle."""
         if number % GROUP:
             return
         group = _group(number)
@@ -238,11 +241,11 @@ class Manifests:
         key = self._group_key(group)
         self._objects.put_if_absent(key, msgspec.json.encode(_ManifestGroup(manifests)))
         self.settle(number)
-        self._recent = {number: manifests[-1]}  # the next has its columns
+        self._recent = {number: manifests[-1]}  # `merged` needs it for the next checkpoint
 
     def settle(self, last: int) -> None:
-        """Complete what others began: of checkpoints up to the last, move the files that are
-        committed and delete those of attempts that came to nothing."""
+        """Complete the checkpoints up to `last`: move their committed files to where readers look,
+        and delete the files of attempts that lost."""
         for key, number in self._staged():
             if number > last:
                 continue
@@ -253,13 +256,13 @@ class Manifests:
                 self._objects.delete(staged)
 
     def _staged(self) -> Iterator[tuple[str, int]]:
-        """The key that a staged file will have, and the number of its checkpoint."""
+        """Yield, for each staged file, its key once it is moved and its checkpoint's number."""
         for each in self._objects.list(self.staging):
             if name := _DATA.fullmatch(each.key.rpartition("/")[2].removesuffix(_STAGED)):
                 yield name[0], int(name[1])
 
     def _together(self, group: int) -> tuple[Manifest, ...] | None:
-        """The manifests of a complete group; None if it was never put together."""
+        """Return the manifests of a complete group; None if it is not one object."""
         try:
             return _get(
                 self._objects, self._place, self._group_key(group), _ManifestGroup
@@ -280,12 +283,12 @@ class Manifests:
 
 
 def data_key(number: int) -> str:
-    """For rows of a checkpoint; no other attempt has it."""
+    """Return a key for rows of a checkpoint that no other attempt has."""
     return f"{number:020d}-{secrets.token_hex(16)}.parquet"
 
 
 def staged_key(staging: str, key: str) -> str:
-    """Where a file is before it has its key."""
+    """Return the key of a file while it is staged."""
     return f"{staging}/{key}{_STAGED}"
 
 

@@ -1,8 +1,7 @@
-"""Parquet files, to which rows are appended exactly once.
+"""Parquet files as a sink, which appends rows exactly once.
 
-Spark's tasks write the files, each under a key that no other attempt has, and return the keys.
-Spark returns what the attempts that won gave back, and `manifests.py` says how those become a
-checkpoint.
+Spark's tasks write the files, each under a key that no other attempt has, and return the keys. Spark
+returns the keys of the winning attempts, and `manifests.py` makes a checkpoint of their files.
 """
 
 from __future__ import annotations
@@ -67,19 +66,20 @@ _PLAIN = (
 def parquet(
     place: str | PathLike[str], *, file_bytes: int = _FILE_BYTES, **options: Unpack[S3Options]
 ) -> ParquetFiles:
-    """Files in a directory, or at `s3://bucket/prefix`; the options are those of S3.
+    """Append rows to files in a directory, or at `s3://bucket/prefix`, exactly once.
 
-    Rows are appended, exactly once. The place is for one task, and refuses it after a reset: what
-    it holds would be written to it again. Columns may be added, and keep their types. A file is
-    ended when it has `file_bytes`, and is held in memory until then.
+    The options are those of S3. The place is for one task. After a reset of the task the place is
+    refused, because the task would write all rows again. Columns may be added, and keep their
+    types. A file ends when it has `file_bytes`; a Spark task holds it in memory until then.
 
-    Spark's tasks write by themselves, so on a cluster a directory must be one that all machines
-    share.
+    Spark's tasks write the files, so on a cluster all machines must share the directory.
     """
     if not isinstance(place, str | PathLike):
         raise UsageError(f"{place!r} is no place for Parquet files", do="use a path or s3://bucket")
     if not isinstance(file_bytes, int) or file_bytes < 1:
-        raise UsageError(f"files of {file_bytes!r} bytes", do="use a whole number from 1 on")
+        raise UsageError(
+            f"file_bytes must be at least 1, got {file_bytes!r}", do="use a whole number"
+        )
     place = fspath(place)
     scheme, separator, rest = place.partition("://")
     if scheme == "file" and rest.startswith("/"):
@@ -92,7 +92,7 @@ def parquet(
 
 
 class ParquetFiles:
-    """A sink, and the reader of what it has committed."""
+    """A sink, and a reader of what the sink has committed."""
 
     is_exactly_once = True
 
@@ -110,18 +110,18 @@ class ParquetFiles:
         return ParquetTarget(objects, manifests, self._place, task, self._file_bytes)
 
     def files(self) -> list[str]:
-        """Paths, or URLs, of the files that are committed."""
+        """Return the paths or URLs of the committed files."""
         return [f"{self._place.rstrip('/')}/{each.key}" for each in self._committed()[0]]
 
     def table(self) -> pa.Table:
-        """What is committed."""
+        """Return the committed rows."""
         files, columns = self._committed()
         objects = self._objects()
         batches = (batch for each in files for batch in _read(objects, each.key, columns))
         return pa.Table.from_batches(batches, columns)
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """What was committed when it was called."""
+        """Return the rows that are committed when this is called."""
         files, columns = self._committed()
         schema = from_arrow_schema(columns)
         if not files:
@@ -131,7 +131,7 @@ class ParquetFiles:
             paths = [f"{directory}/{each.key}" for each in files]
             reader = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
             return reader.parquet(*paths)
-        # Spark alone has no way to S3.
+        # Spark itself cannot read from S3 without further packages.
         keys = [each.key for each in files]
         numbers = spark.range(0, len(keys), 1, min(len(keys), 4 * _parallelism(spark)))
         read = for_executors(_read_numbered, self._objects(), keys, columns)
@@ -155,7 +155,7 @@ class ParquetFiles:
 
 
 class StagedFiles(NamedTuple):
-    """What is written and not committed."""
+    """Files that are written and not committed."""
 
     number: int
     files: list[Written]
@@ -182,36 +182,37 @@ class ParquetTarget:
     def last(self) -> int:
         last = self._manifests.last()
         if last != self._last:
-            # Whoever committed it may have died before its files were visible.
+            # The process that committed it may have died before it moved the files.
             self._manifests.settle(last)
         self._last = last
         return last
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         if checkpoint.number > self._last + 1:
-            self.last()  # another process may have gone on
+            self.last()  # another process may have committed more
         if is_due(checkpoint, self._opened, self._last, self._place):
             self.commit(self.stage(rows, checkpoint))
 
     def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> StagedFiles:
-        """Write the files. Nobody sees them."""
+        """Write the files. No reader sees them yet."""
         columns = _columns(rows)
         self._manifests.merged(checkpoint.number, columns)
         staging = self._manifests.staging
-        at = staging, checkpoint.number
-        write = for_executors(_write, self._objects, at, columns, self._file_bytes)
+        target = staging, checkpoint.number
+        write = for_executors(_write, self._objects, target, columns, self._file_bytes)
         written = [Written(*each) for each in rows.mapInArrow(write, _STAGED).collect()]
         for each in written:
             seen = self._objects.head(staged_key(staging, each.key))
             if (seen is None or seen.bytes != each.bytes) and self.last() < checkpoint.number:
                 raise StorageError(
-                    f"{each.key} was written by a Spark task and is not in {self._place} here",
+                    f"a Spark task wrote {each.key}, and the driver does not find it in"
+                    f" {self._place}",
                     do="use a directory that all machines of the cluster share, or s3://",
                 )
         return StagedFiles(checkpoint.number, written, columns)
 
     def commit(self, staged: StagedFiles) -> None:
-        """Commit what was staged. If another run has committed the checkpoint, its files count."""
+        """Commit the staged files. If another run has committed the checkpoint, its files count."""
         manifest = self._manifests.commit(*staged)
         self._manifests.show(manifest)
         self._last = max(self._last, staged.number)
@@ -220,11 +221,11 @@ class ParquetTarget:
         self._manifests.close_group(staged.number)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _columns(rows: DataFrame) -> pa.Schema:
-    """As they are in files: all nullable, and of types that Parquet and Spark both know."""
+    """Return the columns as files have them: nullable, of types that Parquet and Spark know."""
     names = [name.lower() for name in rows.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SchemaError(f"the rows have two columns {twice!r}", do="rename one of them")
@@ -233,8 +234,8 @@ def _columns(rows: DataFrame) -> pa.Schema:
     for field in rows.schema:
         if not _is_usable(field.dataType):
             raise SchemaError(
-                f"column {field.name!r} is {field.dataType.simpleString()}, which is not for"
-                " Parquet files",
+                f"column {field.name!r} is {field.dataType.simpleString()}, which Parquet files"
+                " cannot hold",
                 do="cast it to another type",
             )
     return to_arrow_schema(rows.schema.toNullable(), timezone="UTC")
@@ -259,13 +260,13 @@ def _parallelism(spark: SparkSession) -> int:
 
 def _write(
     objects: Objects,
-    at: tuple[str, int],
+    target: tuple[str, int],
     columns: pa.Schema,
     file_bytes: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as files, staged there for a checkpoint of that number; yields what was written."""
-    staging, number = at
+    """Write rows to staged files of a checkpoint, and yield what was written."""
+    staging, number = target
     groups = _row_groups(batches, columns, file_bytes // 4)
     first = next(groups, None)
     while first is not None:
@@ -287,19 +288,19 @@ def _write(
 def _row_groups(
     batches: Iterator[pa.RecordBatch], columns: pa.Schema, group_bytes: int
 ) -> Iterator[pa.Table]:
-    """Spark's batches are small: several together, as the columns are in files."""
-    some: list[pa.RecordBatch] = []
+    """Yield several of Spark's small batches together, with the columns of the files."""
+    pending: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        some.append(_as(columns, batch))
+        pending.append(_as(columns, batch))
         size += batch.nbytes
         if size >= group_bytes:
-            yield pa.Table.from_batches(some)
-            some, size = [], 0
-    if some:
-        yield pa.Table.from_batches(some)
+            yield pa.Table.from_batches(pending)
+            pending, size = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)
 
 
 def _read_numbered(
@@ -317,7 +318,7 @@ def _read(objects: Objects, key: str, columns: pa.Schema) -> Iterator[pa.RecordB
 
 
 def _as(columns: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With exactly these columns; those that it lacks are null."""
+    """Return the batch with exactly these columns; those that it lacks are null."""
     arrays = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names

@@ -1,4 +1,4 @@
-"""Any writer that Spark has, at least once."""
+"""Any writer of Spark as a sink, at least once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Mode = Literal["append", "overwrite"]
 def writer(
     format: str, path: str | None = None, mode: Mode = "append", **options: str
 ) -> SparkWriter:
-    """`rows.write.format(…).mode(…).options(…).save(path)` for every batch, **at least once**.
+    """Call `rows.write.format(…).mode(…).options(…).save(path)` for every batch, **at least once**.
 
-    A batch that was interrupted is written again, whole, and beside what the first attempt wrote.
-    With `overwrite` there is always the newest batch alone.
+    A batch that was interrupted is written again, whole, beside what the first attempt wrote. With
+    `overwrite`, only the newest batch is there.
     """
     if not isinstance(format, str) or not format:
-        raise UsageError(f"{format!r} is no format", do="name one that Spark has, like 'json'")
+        raise UsageError(f"{format!r} is no format", do="name a format that Spark has, like 'json'")
     if mode not in get_args(Mode):
         raise UsageError(
-            f"mode {mode!r} is not for batch after batch", do="use 'append' or 'overwrite'"
+            f"mode {mode!r} cannot write batch after batch", do="use 'append' or 'overwrite'"
         )
     return SparkWriter(format, path, mode, options)
 
@@ -51,7 +51,7 @@ class SparkWriter:
         return self
 
     def last(self) -> None:
-        """It does not know."""
+        """Return None: a writer does not say what it holds."""
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         frame = rows.write.format(self._format).mode(self._mode).options(**self._options)
@@ -68,8 +68,8 @@ class SparkWriter:
                 raise
             raise UsageError(
                 f"{checkpoint} cannot be written: Spark has no format {self._format!r}",
-                do="correct its name, or give its jar by spark.jars",
+                do="correct its name, or add its jar to spark.jars",
             ) from error
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
