@@ -1,4 +1,4 @@
-"""Spark looks for modules of such names: this is why `format("headrace")` is known everywhere."""
+"""Spark finds `format("headrace")` here: it imports modules whose names begin with `pyspark_`."""
 
 from headrace.spark.source.datasource import HeadraceSource as DefaultSource
 

@@ -105,41 +105,41 @@ def stream(text: str) -> BaseException:
         (
             Py4JError(BARRIER),
             PeerLostError,
-            "a Python worker of Spark crashed or was killed; see Spark's log",
+            "a Python worker of Spark crashed or was killed; read Spark's log",
         ),
         (
             Py4JError(FUNCTION),
             PeerLostError,
-            "Spark: ZeroDivisionError: division by zero; see Spark's log",
+            "Spark: ZeroDivisionError: division by zero; read Spark's log",
         ),
         (
             Py4JError(MASTER),
             PeerLostError,
             "Spark: org.apache.spark.SparkException: Could not parse Master URL: 'bogus';"
-            " see Spark's log",
+            " read Spark's log",
         ),
         (
             stream(SILENT),
             PeerLostError,
-            "Spark: a process of the query ended without a word; see Spark's log",
+            "Spark: a process of the query ended and gave no reason; read Spark's log",
         ),
         (
             stream(f"{SILENT}Writing job aborted SQLSTATE: XXKST"),
             PeerLostError,
-            "Spark: Writing job aborted; see Spark's log",
+            "Spark: Writing job aborted; read Spark's log",
         ),
-        (Py4JError(""), PeerLostError, "Spark: a process of the query ended without a word"),
+        (Py4JError(""), PeerLostError, "Spark: a process of the query ended and gave no reason"),
         (
             Py4JError(f"Traceback:\nValueError: {'x' * 5000}"),
             PeerLostError,
-            f"Spark: ValueError: {'x' * 300}; see Spark's log",
+            f"Spark: ValueError: {'x' * 300}; read Spark's log",
         ),
         (
             AnalysisException(f"{'x' * 5000}\n'Project"),
             UsageError,
-            f"Spark: {'x' * 300}; correct what the task does",
+            f"Spark: {'x' * 300}; correct the query",
         ),
-        (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; see Spark's log"),
+        (Py4JError("x" * 5000), PeerLostError, f"Spark: {'x' * 300}; read Spark's log"),
         (
             AnalysisException(
                 "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n"
@@ -153,7 +153,7 @@ def stream(text: str) -> BaseException:
                 "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703;\n'Project"
             ),
             UsageError,
-            "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved; correct what the task",
+            "Spark: [UNRESOLVED_COLUMN] A column `x` cannot be resolved; correct the query",
         ),
         (
             Py4JError(FUNCTION.replace("ZeroDivisionError: division", MISSING)),

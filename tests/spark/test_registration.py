@@ -82,7 +82,7 @@ def test_a_session_whose_workers_would_run_another_python_works(tmp_path: Path) 
 def test_a_python_that_somebody_chose_for_the_workers_must_have_headrace() -> None:
     context: Any = SimpleNamespace(pythonExec=OTHER_PYTHON)
     told = f"Spark's workers run {OTHER_PYTHON}, which cannot import headrace; set PYSPARK_PYTHON="
-    with pytest.raises(UsageError, match=f"^{told}{sys.executable} before the session is made$"):
+    with pytest.raises(UsageError, match=f"^{told}{sys.executable} before you make the session$"):
         _choose_python(context)
     context = SimpleNamespace(pythonExec=str(Path(sys.executable).with_name("python")))
     _choose_python(context)

@@ -1,10 +1,14 @@
-"""The engine: journals and tasks on Spark. The only package that imports PySpark.
+"""Journals and tasks on Spark. No other package imports PySpark.
 
-- `source`, `options`, `rows`, `frames`: data source `headrace`; a micro-batch is one checkpoint.
-- `members`: Slices and Queues inside of a barrier stage, for as long as a query runs.
-- `tasks`, `cut`, `sinks`: functions of a cut whose output is applied once.
-- `sessions`: a Spark session with room for members.
-- `registration`: the data source, made known to any other session.
+- `source/`: the data source `headrace`; a micro-batch is one checkpoint.
+- `write/`: writes to collections; a write is one transaction.
+- `tasks/`: functions of a cut whose output is applied once, and their runs.
+- `sinks/`: what tasks write to.
+- `spark_members`: Slices and Queues in a barrier stage, for as long as a query runs.
+- `spark_session`: a Spark session that has room for members.
+- `registration`: makes the data source known to any other session.
+- `worker_process`: what Headrace does in the Python processes that Spark starts.
+- `query_failure`, `gateway_log`: what the user is told when a query fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Tracebacks that Py4J and PySpark print by themselves when the JVM is gone.
+"""Silences the tracebacks that Py4J and PySpark print when the JVM is gone.
 
-Py4J logs to the root logger, which prints if nobody has set up logging. PySpark's server of
-accumulators prints when the JVM's connection to it ends. An error tells the caller, in one line.
+Py4J logs to the root logger, which prints if the program has not set up logging. PySpark's server
+of accumulators prints when the JVM's connection to it ends. The caller gets an error of one line
+instead.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ def _is_wanted_of_thread(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def without_tracebacks() -> Iterator[None]:
-    """Within the block Py4J logs no traceback, in any thread. Blocks may be nested and overlap."""
+    """Keep Py4J from logging tracebacks, in all threads. Blocks may be nested and may overlap."""
     global _entered
     with _lock:
         _entered += 1
         for logger in _LOGGERS:
-            # To add it again does nothing.
+            # Adding a filter a second time does nothing.
             logger.addFilter(_is_wanted)
     try:
         yield
@@ -54,9 +55,9 @@ def without_tracebacks() -> Iterator[None]:
 
 
 def silence_thread() -> None:
-    """Py4J logs no more tracebacks in this thread, whose connection ended with the JVM.
+    """Keep Py4J from logging tracebacks in this thread from now on.
 
-    Py4J logs what a callback raised once the callback has returned; the run may be over by then.
+    Py4J logs what a callback raised after the callback has returned. The run may be over by then.
     """
     _thread.is_silent = True
     for logger in _LOGGERS:
@@ -64,7 +65,7 @@ def silence_thread() -> None:
 
 
 def silence_accumulators(spark: SparkSession) -> None:
-    """From now on their server prints nothing when the JVM's connection ends."""
+    """Keep PySpark's server of accumulators from printing when the JVM's connection ends."""
     server = spark.sparkContext._accumulatorServer
     if server is not None:
         server.handle_error = MethodType(_handle_error, server)  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
-"""What made a query fail, as one line: Spark wraps it, and gives text where it was an error.
+"""Explains in one line why a query failed.
 
-What runs in the process of the source or in a task arrives as a traceback inside of a message. Our
-own errors are found in it by their class.
+Spark wraps an error that a worker or the source's process raised into an error of its own, whose
+message contains the traceback as text. This module finds Headrace's own errors in it by their
+class.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ _STATE = re.compile(r"[.;]?\s*SQLSTATE: \w+;?\s*$")
 _CRASHED = "Python worker exited unexpectedly"
 _WORKER_CRASHED = "a Python worker of Spark crashed or was killed"
 _LATE = "to connect back"
-"""A Python process of a query took longer than Spark waits for it: ten seconds, in its code."""
+"""Spark says this if a Python process of a query did not start in ten seconds."""
 _CALLING = "An error occurred while calling"
 _LINE_MAX = 300
 _SAME_PYTHON = (
-    "set PYSPARK_PYTHON to a Python with the driver's version and packages, before the session is"
-    " made"
+    "set PYSPARK_PYTHON to a Python with the driver's version and packages before you make the"
+    " session"
 )
 
 GONE = PeerLostError("the JVM of Spark is gone", do="run the program again")
 
 
 def explain(error: BaseException) -> BaseException:
-    """The error of ours in it, if there is one; else one line of what Spark says."""
+    """Return the error of Headrace that Spark's error contains; else Spark's message, cut short."""
     if isinstance(error, Py4JNetworkError):
         return GONE
     if not isinstance(error, Py4JError | PySparkException):
@@ -61,22 +62,22 @@ def explain(error: BaseException) -> BaseException:
         return wrong
     if isinstance(error, AnalysisException | ParseException):
         what = _STATE.sub("", text.splitlines()[0])[:_LINE_MAX]
-        return UsageError(f"Spark: {what}", do="correct what the task does")
+        return UsageError(f"Spark: {what}", do="correct the query")
     if _CRASHED in text:
-        return PeerLostError(_WORKER_CRASHED, do="see Spark's log")
+        return PeerLostError(_WORKER_CRASHED, do="read Spark's log")
     if found := _PYTHON.findall(text):
         kind, line = found[-1]
-        return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="see Spark's log")
+        return PeerLostError(f"Spark: {kind}: {line.strip()[:_LINE_MAX]}", do="read Spark's log")
     lines = [line.strip().lstrip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(_CALLING):
         lines = lines[1:]
     what = _STREAM.sub(r"\1", lines[0])[:_LINE_MAX] if lines else ""
-    what = what or "a process of the query ended without a word"
-    return PeerLostError(f"Spark: {what}", do="see Spark's log")
+    what = what or "a process of the query ended and gave no reason"
+    return PeerLostError(f"Spark: {what}", do="read Spark's log")
 
 
 def _wrong_python(text: str) -> UsageError | None:
-    """What is wrong with the Python that Spark's workers run, if that is what made it fail."""
+    """Return what is wrong with the Python that Spark's workers run; None if nothing is."""
     if found := _OTHER_PYTHON.search(text):
         return UsageError(
             f"Spark's workers run Python {found[1]}, and the driver {found[2]}", do=_SAME_PYTHON
@@ -87,7 +88,7 @@ def _wrong_python(text: str) -> UsageError | None:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether to run it again would fail again."""
+    """Return True if another attempt would fail in the same way."""
     if error is GONE:
         return True
     if isinstance(error, HeadraceError):
@@ -96,19 +97,19 @@ def is_final(error: BaseException) -> bool:
 
 
 def is_late_start(error: BaseException) -> bool:
-    """Whether a query ended before it began: the machine was too busy to start its source."""
+    """Return True if the query never began, because the machine started its source too slowly."""
     return isinstance(error, Py4JError | PySparkException) and _LATE in str(error)
 
 
 def is_crash(error: BaseException) -> bool:
-    """Whether Spark says no more than that some process of Python ended."""
+    """Return True if Spark says no more than that a Python process ended."""
     return isinstance(error, PeerLostError) and (
         error.what == _WORKER_CRASHED or error.what.startswith("Spark: ")
     )
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether it may come from the loss of a process, which somebody else knows better."""
+    """Return True if the loss of a process, such as a member, may be the reason."""
     return isinstance(error, TransportError | PublishError)
 
 
@@ -123,7 +124,7 @@ def raised_as_ours() -> Iterator[None]:
 
 @contextmanager
 def one_line_if_gone(spark: SparkSession) -> Iterator[None]:
-    """If the block fails because the JVM is gone, raise an error that says so in one line."""
+    """Raise an error of one line if the block fails because the JVM is gone."""
     try:
         yield
     except Exception:
@@ -133,7 +134,7 @@ def one_line_if_gone(spark: SparkSession) -> Iterator[None]:
 
 
 def is_gone(spark: SparkSession) -> bool:
-    """Whether nothing can be run there again."""
+    """Return True if the session's JVM is gone or has stopped."""
     try:
         return bool(spark.sparkContext._jsc.sc().isStopped())
     except (AttributeError, OSError, Py4JError):

@@ -1,8 +1,8 @@
-"""Making `format("headrace")` known to a session, whichever Python its workers run.
+"""Makes `format("headrace")` known to a session, whichever Python its workers run.
 
 Spark looks for `pyspark_headrace` in the Python of its workers: `PYSPARK_PYTHON`, else `python3` on
-the PATH. That one has Headrace if its environment is activated. For every other session the source
-is registered here.
+the PATH. That Python has Headrace if its environment is activated. For every other session this
+module registers the data source.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from pyspark.sql import SparkSession
 from headrace.errors import UsageError
 
 _UNCHOSEN = "python3"
-"""What PySpark runs if nobody sets PYSPARK_PYTHON."""
+"""PySpark runs this if PYSPARK_PYTHON is not set."""
 
 _registering = threading.Lock()
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("headrace")`, and the other three, work in this session.
+    """Make `format("headrace")` work in this session, for reading and writing, batch and stream.
 
-    On one machine its workers run this Python from now on, unless PYSPARK_PYTHON names another.
-    All of `headrace.spark` that takes a session does this by itself.
+    The workers of a local session run this Python from now on, unless PYSPARK_PYTHON names another.
+    Every function of `headrace.spark` that takes a session calls this by itself.
     """
     from headrace.spark.source.datasource import HeadraceSource
 
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:
         raise UsageError(
-            "a session of Spark Connect has no place for Headrace's data source",
-            do="use a SparkSession with a driver in this process, as hr.spark.session() makes it",
+            "a session of Spark Connect cannot run Headrace's data source",
+            do="use a SparkSession with a driver in this process, such as hr.spark.session()",
         )
     with _registering:
-        # The first call looks the source up in the Python of the workers.
+        # The first call makes Spark look for the source in the Python of the workers.
         if session.sessionState().dataSourceManager().dataSourceExists(HeadraceSource.name()):
             return
         if str(spark.sparkContext.master).startswith("local"):
@@ -51,7 +51,7 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
-    """Spark registers in the session that it is given, and looks for the name in the active one."""
+    """Make the session the active one: Spark looks there for the name of the new source."""
     jvm: Any = spark._jvm
     sessions = jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
@@ -66,13 +66,16 @@ def _active(spark: SparkSession) -> Iterator[None]:
 
 
 def _choose_python(context: SparkContext) -> None:
-    """Let workers on this machine run this Python, unless somebody chose another that can do it."""
+    """Make workers on this machine run this Python, unless PYSPARK_PYTHON names another one.
+
+    Raises UsageError if that one does not have Headrace.
+    """
     if context.pythonExec == _UNCHOSEN:
         context.pythonExec = sys.executable
     elif not _can_import_headrace(context.pythonExec):
         raise UsageError(
             f"Spark's workers run {context.pythonExec}, which cannot import headrace",
-            do=f"set PYSPARK_PYTHON={sys.executable} before the session is made",
+            do=f"set PYSPARK_PYTHON={sys.executable} before you make the session",
         )
 
 

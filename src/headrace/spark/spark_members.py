@@ -1,11 +1,12 @@
-"""Members hosted in the tasks of a barrier stage, for as long as a block runs.
+"""Members of a Session in the tasks of a barrier stage, for as long as a block runs.
 
-The stage is a result stage, which Spark never starts again by itself: a second generation of
-members would live beside the first. Spark sees members that die, but not those that stop, nor
-those whose executor lost the driver. So each member holds a conversation with the driver: a
-silence ends both sides, and what is left of a member that lost the driver ends its process hard,
-because a worker that Spark uses again must not keep a Flight server of ours. So does one whose
-parent is gone, Spark's daemon for workers: nobody else would end it.
+The stage is a result stage. Spark never starts a result stage again by itself, which would put a
+second generation of members beside the first. Spark notices members that die. It does not notice
+members that stop, nor those whose executor lost the driver. So each member holds a conversation
+with the driver, and a silence ends both sides. A member that lost the driver ends its process at
+once, because Spark uses workers again, and such a worker must not keep a Flight server. A member
+also ends its process when its parent, Spark's daemon for workers, is gone: nothing else would end
+it.
 """
 
 from __future__ import annotations
@@ -38,34 +39,34 @@ _EXECUTORS_S = 60.0
 _LOOK_AGAIN_S = 0.2
 _WORD_S = 2.0
 _END_S = 5.0
-"""Members that were let go and do not end by then are ended by Spark."""
+"""Spark ends members that do not end within this time after the driver let them go."""
 
 
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
-    """A member is there."""
+    """A member says that it runs."""
 
     shard: int
     address: str
     process: int
-    """Its id, on the machine that it is on."""
+    """The id of its process, on its machine."""
 
 
 _joined = msgspec.msgpack.Decoder(Joined)
 
 
 class _HostOptions(NamedTuple):
-    """What a task is told."""
+    """What a task needs to know to host a member."""
 
     driver: str
     service: ServiceSettings
     is_local: bool
     directory: str
-    """For the Queues, if Spark says none on the machine itself."""
+    """The directory of the Queues if the machine's environment names none."""
     version: str = VERSION
 
 
 class SparkMembers:
-    """`with SparkMembers(spark, 2) as members:` gives their addresses, processes and token."""
+    """Runs members: `with SparkMembers(spark, 2) as members:` has their addresses and processes."""
 
     def __init__(self, spark: SparkSession, count: int) -> None:
         token = secrets.token_urlsafe(32)
@@ -81,25 +82,25 @@ class SparkMembers:
             server = Server({_HOST: self._hosting}, self.service)
             stack.callback(server.close)
             directory = context.getConf().get("spark.local.dir") or tempfile.gettempdir()
-            given = _HostOptions(server.address, self.service, is_local, directory)
+            options = _HostOptions(server.address, self.service, is_local, directory)
             self._thread = threading.Thread(
-                target=self._run, args=(spark, count, given), name="headrace-members", daemon=True
+                target=self._run, args=(spark, count, options), name="headrace-members", daemon=True
             )
             self._thread.start()
             stack.callback(self._end)
-            there = self._hosting.wait(_START_S, self._cause)
-            self.addresses = [each.address for each in there]
-            self.processes = tuple(each.process for each in there)
+            joined = self._hosting.wait(_START_S, self._cause)
+            self.addresses = [each.address for each in joined]
+            self.processes = tuple(each.process for each in joined)
             self._running = stack.pop_all()
 
-    def _run(self, spark: SparkSession, count: int, given: _HostOptions) -> None:
+    def _run(self, spark: SparkSession, count: int, options: _HostOptions) -> None:
         context = spark.sparkContext
         context.setJobGroup(self._group, f"{count} Headrace members", interruptOnCancel=True)
         try:
             context.parallelize(range(count), count).barrier().mapPartitions(
-                lambda _: host(given)
+                lambda _: host(options)
             ).collect()
-        except Exception as error:  # noqa: BLE001  told to whoever waits for members
+        except Exception as error:  # noqa: BLE001  raised where somebody waits for members
             self._failure = error
         self._hosting.ended()
 
@@ -111,23 +112,26 @@ class SparkMembers:
 
     @property
     def is_alive(self) -> bool:
+        """True while all members run."""
         return not self._hosting.has_ended
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Whether they end within the time, of themselves."""
+        """Wait, and return True if members have ended by themselves within the time."""
         return self._hosting.wait_for_end(timeout_s)
 
     def failure(self) -> HeadraceError:
-        """Why they are not alive: which of them ended first, if Spark does not know better."""
-        # Spark may be about to say so.
+        """Return why the members are not alive: what Spark says, or which of them ended first."""
+        # Spark may be about to report the reason.
         self._thread.join(_WORD_S)
         cause = explain(self._failure) if self._failure else None
         if (lost := self._hosting.first_lost) and (cause is None or is_crash(cause)):
             member, was_silent = lost
             how = "is silent" if was_silent else "was killed or crashed"
             what = f"member {member.shard} {how} (process {member.process})"
-            return PeerLostError(what, do="run it again")
-        return PeerLostError(f"members ended: {self._cause() or 'one left'}", do="run it again")
+            return PeerLostError(what, do="run the query again")
+        return PeerLostError(
+            f"members ended: {self._cause() or 'one of them left'}", do="run the query again"
+        )
 
     def _end(self) -> None:
         self._hosting.close()
@@ -154,11 +158,11 @@ class _Hosting:
     def __init__(self, count: int) -> None:
         self._count = count
         self._changed = threading.Condition()
-        self._there: dict[int, Joined] = {}
+        self._joined: dict[int, Joined] = {}
         self._has_ended = False
         self._closing = threading.Event()
         self.first_lost: tuple[Joined, bool] | None = None
-        """The member whose conversation ended before the others', and whether it was silent."""
+        """The member whose conversation ended first, and True if it was silent."""
 
     @property
     def has_ended(self) -> bool:
@@ -169,7 +173,7 @@ class _Hosting:
         if first is None:
             return
         with self._changed:
-            self._there[first.control.shard] = first.control
+            self._joined[first.control.shard] = first.control
             self._changed.notify_all()
         channel.on_end(lambda: self._lost(first.control, channel))
         self._closing.wait()
@@ -181,20 +185,20 @@ class _Hosting:
             self._closing.set()
 
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
-        raise UsageError("members converse", do=REPORT)
+        raise UsageError("the driver was asked to stream to a member", do=REPORT)
 
     def wait(self, timeout_s: float, cause: Any) -> list[Joined]:
         with self._changed:
             self._changed.wait_for(
-                lambda: len(self._there) == self._count or self._has_ended, timeout_s
+                lambda: len(self._joined) == self._count or self._has_ended, timeout_s
             )
-            if len(self._there) < self._count:
-                why = cause() or "no word of the others"
+            if len(self._joined) < self._count:
+                why = cause() or "the others did not answer"
                 raise PeerLostError(
-                    f"{len(self._there)} of {self._count} members started: {why}",
-                    do="see the log of the Spark application",
+                    f"{len(self._joined)} of {self._count} members started: {why}",
+                    do="read the log of the Spark application",
                 )
-            return [self._there[shard] for shard in range(self._count)]
+            return [self._joined[shard] for shard in range(self._count)]
 
     def wait_for_end(self, timeout_s: float) -> bool:
         return self._closing.wait(timeout_s)
@@ -210,7 +214,7 @@ class _Hosting:
 
 
 def _was_silent(channel: Channel[Any]) -> bool:
-    """Why a conversation ended: it was given up, or the other side is gone."""
+    """Return True if the conversation ended because the other side was silent, not gone."""
     try:
         channel.receive(0)
     except (HeadraceError, TimeoutError) as error:
@@ -218,19 +222,19 @@ def _was_silent(channel: Channel[Any]) -> bool:
     return False
 
 
-def host(given: _HostOptions) -> Iterator[str]:
-    """One member, in a task; returns when the driver lets it go."""
-    check_version(given.version)
+def host(options: _HostOptions) -> Iterator[str]:
+    """Host one member in a task. Returns when the driver lets the member go."""
+    check_version(options.version)
     task = BarrierTaskContext.get()
     shard = task.partitionId()
     address = task.getTaskInfos()[shard].address
-    name = "127.0.0.1" if given.is_local else address.rpartition(":")[0]
-    service = msgspec.structs.replace(given.service, host=name, port=0)
-    root = Path(os.environ.get("SPARK_LOCAL_DIRS", given.directory).split(",")[0])
+    name = "127.0.0.1" if options.is_local else address.rpartition(":")[0]
+    service = msgspec.structs.replace(options.service, host=name, port=0)
+    root = Path(os.environ.get("SPARK_LOCAL_DIRS", options.directory).split(",")[0])
     with (
         bound_to_parent(),
         Member(root, service) as member,
-        Client(given.driver, service) as client,
+        Client(options.driver, service) as client,
     ):
         task.allGather(member.address)
         channel = client.converse(_HOST, _joined)
@@ -243,15 +247,16 @@ def host(given: _HostOptions) -> Iterator[str]:
 
 
 _taken: dict[str, int] = {}
-"""The slots that members of this process hold, by application: others do not see them in use."""
+"""The slots that members of this driver hold, by application. Spark does not count them."""
 _taking = threading.Lock()
 
 
 @contextmanager
 def _taking_slots(spark: SparkSession, members: int) -> Iterator[None]:
-    """Members hold a slot each for as long as they live, and the query needs one beside them.
+    """Reserve the slots of members; raise UsageError if there are too few.
 
-    Executors of a cluster may still be starting: they are waited for.
+    Each member holds a slot for as long as it lives, and the query needs one more. On a cluster
+    this waits for executors that are still starting.
     """
     application = str(spark.sparkContext.applicationId)
     is_local = str(spark.sparkContext.master).startswith("local")

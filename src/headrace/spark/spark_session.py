@@ -38,7 +38,7 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
-"""What a session of your own should have too: docs/spark.md says what each is for."""
+"""Settings for any session that runs tasks: docs/spark.md says what each is for."""
 
 STREAM_ENVIRONMENT = {
     "SPARK_LOCAL_DIRS": "",
@@ -46,7 +46,7 @@ STREAM_ENVIRONMENT = {
     "SPARK_BUFFER_SIZE": "65536",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""What Spark puts into the environment of every stream of a Python data source."""
+"""Variables that Spark puts into the environment of every stream of a Python data source."""
 
 _filling = threading.Lock()
 _END_S = 30.0
@@ -66,12 +66,12 @@ def session(
     conf: Mapping[str, str] | None = None,
     log: str | Path = "",
 ) -> SparkSession:
-    """The session that runs, or one of this machine with slots for so many members and the work.
+    """Return the active session, or start one on this machine with slots for the members and work.
 
-    `master` takes it elsewhere: a standalone cluster, YARN, Kubernetes. `log`: a file for what
-    Spark says, which else is on the terminal.
+    `master` starts it elsewhere: a standalone cluster, YARN, Kubernetes. `log` names a file for
+    Spark's log, which otherwise goes to the terminal.
     """
-    # The workers, and the process that looks a data source up, must have this environment.
+    # Spark's workers, and the process that looks data sources up, read this variable.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or f"local[{shards + max(2, os.cpu_count() or 1)},{FAILURES}]"
     is_local = master.startswith("local")
@@ -92,7 +92,7 @@ def session(
         with without_tracebacks():
             if log:
                 _start_jvm(settings, Path(log))
-                # What it logs in this process is raised, too.
+                # PySpark raises what it logs here, so the log would only repeat it.
                 PySparkLogger.getLogger(_RAISED).setLevel(logging.CRITICAL)
             made = builder.getOrCreate()
             if not log:
@@ -100,7 +100,7 @@ def session(
             if not is_local:
                 ship(made)
     except Exception as error:
-        # Without a JVM any call to it may fail, in many ways.
+        # If the JVM is gone, calls to it fail in many ways.
         if ended := _ended_jvm(error):
             _forget_jvm()
             raise _not_started(ended, log) from None
@@ -113,9 +113,9 @@ def session(
 
 
 def end(spark: SparkSession) -> None:
-    """Stop it, and wait for the end of the JVM, if this process started it for the session."""
+    """Stop a session. If this process started its JVM, wait until the JVM has ended."""
     gateway = SparkContext._gateway
-    # One that was killed cannot be told to stop.
+    # A JVM that was killed cannot stop the session.
     with (
         suppress(Py4JError, OSError),
         warnings.catch_warnings(action="ignore"),
@@ -148,13 +148,13 @@ def temporary_session(
 
 
 def _ended_jvm(error: Exception) -> str:
-    """How the JVM of this process ended; nothing if it runs, or another process started it."""
+    """Return how the JVM of this process ended; "" if it runs or another process started it."""
     gateway = SparkContext._gateway
     if gateway is None or gateway.proc is None:
         exited = isinstance(error, PySparkException) and error.getCondition() == _NEVER_READY
         return "its JVM ended before it was ready" if exited else ""
     if isinstance(error, Py4JNetworkError | OSError):
-        # It is about to end.
+        # The JVM is about to end.
         with suppress(subprocess.TimeoutExpired):
             gateway.proc.wait(_WORD_S)
     code = gateway.proc.poll()
@@ -164,14 +164,14 @@ def _ended_jvm(error: Exception) -> str:
 
 
 def _forget_jvm() -> None:
-    """Let the next session start another."""
+    """Let the next session start another JVM."""
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
 
 
 def activate(spark: SparkSession) -> None:
-    """Make it the session of this thread, to start streams in."""
+    """Make a session that of this thread, so that streams can start in it."""
     register(spark)
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
@@ -179,9 +179,10 @@ def activate(spark: SparkSession) -> None:
 
 
 def _fill_environment(spark: SparkSession) -> None:
-    """All streams of a data source share one map of variables, and each puts its own when it
-    starts, with no lock: two that start at once can break it for good. Keys that are there already
-    break nothing.
+    """Put the variables of streams into the map that all streams of the data source share.
+
+    Each stream puts them when it starts, without a lock: two that start at once can break the map
+    for good. To put a key that the map has breaks nothing.
     """
     manager = spark._jsparkSession.sessionState().dataSourceManager()
     with _filling:
@@ -191,13 +192,14 @@ def _fill_environment(spark: SparkSession) -> None:
 
 
 def ship(spark: SparkSession) -> None:
-    """Let the executors import this very package, whatever they have of it.
+    """Send this package to the executors, which then import it instead of one that they have.
 
-    What it is built on (pyarrow, numpy, msgspec, xxhash, obstore) must be there: docs/spark.md.
+    Its dependencies (pyarrow, numpy, msgspec, xxhash, obstore) must be installed there: see
+    docs/spark.md.
     """
     context: Any = spark.sparkContext
     root = Path(__file__).parent.parent
-    # Executors ask for it whenever they start, and this directory ends with the application.
+    # Executors fetch it whenever they start. The directory lives as long as the application.
     archive = Path(context._temp_dir) / f"headrace-{VERSION}.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for file in (*root.rglob("*.py"), root.parent / "pyspark_headrace.py"):
@@ -206,14 +208,14 @@ def ship(spark: SparkSession) -> None:
 
 
 def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
-    """With its standard error in a file, unless one runs."""
+    """Start a JVM whose standard error goes to a file, unless a JVM runs."""
     if SparkContext._gateway:
         return
     try:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise UsageError(
-            f"what Spark says cannot be written to {log}: {error.strerror}", do="name another file"
+            f"Spark's log cannot be written to {log}: {error.strerror}", do="name another file"
         ) from error
     with os.fdopen(descriptor, "ab") as file:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
@@ -227,5 +229,5 @@ def _not_started(what: str, log: str | Path) -> HeadraceError:
         do = "run the program again"
     return PeerLostError(
         f"Spark did not start: {what}",
-        do=f"{do}; what it said is in {log}" if log else do,
+        do=f"{do}; its log is {log}" if log else do,
     )

@@ -149,7 +149,7 @@ def test_a_log_that_cannot_be_written_is_found_before_spark_is_started(run: Run)
     result = run("run", "tasks.py", "--once", "--log", "nowhere/spark.log")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
-        "error: what Spark says cannot be written to nowhere/spark.log: No such file or directory;"
+        "error: Spark's log cannot be written to nowhere/spark.log: No such file or directory;"
         " name another file"
     )
 

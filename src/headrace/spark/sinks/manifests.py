@@ -13,8 +13,8 @@ are in no manifest. They stay staged, and once their checkpoint has its manifest
 them. Before that, another process may still be about to commit them.
 
 Readers other than Headrace skip names that begin with an underscore, or look for names that end
-with `.parquet`. So they see committed rows only, and each row once. The files of a checkpoint become
-visible one after the other.
+with `.parquet`. So they see committed rows only, and each row once. The files of a checkpoint
+become visible one after the other.
 
 A directory belongs to one generation of one task. A second task, or the same task after a reset,
 would repeat the rows that are there, so it is refused.
@@ -23,8 +23,8 @@ Manifests are never deleted: each keeps its number from being written again. Whe
 complete, it is put once more as one object, so that opening and reading do not take a request for
 every checkpoint that there ever was.
 
-In an older layout, Headrace's own objects were at the top and the rows below `data/`. A directory of
-that layout keeps its manifests where they are.
+In an older layout, Headrace's own objects were at the top and the rows below `data/`. A directory
+of that layout keeps its manifests where they are.
 """
 
 from __future__ import annotations

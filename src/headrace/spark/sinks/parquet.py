@@ -1,7 +1,8 @@
 """Parquet files as a sink, which appends rows exactly once.
 
-Spark's tasks write the files, each under a key that no other attempt has, and return the keys. Spark
-returns the keys of the winning attempts, and `manifests.py` makes a checkpoint of their files.
+Spark's tasks write the files, each under a key that no other attempt has, and return the keys.
+Spark returns the keys of the winning attempts, and `manifests.py` makes a checkpoint of their
+files.
 """
 
 from __future__ import annotations
