@@ -104,11 +104,11 @@ def test_a_journal_is_read_by_the_bindings_that_select_it() -> None:
         ),
         (
             [Binding(collection="a", read_delay_s=-1.0)],
-            "binding 'a': a read delay of -1.0 s; choose 0 to 31622400",
+            "binding 'a' has a read delay of -1.0 s; choose 0 to 31622400",
         ),
         (
             [Binding(collection="a", read_delay_s=float("nan"))],
-            "binding 'a': a read delay of nan s; choose 0 to 31622400",
+            "binding 'a' has a read delay of nan s; choose 0 to 31622400",
         ),
         (
             [Binding(collection="a", not_before=Clock(2), not_after=Clock(1))],

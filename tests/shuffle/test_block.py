@@ -18,7 +18,7 @@ from headrace.shuffle.block import (
     Piece,
     block_schema,
     decode_block,
-    without_ours,
+    document_columns,
 )
 from headrace.shuffle.routing import Router, split_evenly
 from tests.shuffle.builders import documents, source
@@ -89,7 +89,7 @@ def test_blocks_hold_every_document_in_its_order_at_its_member(seed: int) -> Non
         mine = [row for row, owner in zip(expected, owners, strict=True) if owner == member]
         batch = decode_block(body, block_schema(read))
         assert decoded(head, batch) == mine
-        assert without_ours(batch, document_schema(read)).to_pylist() == [
+        assert document_columns(batch, document_schema(read)).to_pylist() == [
             {"doc": row.document, "key": row.document % 7} for row in mine
         ]
         clocks = [row.clock for row in mine]

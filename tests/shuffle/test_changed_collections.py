@@ -57,8 +57,8 @@ def test_a_collection_that_is_made_again_ends_the_session_and_is_read_by_the_nex
     task.workspace.collection("a", schema, key="credit")
     task.workspace.append("a", [document])
     assert str(failure(task)) == (
-        "member 0: collection 'a' was deleted and made again while it was read;"
-        " open the Session again: it reads the one that is there"
+        "member 0: collection 'a' was deleted and created again while the Session read it;"
+        " open the Session again: it reads the new collection"
     )
     task.open("a")
     assert fields(task, 1) == [document]

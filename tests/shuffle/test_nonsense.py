@@ -61,9 +61,9 @@ UNKNOWN_READ = ReadStart(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # 
 @pytest.mark.parametrize(
     ("kind", "said", "error"),
     [
-        (messages.SLICE, [messages.Tags([])], "a Slice was told Tags before it was opened"),
+        (messages.SLICE, [messages.Tags([])], "a Slice got Tags before it was opened"),
         (messages.SLICE, [Nonsense()], "sent a malformed message"),
-        (messages.SLICE, ["open", "open"], "a Slice was told OpenSlice after its opening"),
+        (messages.SLICE, ["open", "open"], "a Slice got OpenSlice after it was opened"),
         (messages.SLICE, ["open", messages.StartRead([UNKNOWN_READ])], "KeyError: 9"),
         (messages.QUEUE, [messages.Flush(1, 0)], "a Queue was told Flush before it was opened"),
         (messages.QUEUE, [open_queue(), open_queue()], "a Queue was told"),

@@ -137,21 +137,24 @@ def test_equal_shares_tile(members: int) -> None:
 @pytest.mark.parametrize(
     ("ranges", "error"),
     [
-        ([], "the members' ranges leave a gap; let them tile the whole space"),
-        ([Range(0, 5)], "the members' ranges leave a gap; let them tile the whole space"),
+        ([], "the members' ranges leave a gap; choose ranges that tile the whole space"),
+        ([Range(0, 5)], "the members' ranges leave a gap; choose ranges that tile the whole space"),
         (
             [Range(0, 9), Range(11, LAST)],
-            "the members' ranges leave a gap; let them tile the whole space",
+            "the members' ranges leave a gap; choose ranges that tile the whole space",
         ),
         (
             [Range(0, 10), Range(10, LAST)],
-            "the ranges of members 0 and 1 overlap; let them tile",
+            "the ranges of members 0 and 1 overlap; choose ranges that tile the whole space",
         ),
         (
             [*QUARTERS[:3], Range(HALF, LAST, HALF - 1, LAST)],
-            "the ranges of members 2 and 3 overlap; let them tile",
+            "the ranges of members 2 and 3 overlap; choose ranges that tile the whole space",
         ),
-        ([Range(), Range()], "the ranges of members 0 and 1 overlap; let them tile"),
+        (
+            [Range(), Range()],
+            "the ranges of members 0 and 1 overlap; choose ranges that tile the whole space",
+        ),
         (
             [Range(0, SPACE)],
             f"member 0 has the range {Range(0, SPACE)}; use 0 to 2^32 - 1, in order",

@@ -134,8 +134,16 @@ def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
         ([], None, "a Session without members; name at least one"),
         (["x", "y", "x"], None, "a member is named twice; name each of them once"),
         (["x"], [Range(), Range()], "2 ranges for 1 members; give each member one"),
-        (["x"], [Range(0, 5)], "the members' ranges leave a gap; let them tile the whole space"),
-        (["x", "y"], [Range(), Range()], "the ranges of members 0 and 1 overlap; let them tile"),
+        (
+            ["x"],
+            [Range(0, 5)],
+            "the members' ranges leave a gap; choose ranges that tile the whole space",
+        ),
+        (
+            ["x", "y"],
+            [Range(), Range()],
+            "the ranges of members 0 and 1 overlap; choose ranges that tile the whole space",
+        ),
     ],
 )
 def test_a_topology_that_cannot_be_is_refused(

@@ -183,8 +183,8 @@ def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object
         return lambda: headrace.materialization(**{**given, **options})(lambda cut: cut.a)
 
     return [
-        (made(sources="a"), "sources are a list; write"),
-        (made(sources=[3]), "a source of type int; name a collection"),
+        (made(sources="a"), "sources must be a list; write"),
+        (made(sources=[3]), "a source cannot have the type int; give a Collection"),
         (made(sink="movements"), r"a sink of type str; use hr\.parquet"),
         (made(shards="2"), "shards of task .* must be at least 1, got '2'; use a whole"),
         (made(documents_max=0), "documents_max of task .* must be at least 1, got 0; use"),

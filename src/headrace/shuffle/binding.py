@@ -1,11 +1,11 @@
 """What a task reads: its bindings, resolved against the collections they name. Pure.
 
-A binding is known by its name. Its tag, its number within the task, is assigned once, written to
-the checkpoint that first uses it, and never means another binding.
+A task knows a binding by its name. The binding's tag is its number within the task. The Session
+assigns it once and writes it to the checkpoint that first uses it; it never means another binding.
 
-Bindings of equal (priority, read delay) form a cohort, the unit in which transactions are shown
-whole. Bindings of equal priority share a lane: within a lane documents are ordered by their
-adjusted clock, which is their clock plus the read delay.
+Bindings of equal (priority, read delay) form a cohort: the Session shows transactions whole within
+one. Bindings of equal priority share a lane: a Slice reads the documents of a lane in the order of
+their adjusted clocks. An adjusted clock is the clock plus the read delay.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
     collection: str
     name: str = ""
-    """Must stay the same for as long as the task lives; the collection's if not given."""
+    """Must stay the same for as long as the task lives. Defaults to the collection's name."""
     selector: Selector | None = None
     key: tuple[str, ...] | None = None
-    """The shuffle key: documents of equal keys go to the same member. None: the collection's.
+    """The shuffle key: documents of equal keys go to the same member. Defaults to the collection's.
 
-    Without any, documents are spread evenly.
+    Without a key, documents spread evenly.
     """
     priority: int = 0
-    """Due documents of a higher one come first."""
+    """Due documents of a higher priority come first."""
     read_delay_s: float = 0.0
-    """A document is read this long after its clock."""
+    """The task reads a document this long after its clock."""
     not_before: Clock = ZERO
     not_after: Clock = CLOCK_MAX
-    """Documents with clocks outside of [not_before, not_after] are left out."""
+    """The task leaves out documents with clocks outside of [not_before, not_after]."""
 
 
 SourceLike = Collection | Binding | str
@@ -56,10 +56,10 @@ SourceLike = Collection | Binding | str
 
 
 def bindings_of(sources: Sequence[SourceLike]) -> list[Binding]:
-    """The bindings that a user's list of sources stands for."""
+    """Return the bindings that a user's list of sources stands for."""
     if isinstance(sources, str | Collection | Binding):
-        raise UsageError("sources are a list", do="write [source], also if it is one")
-    return [_binding(each) for each in sources]
+        raise UsageError("sources must be a list", do="write [source], even for a single one")
+    return [_binding(source) for source in sources]
 
 
 def _binding(source: SourceLike) -> Binding:
@@ -70,8 +70,8 @@ def _binding(source: SourceLike) -> Binding:
     if isinstance(source, str):
         return Binding(collection=source)
     raise UsageError(
-        f"a source of type {type(source).__name__}",
-        do="name a collection, or give it or a Binding",
+        f"a source cannot have the type {type(source).__name__}",
+        do="give a Collection, its name or a Binding",
     )
 
 
@@ -84,30 +84,30 @@ class Source(msgspec.Struct, frozen=True):
     selector: Selector
     key: tuple[str, ...]
     schema: bytes
-    """Of the documents that are read, whatever later versions the collection gets."""
+    """The schema of the documents that are read, whatever versions the collection gets later."""
     partition_by: tuple[str, ...]
     lane: int
-    """0 is read first."""
+    """Lane 0 is read first."""
     cohort: int
     delay: int
-    """In clock units."""
+    """The read delay, in clock units."""
     not_before: Clock
     not_after: Clock
     incarnation: int = 0
-    """Of the collection: one that is deleted and made again is another."""
+    """The id of the collection: one that is deleted and created again gets another."""
 
     def adjusted(self, clock: int) -> int:
-        """The clock plus the read delay."""
+        """Return the clock plus the read delay."""
         return min(clock + self.delay, ADJUSTED_MAX)
 
     def documents_shown(self, clock: int, count: int) -> int:
-        """How many of `count` documents, clocked from `clock` on, lie in the clock window."""
+        """Count the documents in the clock window, of `count` with clocks from `clock` on."""
         first, last = max(clock, self.not_before), min(clock + count - 1, self.not_after)
         return max(0, last - first + 1)
 
 
 class Sources:
-    """All sources of a task, by what is asked of them."""
+    """All sources of a task, and ways to find them."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self.all = tuple(sources)
@@ -121,15 +121,15 @@ class Sources:
         return 1 + max((source.lane for source in self.all), default=0)
 
     def of_place(self, place: int) -> Source:
-        """The source under which it is read."""
+        """Return the source under which the place is read."""
         return self.by_tag[BindingTag(place & TAG_MAX)]
 
     def has_place(self, place: int) -> bool:
-        """Whether it belongs to one of these sources."""
+        """Return True if the place belongs to one of these sources."""
         return BindingTag(place & TAG_MAX) in self.by_tag
 
     def of_journal(self, name: JournalName | str) -> list[Source]:
-        """The sources that read the journal, which its name alone decides."""
+        """Return the sources that read the journal. Its name alone decides that."""
         parsed = parse_journal_name(name) if isinstance(name, str) else name
         found = self._by_collection.get(parsed.collection, [])
         return [source for source in found if source.selector.matches(parsed)]
@@ -140,7 +140,7 @@ def resolve(
     collections: Mapping[str, Collection],
     known: Mapping[BindingTag, str],
 ) -> Sources:
-    """Check bindings against their collections; names that `known` has keep their tags."""
+    """Check bindings against their collections. Names in `known` keep their tags."""
     names = [binding.name or binding.collection for binding in bindings]
     if not bindings:
         raise UsageError("the task has no bindings", do="name at least one collection")
@@ -180,7 +180,7 @@ def _source(
         )
     if not 0 <= binding.read_delay_s <= READ_DELAY_S_MAX:
         raise UsageError(
-            f"binding {name!r}: a read delay of {binding.read_delay_s} s",
+            f"binding {name!r} has a read delay of {binding.read_delay_s} s",
             do=f"choose 0 to {READ_DELAY_S_MAX:.0f}",
         )
     if binding.not_before > binding.not_after:

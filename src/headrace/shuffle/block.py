@@ -1,10 +1,10 @@
-"""Blocks: what moves from Slices to Queues to readers. Pure.
+"""Blocks and the ends of spans: what moves from Slices to Queues to readers. Pure.
 
-A block holds documents of one binding for one member: a record batch of the documents' own columns
-and two of ours. `_clock` is the document's clock; `_pair` its row in the block's table of pairs,
-one for each (journal, producer) in it, with the least and greatest clock found there. A reader
-decides from that table alone whether a block is visible as a whole, which it nearly always is.
-The Queue moves blocks as bytes and never decodes them.
+A block holds documents of one binding for one member. It is a record batch of the documents' own
+columns and two that Headrace adds: `_clock` is the document's clock, and `_pair` is its row in the
+block's table of pairs. That table has a row for each (place, producer) in the block, with the least
+and the greatest clock. From the table alone, a reader can tell whether a block is visible as a
+whole, which it nearly always is. A Queue moves blocks as bytes and never decodes them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Pairs = NDArray[np.void]
 
 
 class BlockHead(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a block without its documents."""
+    """What a Queue knows of a block without decoding it."""
 
     binding: BindingTag
     lane: int
     low: int
     high: int
-    """The least and greatest adjusted clock in it."""
+    """The least and the greatest adjusted clock in the block."""
     rows: int
     pairs: bytes
 
@@ -68,17 +68,17 @@ class SpanEnd(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The documents of one frame that go into a block."""
+    """The documents of one frame that go into blocks."""
 
     place: int
     producer: int
     clock: Clock
-    """Of the first row; the rows' clocks are consecutive."""
+    """The clock of the first row; the clocks of the rows are consecutive."""
     batch: pa.RecordBatch
 
 
 class Block(NamedTuple):
-    """Documents of one binding, with our columns, and the table that `_pair` counts in."""
+    """Documents of one binding, with the added columns, and their table of pairs."""
 
     source: Source
     batch: pa.RecordBatch
@@ -86,13 +86,15 @@ class Block(NamedTuple):
 
 
 class Routed(NamedTuple):
+    """A block as bytes, and the member that owns its documents."""
+
     member: int
     head: BlockHead
     body: Any
 
 
 class BlockMaker:
-    """Makes the pieces of one binding into one block for each member that gets any of it."""
+    """Makes pieces of one binding into a block for each member that owns some of the documents."""
 
     def __init__(self, source: Source, router: Router) -> None:
         self._source = source
@@ -101,21 +103,21 @@ class BlockMaker:
         self._windowed = source.not_before > 0 or source.not_after < (1 << 64) - 1
 
     def make(self, pieces: Sequence[Piece]) -> list[Routed]:
-        batch, clocks, piece_of = joined(pieces), *_clocks(pieces)
+        batch, clocks, piece_of = join_pieces(pieces), *_clocks(pieces)
         if self._windowed:
             inside = (clocks >= self._source.not_before) & (clocks <= self._source.not_after)
             if not inside.all():
                 batch = batch.filter(pa.array(inside))
                 clocks, piece_of = clocks[inside], piece_of[inside]
         members = self._router.route(batch, self._source.key, clocks)
-        made = []
+        blocks = []
         for member, rows in _rows_by_member(members):
             if rows is None:
-                made.append(self._block(member, pieces, batch, clocks, piece_of))
+                blocks.append(self._block(member, pieces, batch, clocks, piece_of))
             else:
                 part = batch.take(pa.array(rows))
-                made.append(self._block(member, pieces, part, clocks[rows], piece_of[rows]))
-        return made
+                blocks.append(self._block(member, pieces, part, clocks[rows], piece_of[rows]))
+        return blocks
 
     def _block(
         self,
@@ -125,7 +127,7 @@ class BlockMaker:
         clocks: NDArray[np.uint64],
         piece_of: NDArray[np.uint32],
     ) -> Routed:
-        block, table = _with_ours(self._schema, pieces, batch, clocks, piece_of)
+        block, table = _add_columns(self._schema, pieces, batch, clocks, piece_of)
         head = BlockHead(
             self._source.tag,
             self._source.lane,
@@ -137,16 +139,16 @@ class BlockMaker:
         return Routed(member, head, block.serialize())
 
 
-def joined(pieces: Sequence[Piece]) -> pa.RecordBatch:
-    """Their documents in one batch."""
+def join_pieces(pieces: Sequence[Piece]) -> pa.RecordBatch:
+    """Return the documents of the pieces in one batch."""
     batches = [piece.batch for piece in pieces]
     return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def block_of(source: Source, pieces: Sequence[Piece]) -> Block:
-    """All of the pieces."""
-    ours = _with_ours(block_schema(source), pieces, joined(pieces), *_clocks(pieces))
-    return Block(source, *ours)
+    """Return one block with all documents of the pieces."""
+    schema, batch = block_schema(source), join_pieces(pieces)
+    return Block(source, *_add_columns(schema, pieces, batch, *_clocks(pieces)))
 
 
 def block_schema(source: Source) -> pa.Schema:
@@ -163,7 +165,7 @@ def decode_block(body: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _clocks(pieces: Sequence[Piece]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """Of each row its clock, and the piece that it is of."""
+    """Return the clock of each row, and the number of its piece."""
     counts = [piece.batch.num_rows for piece in pieces]
     clocks = [
         np.arange(piece.clock, piece.clock + count, dtype=np.uint64)
@@ -172,21 +174,21 @@ def _clocks(pieces: Sequence[Piece]) -> tuple[NDArray[np.uint64], NDArray[np.uin
     return np.concatenate(clocks), np.repeat(np.arange(len(pieces), dtype=np.uint32), counts)
 
 
-def _with_ours(
+def _add_columns(
     schema: pa.Schema,
     pieces: Sequence[Piece],
     batch: pa.RecordBatch,
     clocks: NDArray[np.uint64],
     piece_of: NDArray[np.uint32],
 ) -> tuple[pa.RecordBatch, Pairs]:
-    """The batch with our columns, and the table of its pairs."""
+    """Return the batch with the added columns, and its table of pairs."""
     table, pairs = _pair_table(pieces, clocks, piece_of)
     columns = [*batch.columns, pa.array(clocks), pa.array(pairs)]
     return pa.RecordBatch.from_arrays(columns, schema=schema), table
 
 
 def _rows_by_member(members: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp] | None]]:
-    """Each member with its rows, in their order; None for all of them."""
+    """Yield each member with its rows, in their order; None stands for all rows."""
     found = np.flatnonzero(np.bincount(members)).tolist()
     if len(found) == 1:
         yield found[0], None
@@ -198,26 +200,26 @@ def _rows_by_member(members: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np
 def _pair_table(
     pieces: Sequence[Piece], clocks: NDArray[np.uint64], piece_of: NDArray[np.uint32]
 ) -> tuple[Pairs, NDArray[np.uint32]]:
-    """The pairs that occur, and each row's number among them.
+    """Return the table of pairs, and for each row its number in that table.
 
-    The rows of a piece follow each other with ascending clocks, so its ends say everything of it.
+    The clocks of a piece ascend, so its first and last row have its least and greatest clock.
     """
     ends = np.searchsorted(piece_of, np.arange(len(pieces) + 1))
     counts = np.diff(ends)
     found: dict[tuple[int, int], list[int]] = {}
     numbers = np.zeros(len(pieces), np.uint32)
-    for at in np.flatnonzero(counts).tolist():
-        first, last = int(clocks[ends[at]]), int(clocks[ends[at + 1] - 1])
-        key = pieces[at].place, pieces[at].producer
-        # Number, first, last, rows.
+    for piece in np.flatnonzero(counts).tolist():
+        first, last = int(clocks[ends[piece]]), int(clocks[ends[piece + 1] - 1])
+        key = pieces[piece].place, pieces[piece].producer
+        # A pair is its number, its first and last clock, and its rows.
         pair = found.setdefault(key, [len(found), first, last, 0])
         pair[1], pair[2] = min(pair[1], first), max(pair[2], last)
-        pair[3] += int(counts[at])
-        numbers[at] = pair[0]
+        pair[3] += int(counts[piece])
+        numbers[piece] = pair[0]
     table = np.array([(*key, *pair[1:]) for key, pair in found.items()], PAIR_ROW)
     return table, np.repeat(numbers, counts)
 
 
-def without_ours(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The documents' own columns."""
+def document_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch without the added columns."""
     return pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)

@@ -1,4 +1,4 @@
-"""What the members of a Session say to each other. Bulk travels beside it, as bodies.
+"""The messages between the members of a Session. Documents travel beside them, as bodies.
 
 | from → to       | messages                                                                  |
 |-----------------|---------------------------------------------------------------------------|
@@ -32,7 +32,7 @@ READER = "shuffle-reader"
 
 
 class MemberAt(msgspec.Struct, frozen=True, array_like=True):
-    """Where a member is, and what it owns."""
+    """The address of a member, and the range that it owns."""
 
     address: str
     range: Range
@@ -40,17 +40,17 @@ class MemberAt(msgspec.Struct, frozen=True, array_like=True):
 
 class OpenSlice(msgspec.Struct, frozen=True, array_like=True, tag="open-slice"):
     session: str
-    """Random: whatever is said belongs to one Session and no other."""
+    """A random name, so that no message belongs to two Sessions."""
     member: int
     members: tuple[MemberAt, ...]
     sources: tuple[Source, ...]
     workspace: WorkspaceRef
-    """What the member opens to read journals."""
+    """The workspace whose journals the member reads."""
     settings: ShuffleSettings
 
 
 class Tags(msgspec.Struct, frozen=True, array_like=True, tag="tags"):
-    """Journals by id, each with the bindings that read it."""
+    """The ids of journals, each with the tags of the bindings that read it."""
 
     journals: list[tuple[int, tuple[int, ...]]]
 
@@ -71,40 +71,39 @@ class ReadStart(NamedTuple):
 
 
 class StartRead(msgspec.Struct, frozen=True, array_like=True, tag="start-read"):
-    """Every Slice is told first what there is to read, if only that there is nothing."""
+    """The Session sends it to every Slice first, even if there is nothing to read."""
 
     reads: list[ReadStart]
-    last: bool = False
-    """They are of a cut: nothing else will be started, stopped or grow, and `Finished` is said."""
+    is_cut: bool = False
+    """True if nothing else will start, stop or grow. The Slice answers `Finished` at the end."""
 
 
 class StopRead(msgspec.Struct, frozen=True, array_like=True, tag="stop-read"):
     places: list[int]
-    made: int
-    """The last checkpoint that may show anything of them."""
+    checkpoint: int
+    """The last checkpoint that may show documents of these places."""
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag="heads"):
-    """How far journals reach, by place."""
+    """The heads of journals that have grown, by place."""
 
     heads: list[tuple[int, Offset]]
 
 
 class Starving(msgspec.Struct, frozen=True, array_like=True, tag="starving"):
-    """Whether the consumer asks, and has nothing visible left. Slices pass it on to Queues."""
+    """Whether the consumer waits for a checkpoint and has none left. Slices tell their Queues."""
 
     starving: bool
-    made: int
-    """How many checkpoints there were."""
+    checkpoint: int
+    """The last checkpoint that the Session made."""
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
-    """A Slice takes no more of these lanes, until another Hold says otherwise."""
+    """A Slice takes nothing of these lanes until the next Hold."""
 
     lanes: tuple[int, ...]
     behind: dict[int, tuple[int, ...]] = {}
-    """Lanes of which only these places go on, whoever reads them: too many transactions wait for
-    those."""
+    """Lanes, and in each the only places that go on: too many transactions wait for them."""
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag="ask-status"):
@@ -112,7 +111,7 @@ class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag="ask-status"):
 
 
 class Lagging(msgspec.Struct, frozen=True, array_like=True):
-    """A journal that is not read to its head."""
+    """A journal that the Slice has not read to its head."""
 
     place: int
     phase: str
@@ -121,20 +120,20 @@ class Lagging(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SliceStatus(msgspec.Struct, frozen=True, tag="slice-status"):
-    """How a member stands."""
+    """What a member is doing."""
 
     number: int
     reads: dict[str, int]
-    """How many are pending, gated, queued and active."""
+    """The number of reads in each phase."""
     lagging: list[Lagging]
-    """Those that lag most."""
+    """The reads that lag most."""
     queue_bytes: int
     waits: str
-    """Why its Queue holds Slices back, or nothing."""
+    """Why its Queue holds Slices back; empty if it does not."""
     open: list[tuple[int, int]]
-    """Places and producers with a transaction that has no ACK yet, some of them."""
+    """Some of the places and producers with an open span."""
     settled: bool
-    """Everything it knows of is taken and reported."""
+    """True if the Slice has taken and reported all that it knows of."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -142,19 +141,19 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class ProgressDelta(msgspec.Struct, frozen=True, tag="progress-delta"):
-    """The tables of a `Delta` are its bodies."""
+    """Its bodies are the tables of a `Delta`."""
 
     documents: int
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """Everything of the cut is taken, and what ended there is reported. No report follows."""
+    """The Slice has taken and reported its part of the cut. No report follows."""
 
 
 class OpenQueue(msgspec.Struct, frozen=True, array_like=True, tag="open-queue"):
     session: str
     member: int
-    """Whose Queue it is; the called one must agree."""
+    """The member whose Queue the Slice means to call."""
     slice: int
     slices: int
     sources: tuple[Source, ...]
@@ -162,7 +161,7 @@ class OpenQueue(msgspec.Struct, frozen=True, array_like=True, tag="open-queue"):
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag="append"):
-    """A block; its documents are the body."""
+    """A block. Its body is the documents."""
 
     head: BlockHead
 
@@ -173,21 +172,21 @@ class Acks(msgspec.Struct, frozen=True, array_like=True, tag="acks"):
 
 
 class Stopped(msgspec.Struct, frozen=True, array_like=True, tag="stopped"):
-    """`StopRead`, after all that was sent of these places."""
+    """The Slice sends nothing more of these places, because of a `StopRead`."""
 
     lane: int
     places: tuple[int, ...]
-    made: int
+    checkpoint: int
 
 
 class Bounds(msgspec.Struct, frozen=True, array_like=True, tag="bounds"):
-    """By lane."""
+    """For each lane, the adjusted clock below which the Slice has nothing due."""
 
     bounds: tuple[int, ...]
 
 
 class Flush(msgspec.Struct, frozen=True, array_like=True, tag="flush"):
-    """To be answered when what was sent before of the lane is written and synced."""
+    """The Queue answers it once all that the Slice sent of the lane before is durable."""
 
     number: int
     lane: int
@@ -207,40 +206,40 @@ class Flushed(msgspec.Struct, frozen=True, array_like=True, tag="flushed"):
 
 
 class ReadCheckpoint(msgspec.Struct, frozen=True, tag="read-checkpoint"):
-    """The documents that a checkpoint shows; they may be asked for until it is released."""
+    """Asks for the documents that a checkpoint shows, until somebody releases it."""
 
     session: str
     number: int
     checkpoint: bytes
-    """The delta, encoded; nothing if the Queue was advanced to it before."""
+    """The encoded delta; empty if the Queue was advanced to it before."""
     ordered: bool = False
-    """By lane and adjusted clock; else in the Queue's order, which is that of whole blocks."""
+    """True for the order of lanes and adjusted clocks; False for that of the Queue's blocks."""
     kernel: str = ""
-    """Of a reader that would read the Queue's files itself: see `files.DirectoryIdentity`."""
+    """Set by a reader that can read the Queue's files itself: see `files.DirectoryIdentity`."""
     pairs: bool = False
-    """With the tables that `_pair` counts in, unless ordered: blocks are mixed then."""
+    """True to get the tables of pairs as well. They do not exist if `ordered`."""
 
 
 class Advance(msgspec.Struct, frozen=True, tag="advance"):
-    """A checkpoint was made: it can be read by its number from now on, until it is released."""
+    """A checkpoint was made. Readers may ask for it by its number until it is released."""
 
     session: str
     number: int
     checkpoint: bytes
-    """The delta, encoded."""
+    """The encoded delta."""
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Checkpoints up to this number will not be read again."""
+    """Nobody will read the checkpoints up to this number again."""
 
     session: str
     number: int
 
 
 class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
-    """Documents of one binding, with our columns; the record batch is the body.
+    """Documents of one binding. The body is a record batch of a block's columns.
 
-    If they are asked for, the pairs are another.
+    If the reader asked for pairs, a second body is their table.
     """
 
     binding: BindingTag
@@ -248,7 +247,7 @@ class Documents(msgspec.Struct, frozen=True, array_like=True, tag="documents"):
 
 
 class Blocks(msgspec.Struct, frozen=True, array_like=True, tag="blocks"):
-    """Blocks that are shown whole, for a reader to take from the Queue's files."""
+    """Blocks that a checkpoint shows whole. The reader takes them from the Queue's files."""
 
     directory: DirectoryIdentity
     bindings: list[BindingTag]

@@ -1,4 +1,4 @@
-"""A conversation with a part of a member: whatever goes wrong with it says whose it is."""
+"""A conversation with a Slice or Queue of a member. Its errors name who that is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.transport.message import Body
 
 
 class Peer:
-    """The calling side of a channel; `name` is who answers."""
+    """The calling side of a channel; `name` says who answers."""
 
     def __init__(
         self, name: str, client: Client, kind: str, replies: msgspec.msgpack.Decoder[Any]

@@ -1,17 +1,18 @@
 """Which member gets a document, and which member reads a journal. Pure.
 
-A member owns a range of key hashes and a range of r-clocks, both of 32 bits; the members' ranges
-tile the whole plane, so every document has exactly one owner. The key of a document without a
-shuffle key is its clock. Its hash has nothing in common with the r-clock, so such documents spread
-evenly whichever way the plane is cut.
+A member owns a range of key hashes and a range of r-clocks, both of 32 bits. The members' ranges
+tile the whole plane, so every document has exactly one owner. A document without a shuffle key has
+its clock for a key. The hash of a clock does not correlate with its r-clock, so such documents
+spread evenly however the ranges divide the plane.
 
-Routes are not stored beyond one Session, but members of one Session must agree on them.
+All members of a Session must route alike. Nothing that outlives a Session depends on routes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -29,11 +30,11 @@ _LAST = SPACE - 1
 _HALF = np.uint64(32)
 
 Members = NDArray[np.intp]
-"""For each document, the member that owns it."""
+"""The owner of each document."""
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True):
-    """Inclusive at both ends."""
+    """Key hashes and r-clocks, both ends included."""
 
     key_begin: int = 0
     key_end: int = _LAST
@@ -54,30 +55,35 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
 
 
 def split_evenly(members: int) -> list[Range]:
-    """Equal ranges of key hashes, each with every r-clock."""
-    cuts = [-(-at * SPACE // members) for at in range(members + 1)]
-    return [Range(cuts[at], cuts[at + 1] - 1) for at in range(members)]
+    """Return equal ranges of key hashes, each with every r-clock."""
+    begins = [-(-member * SPACE // members) for member in range(members + 1)]
+    return [Range(begin, end - 1) for begin, end in pairwise(begins)]
 
 
 def check_tiling(ranges: Sequence[Range]) -> None:
-    """Every point of the plane must lie in exactly one range."""
-    for at, one in enumerate(ranges):
+    """Raises UsageError unless every point of the plane lies in exactly one range."""
+    for member, range_ in enumerate(ranges):
         if not (
-            0 <= one.key_begin <= one.key_end <= _LAST
-            and 0 <= one.rclock_begin <= one.rclock_end <= _LAST
+            0 <= range_.key_begin <= range_.key_end <= _LAST
+            and 0 <= range_.rclock_begin <= range_.rclock_end <= _LAST
         ):
-            raise UsageError(f"member {at} has the range {one}", do="use 0 to 2^32 - 1, in order")
-        for before, other in enumerate(ranges[:at]):
-            if one.overlaps(other):
+            raise UsageError(
+                f"member {member} has the range {range_}", do="use 0 to 2^32 - 1, in order"
+            )
+        for before, other in enumerate(ranges[:member]):
+            if range_.overlaps(other):
                 raise UsageError(
-                    f"the ranges of members {before} and {at} overlap", do="let them tile"
+                    f"the ranges of members {before} and {member} overlap",
+                    do="choose ranges that tile the whole space",
                 )
-    if sum(one.area for one in ranges) != SPACE * SPACE:
-        raise UsageError("the members' ranges leave a gap", do="let them tile the whole space")
+    if sum(range_.area for range_ in ranges) != SPACE * SPACE:
+        raise UsageError(
+            "the members' ranges leave a gap", do="choose ranges that tile the whole space"
+        )
 
 
 def r_clock(clocks: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """The low 32 bits of each clock, reversed: neighbours lie far apart."""
+    """Return the low 32 bits of each clock, reversed, so that neighbours lie far apart."""
     low = clocks.astype(np.uint32)
     as_bytes = low[:, None].view(np.uint8)
     return _REVERSED[as_bytes[:, ::-1]].copy().view(np.uint32)[:, 0]
@@ -99,7 +105,7 @@ class Router:
         self._evenly = list(ranges) == split_evenly(len(ranges))
         self._by_key_alone = all(r.rclock_begin == 0 and r.rclock_end == _LAST for r in ranges)
         self._order = np.argsort([r.key_begin for r in ranges])
-        self._begins = np.array([ranges[at].key_begin for at in self._order], np.uint32)
+        self._begins = np.array([ranges[member].key_begin for member in self._order], np.uint32)
 
     def route(
         self, batch: pa.RecordBatch, key: Sequence[str], clocks: NDArray[np.uint64]
@@ -110,7 +116,7 @@ class Router:
         return self.owners((hashes >> _HALF).astype(np.uint32), clocks)
 
     def owners(self, hashes: NDArray[np.uint32], clocks: NDArray[np.uint64]) -> Members:
-        """By key hashes and clocks."""
+        """Return the owner of each document by its key hash and its clock."""
         if self._evenly:
             return ((hashes.astype(np.uint64) * np.uint64(len(self.ranges))) >> _HALF).astype(
                 np.intp
@@ -121,28 +127,29 @@ class Router:
 
     def _route_by_both(self, hashes: NDArray[np.uint32], r_clocks: NDArray[np.uint32]) -> Members:
         members = np.zeros(len(hashes), np.intp)
-        for at, one in enumerate(self.ranges):
-            inside = (hashes >= one.key_begin) & (hashes <= one.key_end)
-            inside &= (r_clocks >= one.rclock_begin) & (r_clocks <= one.rclock_end)
-            members[inside] = at
+        for member, range_ in enumerate(self.ranges):
+            inside = (hashes >= range_.key_begin) & (hashes <= range_.key_end)
+            inside &= (r_clocks >= range_.rclock_begin) & (r_clocks <= range_.rclock_end)
+            members[inside] = member
         return members
 
 
 def assign(journal: JournalName, source: Source, ranges: Sequence[Range]) -> int:
-    """The member whose Slice reads the journal under a binding.
+    """Return the member whose Slice reads the journal under a binding.
 
-    One whose range meets the journal's documents, to move as few as possible; of several, the one
-    of highest random weight, so that a changed topology moves few journals.
+    Its range overlaps with the journal's documents, so that few of them move. Of several such
+    members it is the one of highest random weight (HRW), so that few journals move when the number
+    of members changes.
     """
     candidates: Iterable[int] = range(len(ranges))
     if (static := static_hash(journal, source)) is not None:
-        candidates = [at for at, r in enumerate(ranges) if r.key_begin <= static <= r.key_end]
+        candidates = [n for n, r in enumerate(ranges) if r.key_begin <= static <= r.key_end]
     name = f"{journal}\0{source.name}".encode()
-    return max(candidates, key=lambda at: (xxhash.xxh3_64_intdigest(name, at), at))
+    return max(candidates, key=lambda member: (xxhash.xxh3_64_intdigest(name, member), member))
 
 
 def static_hash(journal: JournalName, source: Source) -> int | None:
-    """The key hash that all documents of the journal share, if its labels cover the key."""
+    """Return the key hash that all documents of the journal share, if its labels cover the key."""
     labels = dict(journal.partition)
     if not source.key or not set(source.key) <= labels.keys():
         return None

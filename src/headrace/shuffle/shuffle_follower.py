@@ -30,7 +30,7 @@ from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle.batch_spool import BatchSpool
 from headrace.shuffle.binding import Binding, Source, document_schema
-from headrace.shuffle.block import without_ours
+from headrace.shuffle.block import document_columns
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.member.local_members import opened_members
 from headrace.shuffle.session_client import Shuffle
@@ -99,7 +99,7 @@ def checkpoint_documents(
 
 
 def _documents(source: Source, member: int, batch: pa.RecordBatch, *, meta: bool) -> pa.RecordBatch:
-    documents = without_ours(batch, document_schema(source))
+    documents = document_columns(batch, document_schema(source))
     if not meta:
         return documents
     rows = batch.num_rows

@@ -45,7 +45,7 @@ def session(
     *_, sent = state.journals_changed(Changes([info], [], {}))
     assert isinstance(sent, SendSlice)
     assert isinstance(sent.message, StartRead)
-    assert sent.message.last is is_cut
+    assert sent.message.is_cut is is_cut
     return state
 
 
@@ -74,7 +74,7 @@ def test_a_cut_without_anything_in_it_is_over_when_all_members_say_so() -> None:
     state = SessionState(sources, split_evenly(2), Checkpoint(), None, 1 << 60, is_cut=True)
     assert not state.is_over
     effects = state.journals_changed(Changes([], [], {}))
-    assert effects == [SendSlice(member, StartRead([], last=True)) for member in range(2)]
+    assert effects == [SendSlice(member, StartRead([], is_cut=True)) for member in range(2)]
     for member in range(2):
         assert not state.is_over
         state.finished(member)
@@ -271,5 +271,5 @@ def test_nobody_is_asked_for_the_end(task: Task) -> None:
     kinds = sorted(type(each).__name__ for each in heard)
     assert kinds == ["StartRead", "Starving", "Tags"]
     (start,) = [each for each in heard if isinstance(each, messages.StartRead)]
-    assert start.last
+    assert start.is_cut
     assert [read.name for read in start.reads] == ["a/0000", "a/0001"]

@@ -94,7 +94,7 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
         session.send(
             messages.OpenSlice("s", 0, (), (), WorkspaceRef(None, "", ""), ShuffleSettings())
         )
-        with pytest.raises(ProtocolError, match="a Slice was told OpenSlice after its opening"):
+        with pytest.raises(ProtocolError, match="a Slice got OpenSlice after it was opened"):
             session.receive(2 * SOON_S)
         has_heard.set()
         assert [left.get(timeout=SOON_S) for _ in range(2)] == [True, True]

@@ -22,7 +22,7 @@ from headrace.journal.workspace import Workspace
 from headrace.settings import KIB, MIB
 from headrace.shuffle.batch.journal_scan import Scan, parts, scans_between
 from headrace.shuffle.binding import Binding, Source, Sources, resolve
-from headrace.shuffle.block import Block, Piece, block_of, joined
+from headrace.shuffle.block import Block, Piece, block_of, join_pieces
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.checkpoints.checkpoint_history import History, describe_task
 from headrace.shuffle.slice.decoder import Decoder
@@ -121,7 +121,7 @@ def read_scans(
 ) -> Iterator[tuple[Source, pa.RecordBatch]]:
     """Their documents. However small frames are, batches are not."""
     for source, pieces in _gathered(workspace, sources, scans):
-        yield source, joined(pieces)
+        yield source, join_pieces(pieces)
 
 
 def read_blocks(workspace: Workspace, sources: Sources, scans: Sequence[Scan]) -> Iterator[Block]:

@@ -1,4 +1,5 @@
-"""Runs one Slice: one thread decides; fetches, Queues and the Session report to it."""
+"""Runs one Slice. One thread decides; fetches, Queues and the Session put what they have into its
+inbox."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from headrace.transport import Channel
 _LAGGING_SHOWN = 100
 _OPEN_SHOWN = 100
 _SLEEP_S_MAX = 3600.0
-"""Documents may be due later than any timer can be set."""
+"""The longest wait. Documents may be due later than any timer allows."""
 
 
 class _FromSession(NamedTuple):
@@ -80,27 +81,32 @@ class SliceActor:
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._listeners = [
             threading.Thread(
-                target=self._listen, args=(member,), name="headrace-slice-queue", daemon=True
+                target=self._listen_to_queue,
+                args=(member,),
+                name="headrace-slice-queue",
+                daemon=True,
             )
             for member in range(len(queues))
         ]
 
     def run(self) -> None:
-        """Until the Session leaves. Raises what ends the Slice otherwise."""
+        """Run until the Session leaves. Raises the error that ends the Slice otherwise."""
         for listener in self._listeners:
             listener.start()
-        threading.Thread(target=self._hear, name="headrace-slice-session", daemon=True).start()
+        threading.Thread(
+            target=self._listen_to_session, name="headrace-slice-session", daemon=True
+        ).start()
         while True:
-            for said in self._take_in():
-                if said is None:
+            for event in self._wait():
+                if event is None:
                     return
-                self._take(said)
+                self._handle(event)
             self._carry_out(self._state.advance(self._now()))
 
-    # -- what is said ----------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------
 
-    def _hear(self) -> None:
-        """What the Session says; its leaving ends the Slice."""
+    def _listen_to_session(self) -> None:
+        """Pass on what the Session sends. The Slice ends when the Session leaves."""
         try:
             while (message := self._session.receive()) is not None:
                 self._inbox.put(_FromSession(message.control))
@@ -110,7 +116,7 @@ class SliceActor:
         except Exception as error:  # noqa: BLE001  it ends the Slice
             self._inbox.put(_Failed(bug("the Session", error)))
 
-    def _listen(self, member: int) -> None:
+    def _listen_to_queue(self, member: int) -> None:
         try:
             while (message := self._queues[member].receive()) is not None:
                 self._inbox.put(_FromQueue(member, message.control))
@@ -121,17 +127,17 @@ class SliceActor:
             error = bug(f"the Queue of member {member}", raised)
         self._inbox.put(_Failed(error))
 
-    def _take_in(self) -> list[Any]:
-        """Everything that was said; waits for something, or until there is something to do."""
-        said = []
+    def _wait(self) -> list[Any]:
+        """Return the events in the inbox. Wait for one, or until the state has something to do."""
+        events = []
         try:
-            said.append(self._inbox.get(timeout=self._patience_s()))
+            events.append(self._inbox.get(timeout=self._wait_s()))
             while True:
-                said.append(self._inbox.get_nowait())
+                events.append(self._inbox.get_nowait())
         except Empty:
-            return said
+            return events
 
-    def _patience_s(self) -> float | None:
+    def _wait_s(self) -> float | None:
         wake_at = self._state.wake_at()
         if wake_at is None:
             return None
@@ -141,52 +147,52 @@ class SliceActor:
     def _now(self) -> Clock:
         return from_unix_ns(self._now_ns())
 
-    def _take(self, said: Any) -> None:
-        match said:
+    def _handle(self, event: Any) -> None:
+        match event:
             case _FromSession(control):
-                self._take_order(control)
+                self._handle_message(control)
             case _FromQueue(member, messages.Grant(lane, size)):
                 self._state.granted(member, lane, size)
             case _FromQueue(member, messages.Flushed(number)):
                 self._carry_out(self._state.flushed(member, number))
             case _Fetched(fetch, frames):
-                self._take_frames(fetch, frames)
+                self._handle_frames(fetch, frames)
             case _Failed(error):
                 raise error
             case _FromQueue(member, control):
                 raise ProtocolError(
-                    f"the Queue of member {member} sent {control}, not asked for",
+                    f"the Queue of member {member} sent {control}, which is no answer",
                     do=REPORT,
                 )
             case _:
-                raise ProtocolError(f"a Slice was told {said!r}", do=REPORT)
+                raise ProtocolError(f"a Slice got the unknown event {event!r}", do=REPORT)
 
-    def _take_order(self, order: Any) -> None:
-        match order:
+    def _handle_message(self, message: Any) -> None:
+        match message:
             case messages.Tags(journals):
                 for id, tags in journals:
                     self._state.learned(JournalId(id), tags)
-            case messages.StartRead(reads, last):
+            case messages.StartRead(reads, is_cut):
                 self._decoder.journals_started()
-                self._state.start(reads, is_cut=last)
-            case messages.StopRead(places, made):
-                self._carry_out(self._state.stop(places, made))
+                self._state.start(reads, is_cut=is_cut)
+            case messages.StopRead(places, checkpoint):
+                self._carry_out(self._state.stop(places, checkpoint))
             case messages.Heads(heads):
                 for place, head in heads:
                     self._state.head(place, head)
-            case messages.Starving(starving, made):
-                self._carry_out(self._state.starve(starving, made))
+            case messages.Starving(starving, checkpoint):
+                self._carry_out(self._state.starve(starving, checkpoint))
             case messages.Hold(lanes, behind):
                 self._state.hold(lanes, behind)
             case messages.AskStatus(number):
                 self._session.send(self._status(number))
             case _:
                 raise ProtocolError(
-                    f"a Slice was told {type(order).__name__} after its opening",
+                    f"a Slice got {type(message).__name__} after it was opened",
                     do=REPORT,
                 )
 
-    def _take_frames(self, fetch: effects.Fetch, fetched: Future[list[Frame]]) -> None:
+    def _handle_frames(self, fetch: effects.Fetch, fetched: Future[list[Frame]]) -> None:
         try:
             frames = fetched.result()
         except NotFoundError:
@@ -198,10 +204,10 @@ class SliceActor:
                 self._state.named(id, name)
         self._state.fetched(fetch.number, fetch.place, frames, fetch.through)
 
-    # -- what is done ----------------------------------------------------------------------
+    # -- effects ---------------------------------------------------------------------------
 
-    def _carry_out(self, decided: list[effects.Effect]) -> None:
-        for effect in decided:
+    def _carry_out(self, decisions: list[effects.Effect]) -> None:
+        for effect in decisions:
             match effect:
                 case effects.Fetch():
                     self._fetch(effect)

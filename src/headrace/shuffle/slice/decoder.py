@@ -1,4 +1,4 @@
-"""Documents of frames under the schemas that a Session reads."""
+"""Decodes the documents of frames under the schemas that a Session reads."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ from headrace.shuffle.binding import Source, Sources, document_schema
 
 
 class Decoder:
-    """A source's schema is that of the Session's opening: columns that came later are left out.
+    """Decodes documents under the schema that a source had when the Session was opened.
 
-    A collection that is deleted and made again is another one, with journals of the same names.
-    Its documents are refused, since they are not what the source was opened for.
+    It leaves out columns that came later. It refuses documents of a collection that was deleted and
+    created again: that is another collection, whose journals only have the same names.
     """
 
     def __init__(self, sources: Sources, collections: Callable[[], list[CollectionPut]]) -> None:
-        self._list = collections
+        self._list_collections = collections
         self._schemas = {source.tag: document_schema(source) for source in sources.all}
         self._names = {source.collection for source in sources.all}
         self._collections: dict[str, Collection] = {}
         self._outdated = True
 
     def journals_started(self) -> None:
-        """They may be of collections that are newer than what is known here."""
+        """New journals may belong to collections that are not known here yet."""
         self._outdated = True
 
     def __call__(self, frame: Frame, source: Source) -> pa.RecordBatch:
         collection = self._collections.get(source.collection)
         if self._outdated or collection is None or frame.schema > collection.version:
-            listed = [each for each in self._list() if each.name in self._names]
-            self._collections = {each.name: Collection(each) for each in listed}
+            found = [put for put in self._list_collections() if put.name in self._names]
+            self._collections = {put.name: Collection(put) for put in found}
             self._outdated = False
             collection = self._collections.get(source.collection)
         if collection is None:
             raise NotFoundError(
-                f"collection {source.collection!r} was deleted while it was read",
+                f"collection {source.collection!r} was deleted while the Session read it",
                 do="take it out of the task, or create it again",
             )
         if collection.id != source.incarnation:
             raise OutdatedError(
-                f"collection {source.collection!r} was deleted and made again while it was read",
-                do="open the Session again: it reads the one that is there",
+                f"collection {source.collection!r} was deleted and created again while the Session"
+                " read it",
+                do="open the Session again: it reads the new collection",
             )
         batch = collection.decode(frame.body, frame.schema)
-        return _under(self._schemas[source.tag], batch, source.collection)
+        return _conform(self._schemas[source.tag], batch, source.collection)
 
 
-def _under(schema: pa.Schema, batch: pa.RecordBatch, collection: str) -> pa.RecordBatch:
-    """The batch with the columns of an earlier schema, and no others."""
+def _conform(schema: pa.Schema, batch: pa.RecordBatch, collection: str) -> pa.RecordBatch:
+    """Return the batch with the columns of an earlier schema only."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = []
     for wanted in schema:
-        at = batch.schema.get_field_index(wanted.name)
-        if at < 0 or batch.schema.types[at] != wanted.type:
-            found = "gone" if at < 0 else f"of type {batch.schema.types[at]}"
+        index = batch.schema.get_field_index(wanted.name)
+        if index < 0 or batch.schema.types[index] != wanted.type:
+            found = "gone" if index < 0 else f"of type {batch.schema.types[index]}"
             raise _changed(collection, wanted.name, f"{found}, and was of type {wanted.type}")
-        if not wanted.nullable and batch.columns[at].null_count:
+        if not wanted.nullable and batch.columns[index].null_count:
             raise _changed(collection, wanted.name, "null in a document, and was NOT NULL")
-        columns.append(batch.columns[at])
+        columns.append(batch.columns[index])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

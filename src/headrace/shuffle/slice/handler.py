@@ -1,4 +1,4 @@
-"""How a Slice opens: it reaches every Queue, then tells its Session, then runs."""
+"""Opens a Slice: it connects to every Queue, then answers its Session, then runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SliceService:
         self._queues = queues
 
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
-        raise ProtocolError("a Slice is not a stream", do="converse")
+        raise ProtocolError("a Slice does not answer a stream", do="open a conversation with it")
 
     def converse(self, channel: Channel[Any]) -> None:
         first = channel.receive()
@@ -44,7 +44,7 @@ class SliceService:
         opening = first.control
         if not isinstance(opening, messages.OpenSlice):
             raise ProtocolError(
-                f"a Slice was told {type(opening).__name__} before it was opened",
+                f"a Slice got {type(opening).__name__} before it was opened",
                 do=REPORT,
             )
         with ExitStack() as stack:
@@ -57,7 +57,7 @@ class SliceService:
                     _tell(channel, error)
                     raise
             except HeadraceError as error:
-                # Said before this Slice leaves its Queues: they would take that for the cause.
+                # Tell the Queue before this Slice leaves it: it would take that for the cause.
                 self._queues.end(opening.session, error.what)
                 raise
 
@@ -68,7 +68,7 @@ class SliceService:
         stack.callback(connection.close)
         reads = FailoverReads(connection)
         stack.callback(reads.close)
-        queues = self._reach(opening, session, stack)
+        queues = self._connect(opening, session, stack)
         actor = SliceActor(
             Sources(opening.sources),
             [member.range for member in opening.members],
@@ -81,38 +81,38 @@ class SliceService:
         session.send(messages.Opened(opening.session))
         return actor
 
-    def _reach(
+    def _connect(
         self, opening: messages.OpenSlice, session: Channel[Any], stack: ExitStack
     ) -> list[Peer]:
-        """A conversation with every Queue. The first that refuses ends the opening.
+        """Open a conversation with every Queue. The first that refuses ends the opening.
 
-        So does the Session, if it leaves meanwhile: another member may have refused it.
+        The Session ends it too if it leaves meanwhile: another member may have refused it.
         """
         clients = [Client(member.address, self._settings) for member in opening.members]
         for client in clients:
             stack.callback(client.close)
-        reached = threading.Event()
-        session.on_end(lambda: None if reached.is_set() else close_all(clients))
+        connected = threading.Event()
+        session.on_end(lambda: None if connected.is_set() else close_all(clients))
         queues = open_all(
             clients,
-            lambda at, client: _open_queue(client, opening, at),
+            lambda member, client: _open_queue(client, opening, member),
             who="the Queue of member",
-            # The Session hears which Queue it is before its own time is over.
+            # So the Session hears which Queue was too slow before it gives up itself.
             timeout_s=opening.settings.open_s / 2,
         )
-        reached.set()
+        connected.set()
         return queues
 
 
 def _tell(session: Channel[Any], error: Exception) -> None:
-    """The Session hears the cause before Queues see that the Slice left, and pass that on."""
+    """Tell the Session the cause, before Queues see that the Slice left and pass that on."""
     session.fail(error)
     with suppress(HeadraceError):
         session.close()
 
 
 def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Peer:
-    asked = messages.OpenQueue(
+    request = messages.OpenQueue(
         opening.session,
         member,
         opening.member,
@@ -121,4 +121,4 @@ def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Pee
         opening.settings,
     )
     peer = Peer(f"the Queue of member {member}", client, messages.QUEUE, _from_queue)
-    return open_one(peer, asked, messages.QueueOpened(opening.session))
+    return open_one(peer, request, messages.QueueOpened(opening.session))
