@@ -20,7 +20,7 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.routing import split_evenly
 from headrace.testing.shuffle.memory_journal import Journal
 from headrace.testing.shuffle.memory_journals import MemoryJournals
-from headrace.testing.shuffle.run import Conditions, Run
+from headrace.testing.shuffle.memory_run import Conditions, MemoryRun
 from headrace.testing.shuffle.simulator import draw_limits
 from tests.shuffle.builders import Hint, documents
 
@@ -53,9 +53,9 @@ class MemorySession:
         self.last_commit = Checkpoint()
         self.run = self.open()
 
-    def open(self, read_through: Checkpoint | None = None, *, is_cut: bool = False) -> Run:
+    def open(self, read_through: Checkpoint | None = None, *, is_cut: bool = False) -> MemoryRun:
         """Open another Session that resumes from the last committed checkpoint."""
-        self.run = Run(
+        self.run = MemoryRun(
             self.world,
             self.sources,
             split_evenly(self.members),

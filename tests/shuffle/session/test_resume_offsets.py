@@ -24,7 +24,7 @@ from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, 
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle.memory_journal import Journal
-from headrace.testing.shuffle.run import Run
+from headrace.testing.shuffle.memory_run import MemoryRun
 from headrace.testing.shuffle.simulator import Simulator
 from tests.shuffle.builders import source
 
@@ -32,7 +32,7 @@ SEEDS = 150
 CHUNK = 50
 
 
-class WatchedRun(Run):
+class WatchedRun(MemoryRun):
     """Remembers where the first span of each report begins, by place and producer."""
 
     begins: dict[tuple[int, int], list[tuple[int, int]]]
@@ -50,7 +50,7 @@ class WatchedSimulator(Simulator):
     checked = 0
     pending = 0
 
-    def open(self, *, is_cut: bool = False, calm: bool = False) -> Run:
+    def open(self, *, is_cut: bool = False, calm: bool = False) -> MemoryRun:
         run = super().open(is_cut=is_cut, calm=calm)
         run.__class__ = WatchedRun
         run.begins = {}  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, 
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.effects import Effect, SendAllSlices, SendSlice
 from headrace.shuffle.session.state import SessionState
-from headrace.testing.shuffle import run
+from headrace.testing.shuffle import memory_run
 from tests.shuffle.builders import Hint, source
 from tests.shuffle.memory_session import MemorySession
 
@@ -215,7 +215,7 @@ def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
 
 def waiting_in_vain(monkeypatch: pytest.MonkeyPatch) -> MemorySession:
     """P's transaction in A names an ACK that B never gets; P has gone on in C."""
-    monkeypatch.setattr(run, "HORIZON", 1000)
+    monkeypatch.setattr(memory_run, "HORIZON", 1000)
     story = abc()
     story.write(A, 10)
     story.ack(A, 20, hints=[*story.hints(20, A), (B, 999, 1, 20)])
@@ -504,7 +504,7 @@ def test_what_a_replay_shows_of_a_transaction_does_not_wait_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A checkpoint gave the ACK in B up; its replay is asked to wait for B as long as it takes."""
-    monkeypatch.setattr(run, "HORIZON", 1000)
+    monkeypatch.setattr(memory_run, "HORIZON", 1000)
     story = abc()
     story.write(A, 10)
     story.write(B, 11)
@@ -516,7 +516,7 @@ def test_what_a_replay_shows_of_a_transaction_does_not_wait_again(
     story.settle()
     handed_out = story.run.session.next_checkpoint()
     assert handed_out is not None
-    monkeypatch.setattr(run, "HORIZON", FOREVER)
+    monkeypatch.setattr(memory_run, "HORIZON", FOREVER)
     story.last_commit = base
     story.open(read_through=handed_out)
     assert story.next() == [(0, 10), (0, 5000)]
@@ -986,7 +986,7 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
 # proves G12
 def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of them is in the Queues, which would hold reads back: a window leaves it out."""
-    monkeypatch.setattr(run, "KEPT_ROWS_MAX", 2560)
+    monkeypatch.setattr(memory_run, "KEPT_ROWS_MAX", 2560)
     late = (1 << 59, 1 << 60)
     story = MemorySession("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
     for clock in range(10, 12010, 10):

@@ -66,8 +66,8 @@ from headrace.shuffle.slice.state import Limits
 from headrace.testing.shuffle.bindings import resolve_in_ticks
 from headrace.testing.shuffle.memory_journal import Document, Journal
 from headrace.testing.shuffle.memory_journals import MemoryJournals
+from headrace.testing.shuffle.memory_run import AMPLE, CALM, Conditions, MemoryRun, Message
 from headrace.testing.shuffle.pipes import Pipe
-from headrace.testing.shuffle.run import AMPLE, CALM, Conditions, Message, Run
 from headrace.testing.shuffle.trace import Topic, Trace, topic_of
 
 _INDENT = "  "
@@ -134,7 +134,7 @@ class _Player:
         self._last_commit = Checkpoint()
         self._prepared: Checkpoint | None = None
         """The checkpoint that was polled and is not stored."""
-        self._opened: tuple[Run, Trace] | None = None
+        self._opened: tuple[MemoryRun, Trace] | None = None
         self._paused: set[str] = set()
         self._topics = set(_SHOWN)
         self._answers: list[str] = []
@@ -193,7 +193,7 @@ class _Player:
             kept_rows_max=command.some_number("kept_rows"),
             pending_max=command.number("pending", CALM.pending_max),
         )
-        run = Run(
+        run = MemoryRun(
             self._journals,
             resolve_in_ticks(self._bindings, known),
             split_evenly(members),
@@ -211,7 +211,7 @@ class _Player:
         return next(name for name, number in self._producers.items() if number == producer)
 
     @property
-    def _run(self) -> Run:
+    def _run(self) -> MemoryRun:
         if self._opened is None:
             raise UsageError("the script has no Session here", do="open one before")
         return self._opened[0]

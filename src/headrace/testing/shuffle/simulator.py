@@ -24,9 +24,9 @@ from headrace.shuffle.session.pending_limit import PENDING_MAX
 from headrace.shuffle.slice.state import Limits
 from headrace.testing.shuffle.bindings import COLLECTIONS, PARTITIONED, Bindings
 from headrace.testing.shuffle.kinds import Kind
+from headrace.testing.shuffle.memory_run import AMPLE, Conditions, MemoryRun, Message
 from headrace.testing.shuffle.oracle import Key, Oracle
 from headrace.testing.shuffle.pipes import SESSION, Party, Pipe, Role
-from headrace.testing.shuffle.run import AMPLE, Conditions, Message, Run
 from headrace.testing.shuffle.trace import Trace
 from headrace.testing.shuffle.world import World
 
@@ -97,7 +97,7 @@ class Simulator:
         """A pipe from a Slice to the Session that is slower than all others, if there is one."""
         self.run = self.open()
 
-    def open(self, *, is_cut: bool = False, calm: bool = False) -> Run:
+    def open(self, *, is_cut: bool = False, calm: bool = False) -> MemoryRun:
         count = self.rng.choice([1, 2, 2, 3])
         ranges = QUADRANTS if count == 3 and self.rng.random() < 0.5 else split_evenly(count)
         prepared = self.prepared or Checkpoint()
@@ -105,7 +105,7 @@ class Simulator:
         self.say(f"open with {count} members: {', '.join(each.name for each in sources.all)}")
         self.counts[Kind.REPLAY] += self.prepared is not None
         self.bindings.count_delays()
-        self.run = Run(
+        self.run = MemoryRun(
             self.world,
             sources,
             ranges,

@@ -15,8 +15,8 @@ from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.queue import state as queue
 from headrace.shuffle.session.effects import AnswerPoll
 from headrace.shuffle.slice import effects as slices
+from headrace.testing.shuffle.memory_run import MemoryRun, Message, SpaceChanged, Synced
 from headrace.testing.shuffle.pipes import Party, Pipe, Role
-from headrace.testing.shuffle.run import Message, Run, SpaceChanged, Synced
 
 
 class Topic(StrEnum):
@@ -76,7 +76,7 @@ def topic_of(message: Message) -> Topic:
 class Trace:
     """Describes the messages of one run."""
 
-    def __init__(self, run: Run, producer_name: Callable[[int], str]) -> None:
+    def __init__(self, run: MemoryRun, producer_name: Callable[[int], str]) -> None:
         self._run = run
         self._producer = producer_name
         self._places: dict[int, str] = {}

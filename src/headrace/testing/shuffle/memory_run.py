@@ -82,7 +82,7 @@ CALM = Conditions()
 
 
 @dataclass
-class Member:
+class MemoryMember:
     slice: SliceState
     queue: QueueState
     file: QueueFile
@@ -90,7 +90,7 @@ class Member:
     limits_reached: set[Kind] = field(default_factory=set)
 
 
-class Run:
+class MemoryRun:
     """One Session from its opening to its end."""
 
     def __init__(
@@ -150,12 +150,12 @@ class Run:
             credit_bytes=credit_bytes, cycle_bytes=min(limits.cycle_bytes, credit_bytes)
         )
 
-    def _member(self, number: int, limits: Limits) -> Member:
+    def _member(self, number: int, limits: Limits) -> MemoryMember:
         soft_bytes, hard_bytes = self.conditions.soft_bytes, self.conditions.hard_bytes
         file = QueueFile()
         state = QueueState(len(self.ranges), self.sources.lanes, soft_bytes, hard_bytes)
         changed = Pipe(Party(Role.READER, number), Party(Role.QUEUE, number))
-        return Member(
+        return MemoryMember(
             SliceState(self.sources, self.ranges, _decode, limits, lambda *_: AMPLE),
             state,
             file,
@@ -379,7 +379,7 @@ class Run:
         target.queue.validate()
         self._count_limits(target)
 
-    def _count_limits(self, target: Member) -> None:
+    def _count_limits(self, target: MemoryMember) -> None:
         reached = {Kind.SOFT_LIMIT} if target.queue.reason() else set()
         if reached and self.session.is_starving:
             reached.add(Kind.STARVING)
@@ -411,7 +411,7 @@ class Run:
         """The same as `read` showed last; in order if that is asked for."""
         return [self._documents(member, ordered) for member in self.members]
 
-    def _documents(self, member: Member, ordered: bool) -> list[tuple[BindingTag, int]]:
+    def _documents(self, member: MemoryMember, ordered: bool) -> list[tuple[BindingTag, int]]:
         found = []
         for message in member.reading.read(self.checkpoints_read, ordered=ordered):
             assert isinstance(message.control, messages.Documents)
