@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-deep check bench clean java
+.PHONY: help setup demo test test-fast test-deep check bench clean java
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -26,8 +26,11 @@ setup: $(RUNTIME) ## make .venv and install headrace into it
 demo: setup ## run the main job end to end on this machine
 	@$(BIN)/headrace demo
 
-test: $(TOOLS) $(CLASSES) ## run every test but the deep ones
-	@$(BIN)/pytest -m "not deep" -n 2 --dist loadfile --no-loadscope-reorder
+test: $(TOOLS) $(CLASSES) ## run every test but the deep ones, and name the ten slowest
+	@$(BIN)/pytest -m "not deep" -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+
+test-fast: $(TOOLS) ## run the tests that need no Spark and kill nothing, in under a minute
+	@$(BIN)/pytest -q -m "not (spark or crash or deep)" -n 2 --dist worksteal --durations=10
 
 test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats a run
 	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)

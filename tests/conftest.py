@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.kinds import add_kinds, kinds
 from tests.spark.class_archive import jvm_environment
 
 _LEAVE_TIMEOUT_S = 10.0
@@ -33,8 +34,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: of two workers none waits at the end for what the other began last."""
-    items.sort(key=lambda each: "crash" not in each.path.parts)
+    """Mark each with its kind; put the longest first, so that both workers end together."""
+    for item in items:
+        add_kinds(item)
+    items.sort(key=_expected_length)
+
+
+def _expected_length(item: pytest.Item) -> int:
+    """Sort what crashes Spark first, then what crashes or starts it, then the rest."""
+    return -len(kinds(item) & {"crash", "spark"})
 
 
 @pytest.fixture(scope="session", autouse=True)

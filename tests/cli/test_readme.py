@@ -13,6 +13,8 @@ import pytest
 import headrace as hr
 from tests.cli.headrace_process import ALSO, SPARK_S
 
+pytestmark = pytest.mark.spark
+
 PROJECT = Path(__file__).parents[2]
 README = PROJECT / "README.md"
 _SPARK_STARTS = 3

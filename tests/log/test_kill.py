@@ -14,6 +14,8 @@ from headrace.testing.power import RecordedDisk
 from tests.log.append_process import payload
 from tests.log.recorded_log import contents
 
+pytestmark = pytest.mark.crash
+
 PROJECT = Path(__file__).parents[2]
 
 

@@ -10,6 +10,8 @@ from headrace.settings import LogSettings
 from headrace.testing.power import Files
 from tests.log.recorded_log import RecordedLog
 
+pytestmark = pytest.mark.crash
+
 SEED = 20240229
 
 

@@ -117,6 +117,7 @@ def test_who_loses_syncs_what_the_winner_may_not_have_synced_yet(
     assert calls == ["sync .", "sync *", "sync .", "link a/b", "sync a"]
 
 
+@pytest.mark.crash
 def test_a_killed_writer_leaves_the_old_object_and_its_rest_is_removed(directory: Path) -> None:
     objects = open_objects(str(directory))
     objects.put("a", b"old")

@@ -15,6 +15,8 @@ from headrace.transport import Channel, Client, Server
 from tests.transport.echo_service import CALM, REPLIES, SWIFT, Echo, Say, say
 from tests.transport.peer_process import Peer
 
+pytestmark = pytest.mark.crash
+
 MARGIN_S = 1.0
 """Long enough for a busy machine."""
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.headrace_process import HEADRACE
 
+pytestmark = pytest.mark.crash
+
 
 @pytest.mark.deep
 def test_a_task_goes_on_after_an_owner_that_was_killed_or_stopped(here: Path) -> None:

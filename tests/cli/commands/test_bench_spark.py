@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.headrace_process import HEADRACE
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.mark.deep
 def test_it_measures_its_yardsticks_in_the_same_run(here: Path) -> None:

@@ -19,6 +19,7 @@ from tests.cli.conftest import Run
 from tests.cli.headrace_process import PATIENCE_S, SPARK_S, Running, headrace
 
 
+@pytest.mark.spark
 def test_it_survives_the_kill_of_a_member(here: Path) -> None:
     # proves G14
     done = headrace("demo", "--transactions", "25", "--json", timeout_s=SPARK_S)
@@ -31,6 +32,7 @@ def test_it_survives_the_kill_of_a_member(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.spark
 def test_ctrl_c_ends_it_without_a_word(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(here))
     with Running("demo") as running:

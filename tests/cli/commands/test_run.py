@@ -60,6 +60,7 @@ def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(
     )
 
 
+@pytest.mark.spark
 def test_tasks_beside_each_other_run_until_they_are_interrupted_and_go_on(here: Path) -> None:
     """Each is fed by the other meanwhile; and one is run again by its name."""
     transfer(here)

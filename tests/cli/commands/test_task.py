@@ -148,6 +148,7 @@ def states(ok: Ok) -> dict[str, tuple[str, str | None]]:
     return {each["task"]: (each["state"], each["error"]) for each in listed}
 
 
+@pytest.mark.spark
 def test_a_task_that_failed_is_told_from_one_that_never_ran(ok: Ok, run: Run, here: Path) -> None:
     transfer(here)
     (here / "tasks.py").write_text(FAILING)
@@ -170,6 +171,7 @@ def test_a_task_that_failed_is_told_from_one_that_never_ran(ok: Ok, run: Run, he
     assert not list(Path("bank/runs").glob("broken*"))
 
 
+@pytest.mark.spark
 def test_a_running_task_is_stopped_from_elsewhere_and_one_that_is_killed_has_failed(
     ok: Ok, run: Run, here: Path
 ) -> None:

@@ -24,6 +24,8 @@ from headrace.journal.sequencer import Flags
 from headrace.testing.crash import Child, eventually
 from tests.journal.conftest import SETTINGS, column
 
+pytestmark = pytest.mark.crash
+
 LONG = "x" * SETTINGS.journal.transaction_buffer_bytes
 OPEN = """
 import headrace as hr

@@ -21,6 +21,8 @@ from headrace.journal.wire.failover import FailoverReads, FailoverWatch
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.testing.crash import Child, eventually
 
+pytestmark = pytest.mark.crash
+
 OPEN = "import headrace as hr; workspace = hr.open(root, settings=settings)"
 SOON_S = 30.0
 SWIFT = hr.Settings(service=hr.ServiceSettings(heartbeat_s=0.1, silence_s=1.0))

@@ -32,6 +32,8 @@ from headrace.journal.write.write_buffer import WriteBuffer
 from headrace.testing.crash import Child
 from tests.journal.conftest import SETTINGS, column
 
+pytestmark = pytest.mark.crash
+
 COMMITTED, ROLLED_BACK = hr.CommitOutcome.COMMITTED, hr.CommitOutcome.ROLLED_BACK
 WAIT_S = 60.0
 IMPATIENT = msgspec.structs.replace(

@@ -1,0 +1,34 @@
+"""The kind of a test: what it is made of, and so how long it may take and when it is run.
+
+A kind is a marker. A test or its file names it (`pytestmark = pytest.mark.crash`) where neither its
+folder nor its fixtures show it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+KINDS = ("unit", "scenario", "property", "crash", "spark", "cluster")
+_SPARK_FIXTURES = {"spark", "completed_run", "cluster"}
+
+
+def add_kinds(item: pytest.Item) -> None:
+    """Mark a test with every kind that it shows; one that shows none is a unit or a scenario."""
+    function = getattr(item, "function", None)
+    fixtures = set(getattr(item, "fixturenames", ()))
+    folders = item.path.parts
+    shown = {
+        "property": getattr(function, "is_hypothesis_test", False),
+        "crash": "crash" in folders,
+        "spark": bool(_SPARK_FIXTURES & fixtures) or {"spark", "crash"} <= set(folders),
+        "cluster": "cluster" in fixtures,
+    }
+    for kind in (kind for kind, is_shown in shown.items() if is_shown):
+        item.add_marker(kind)
+    if not kinds(item):
+        # In memory alone, or real parts that have files.
+        item.add_marker("scenario" if "tmp_path" in fixtures else "unit")
+
+
+def kinds(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}.intersection(KINDS)
