@@ -167,7 +167,7 @@ def points(before: int, writes: Sequence[bool]) -> list[KillPoint]:
 # proves G1, G2, G3
 def test_a_member_is_killed_at_some_step_and_all_four_parts_show_or_none(tmp_path: Path) -> None:
     chance = random.Random(chosen_seed(default=41))
-    chosen = chance.sample(kills(chance, commits=0), 10) + kills(chance, commits=3)[-3:]
+    chosen = chance.sample(kills(chance, commits=0), 6) + kills(chance, commits=2)[-2:]
     kill_members(tmp_path / "workspace", chosen)
 
 
@@ -184,8 +184,8 @@ def test_the_owner_is_killed_at_some_change_and_all_four_parts_show_or_none(tmp_
     chance = random.Random(chosen_seed(default=42))
     with JointTransaction() as joint:
         found = points(*owner_changes(tmp_path / "rehearsal", joint))
-        while_committing = found[-COMMIT_POINTS:]
-        earlier = chance.sample(found[:-COMMIT_POINTS], 3)
+        while_committing = chance.sample(found[-COMMIT_POINTS:], 4)
+        earlier = chance.sample(found[:-COMMIT_POINTS], 2)
         kill_owner(tmp_path / "deaths", earlier + while_committing, joint)
 
 

@@ -127,7 +127,7 @@ def rehearse(work: Work, root: Path) -> Rehearsal:
 def test_dying_at_any_change_of_the_disk_leaves_transactions_whole_or_gone(tmp_path: Path) -> None:
     chance = random.Random(chosen_seed(default=21))
     rehearsal = rehearse("publish", tmp_path / "rehearsal")
-    chosen = chance.sample(deaths(rehearsal), 8) + chance.sample(late_deaths(rehearsal), 8)
+    chosen = chance.sample(deaths(rehearsal), 5) + chance.sample(late_deaths(rehearsal), 5)
     die_and_check(tmp_path / "deaths", "publish", chosen)
 
 
@@ -145,7 +145,7 @@ def test_dying_while_snapshots_are_saved_and_segments_dropped_loses_nothing(tmp_
     rehearsal = rehearse("maintain", tmp_path / "rehearsal")
     saving, maintaining = deaths_while_saving(rehearsal), late_deaths(rehearsal)
     die_and_check(
-        tmp_path / "deaths", "maintain", chance.sample(saving, 8) + chance.sample(maintaining, 8)
+        tmp_path / "deaths", "maintain", chance.sample(saving, 5) + chance.sample(maintaining, 5)
     )
 
 
