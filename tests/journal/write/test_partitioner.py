@@ -112,16 +112,16 @@ def test_every_document_is_kept_in_order_in_the_one_journal_of_its_partition_and
     rows = random_rows(Random(seed), count)
     found = spread(Partitioner(journals), collection, rows)
     home: dict[tuple[object, ...], str] = {}
-    for name, rows in found.items():
-        numbers = [row["n"] for row in rows]
+    for name, part in found.items():
+        numbers = [row["n"] for row in part]
         assert numbers == sorted(numbers)
         region, day = (unescape_value(value) for _, value in parse_journal_name(name).partition)
-        for row in rows:
+        for row in part:
             assert row["region"] == region
             assert row["day"] == (day and date.fromisoformat(day))
             same = row["region"], row["day"], row["account"]
             assert home.setdefault(same, name) == name
-    together = sorted((row for rows in found.values() for row in rows), key=lambda row: row["n"])
+    together = sorted((row for part in found.values() for row in part), key=lambda row: row["n"])
     assert together == rows
 
 
