@@ -15,7 +15,7 @@ from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, 
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.effects import SendBounds
-from headrace.shuffle.slice.read import Phase
+from headrace.shuffle.slice.journal_read import Phase
 from headrace.shuffle.slice.state import Limits
 from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent

@@ -14,7 +14,7 @@ from headrace.journal.sequencer import Flags
 from headrace.settings import MIB
 from headrace.shuffle.binding import Source
 from headrace.shuffle.slice.effects import Effect, Fetch, SendBlock
-from headrace.shuffle.slice.read import Phase
+from headrace.shuffle.slice.journal_read import Phase
 from headrace.shuffle.slice.state import Limits
 from tests.shuffle.builders import documents, frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent

@@ -23,7 +23,7 @@ from headrace.shuffle.slice.effects import (
     SendStarving,
     SendStop,
 )
-from headrace.shuffle.slice.read import Phase, Read
+from headrace.shuffle.slice.journal_read import Phase, Read
 from headrace.shuffle.slice.state import Limits, credit_that_fits
 from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, commits, only, sent

@@ -95,7 +95,7 @@ class _Open:
     """Those of which more may be shown."""
 
 
-class Advance(NamedTuple):
+class CheckpointChange(NamedTuple):
     """What a checkpoint changes."""
 
     shown: list[Shown]
@@ -115,7 +115,9 @@ class QueueReader:
         """Places that are not read any more, with the last checkpoint that may show any of them."""
         self._closed: list[int] = []
 
-    def advance(self, entries: Iterable[Entry], checkpoint: Frontier, number: int) -> Advance:
+    def advance(
+        self, entries: Iterable[Entry], checkpoint: Frontier, number: int
+    ) -> CheckpointChange:
         """`entries` are those that came since the last call; they include at least all that were
         flushed before the checkpoint was made, which has this number."""
         self._closed = []
@@ -138,7 +140,7 @@ class QueueReader:
                         touched |= blocks.keys()
         shown = [self._show(self.open[at], commits) for at in sorted(touched)]
         self._stop({place for place, made in self._stopping.items() if made <= number})
-        return Advance([each for each in shown if each is not None], self._closed)
+        return CheckpointChange([each for each in shown if each is not None], self._closed)
 
     def _add(self, entry: BlockEntry) -> None:
         firsts: dict[Key, int] = {

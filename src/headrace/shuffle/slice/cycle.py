@@ -15,8 +15,8 @@ from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
 from headrace.shuffle.block import BlockMaker, Piece, Routed, SpanEnd
 from headrace.shuffle.slice.effects import SendEnds
-from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Read, ReadProducer
+from headrace.shuffle.slice.journal_read import Read, ReadProducer
+from headrace.shuffle.slice.lane_progress import LaneProgress
 
 Decode = Callable[[Frame, Source], pa.RecordBatch]
 """Returns the documents of a frame under the schema of a source."""
@@ -35,7 +35,7 @@ class Cycle:
         self._ends: list[tuple[int, ReadProducer, SpanEnd]] = []
         """The ACKs that were taken, each with its lane and its producer."""
 
-    def take(self, read: Read, frame: Frame, progress: Progress) -> None:
+    def take(self, read: Read, frame: Frame, progress: LaneProgress) -> None:
         """Sequence a frame, keep its new documents, and note the progress that it makes."""
         self.frames += 1
         self.documents += frame.documents
@@ -76,7 +76,7 @@ class Cycle:
         producer: ReadProducer,
         before: Sequenced,
         step: Step,
-        progress: Progress,
+        progress: LaneProgress,
     ) -> None:
         is_commit = step.outcome is not FrameOutcome.ROLLBACK
         last_commit, last_continue = step.after.last_commit, step.after.last_continue

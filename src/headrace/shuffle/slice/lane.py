@@ -12,8 +12,8 @@ from headrace.clock import Clock
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
 from headrace.shuffle.binding import INFINITE
-from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Event, Phase, Ranking, Read
+from headrace.shuffle.slice.journal_read import Event, Phase, Ranking, Read
+from headrace.shuffle.slice.lane_progress import LaneProgress
 from headrace.shuffle.slice.read_ahead import AtMostBytes, ReadAhead
 
 
@@ -22,7 +22,7 @@ class Lane:
         self,
         number: int,
         members: int,
-        progress: Progress,
+        progress: LaneProgress,
         fetch_bytes: int,
         ahead_bytes: int,
         patience: int,

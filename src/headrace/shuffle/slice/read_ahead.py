@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from headrace.clock import Clock
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
-from headrace.shuffle.slice.read import Phase, Ranking, Read, WaitingFrame
+from headrace.shuffle.slice.journal_read import Phase, Ranking, Read, WaitingFrame
 
 _SHARES = 2
 """A read has one share of the room for the frames that are here, and one for those to come."""

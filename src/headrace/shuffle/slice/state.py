@@ -51,9 +51,9 @@ from headrace.shuffle.slice.effects import (
     SendStarving,
     SendStop,
 )
+from headrace.shuffle.slice.journal_read import Read
 from headrace.shuffle.slice.lane import Lane
-from headrace.shuffle.slice.progress import Progress
-from headrace.shuffle.slice.read import Read
+from headrace.shuffle.slice.lane_progress import LaneProgress
 from headrace.shuffle.slice.read_ahead import AtMostBytes
 
 _CREDIT_SHARE = 4
@@ -125,7 +125,7 @@ class SliceState:
             Lane(
                 number,
                 len(ranges),
-                Progress(self._hints, len(ranges)),
+                LaneProgress(self._hints, len(ranges)),
                 limits.fetch_bytes,
                 limits.ahead_bytes,
                 limits.patience,

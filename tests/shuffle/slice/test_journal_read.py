@@ -14,9 +14,9 @@ from headrace.errors import HeadraceError
 from headrace.ids import JournalId, Offset
 from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.messages import ReadStart
-from headrace.shuffle.slice import read as read_module
+from headrace.shuffle.slice import journal_read as read_module
 from headrace.shuffle.slice.effects import Fetch, SendBlock
-from headrace.shuffle.slice.read import TRANSITIONS, Event, Phase, Ranking, Read
+from headrace.shuffle.slice.journal_read import TRANSITIONS, Event, Phase, Ranking, Read
 from headrace.shuffle.slice.state import Limits
 from tests.shuffle.builders import frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only
@@ -58,7 +58,7 @@ def test_a_read_goes_through_the_transitions_of_the_table_and_refuses_all_others
 def test_nothing_but_a_read_itself_assigns_its_phase() -> None:
     for module in Path(read_module.__file__).parent.glob("*.py"):
         assignments = re.findall(r"(\w+)\.phase\s*=[^=]", module.read_text())
-        assert assignments == (["self", "self"] if module.name == "read.py" else [])
+        assert assignments == (["self", "self"] if module.name == "journal_read.py" else [])
 
 
 def test_every_transition_of_the_table_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

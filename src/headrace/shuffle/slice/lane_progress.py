@@ -21,7 +21,7 @@ from headrace.shuffle.binding import Source
 from headrace.shuffle.block import SpanEnd
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.slice.causal_hints import CausalHints, HintedTransaction, TransactionPart
-from headrace.shuffle.slice.read import Read
+from headrace.shuffle.slice.journal_read import Read
 
 NOT_COMMITTED = -1
 
@@ -42,7 +42,7 @@ class _Flush(NamedTuple):
     unanswered: set[int]
 
 
-class Progress:
+class LaneProgress:
     def __init__(self, hints: CausalHints, members: int) -> None:
         self._hints = hints
         self._members = members
