@@ -70,4 +70,4 @@ def test_a_seed_can_be_replayed_step_by_step(capsys: pytest.CaptureFixture[str])
     assert main(["--replay", "1"]) == 0
     said = capsys.readouterr().out
     assert "session -> slice 0: start read" in said
-    assert "checkpoint: " in said
+    assert "session -> consumer: checkpoint 1; " in said

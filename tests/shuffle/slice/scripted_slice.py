@@ -1,4 +1,4 @@
-"""A Slice whose journals are scripts, and whose Queues answer when they are told to."""
+"""A Slice that reads scripted journals, and whose Queues answer when the test says so."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class ScriptedSlice:
         self.now = now
         self.frames: dict[int, list[Frame]] = {}
         self.effects: list[Effect] = []
-        """Everything that was done."""
+        """All effects so far."""
         self.held: set[int] = set()
-        """Places whose fetches are not answered."""
+        """Places whose fetches stay unanswered."""
         self.answers_flushes = True
         self.grants = True
         self._fetches: list[Fetch] = []
@@ -59,25 +59,25 @@ class ScriptedSlice:
         producers: tuple[tuple[int, int], ...] = (),
         is_cut: bool = False,
     ) -> int:
-        """Journal `tag + 1` under a binding; returns the place."""
-        at = place(tag, binding)
+        """Start to read journal `tag + 1` under a binding. Return the place."""
+        started = place(tag, binding)
         journal = JournalId(tag + 1)
-        self.frames[at] = frames
+        self.frames[started] = frames
         head = frames[-1].end if frames else Offset(offset)
         known = tuple((Producer(p), Clock(c)) for p, c in producers)
         name = f"{self.sources.by_tag[binding].collection}/{tag:04d}"  # type: ignore[index]
         found = self.sources.of_journal(name)
-        self.state.learned(journal, [each.tag for each in found])
-        start = ReadStart(at, journal, name, binding, Offset(offset), head, known)
+        self.state.learned(journal, [source.tag for source in found])
+        start = ReadStart(started, journal, name, binding, Offset(offset), head, known)
         self.state.start([start], is_cut=is_cut)
-        return at
+        return started
 
-    def grow(self, at: int, frames: list[Frame]) -> None:
-        self.frames[at] += frames
-        self.state.head(at, frames[-1].end)
+    def grow(self, place: int, frames: list[Frame]) -> None:
+        self.frames[place] += frames
+        self.state.head(place, frames[-1].end)
 
     def run(self, now: int | None = None) -> list[Effect]:
-        """Until nothing is left to do; what was done."""
+        """Advance until nothing is left to do. Return all effects."""
         if now is not None:
             self.now = now
         done: list[Effect] = []
@@ -132,7 +132,7 @@ def only(effects: Sequence[Effect], kind: type[E]) -> list[E]:
 
 
 def sent(effects: Sequence[Effect]) -> list[tuple[int, int, int]]:
-    """Lane, first and last clock of each (journal, producer) of the blocks, in order."""
+    """Return lane, first and last clock of each (place, producer) of the blocks, in order."""
     return [
         (block.head.lane, first, last)
         for block in only(effects, SendBlock)
@@ -141,7 +141,7 @@ def sent(effects: Sequence[Effect]) -> list[tuple[int, int, int]]:
 
 
 def commits(effects: Sequence[Effect]) -> list[tuple[int, int]]:
-    """Producer and last commit of what is reported."""
+    """Return the producers that were reported, each with its last commit."""
     return [
         (producer, commit)
         for report in only(effects, Report)

@@ -1,4 +1,4 @@
-"""A Slice as its Session and the Queues of others meet it, behind its service."""
+"""A Slice as its Session and other members' Queues meet it, behind its service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.shuffle.real_task import SOON_S, Task, swift
 
 @contextmanager
 def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
-    """The Slice of member 0; the Queue of member 1 is at another address."""
+    """Open the Slice of member 0. The Queue of member 1 is at another address."""
     read = source(0, "a", key=("n",), schema=task.workspace.collection("a").schema)
     addresses = task.addresses[0], other
     members = tuple(MemberAt(*each) for each in zip(addresses, split_evenly(2), strict=True))
@@ -37,12 +37,12 @@ def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
     with Client(task.addresses[0], swift()) as client:
         session = client.converse(messages.SLICE, msgspec.msgpack.Decoder(messages.FromSlice))
         session.send(opening)
-        assert isinstance(heard(session), messages.Opened)
+        assert isinstance(receive(session), messages.Opened)
         yield session
         session.leave()
 
 
-def heard(session: Channel[Any]) -> Any:
+def receive(session: Channel[Any]) -> Any:
     message = session.receive(SOON_S)
     assert message
     return message.control
@@ -52,24 +52,24 @@ def heard(session: Channel[Any]) -> Any:
 def test_before_it_is_told_what_to_read_a_slice_does_not_say_that_it_has_nothing(
     task: Task,
 ) -> None:
-    """Else Queues would write what others have, and what it will have before that would be late."""
-    said: SimpleQueue[Any] = SimpleQueue()
+    """Else Queues would write the others' documents, and its own earlier ones would be late."""
+    received: SimpleQueue[Any] = SimpleQueue()
 
     def listen(channel: Channel[Any], asked: messages.OpenQueue) -> None:
         channel.send(messages.QueueOpened(asked.session))
         while (message := channel.receive()) is not None:
-            said.put(message.control)
+            received.put(message.control)
 
     with fake_member(queue=listen) as fake, opened(task, fake.address) as session:
         session.send(messages.Starving(True, 0))
         for number in (1, 2):
-            # By the second answer it has done all that the first message made it do.
+            # When it gives the second answer, it has done all that the first message caused.
             session.send(messages.AskStatus(number))
-            status = heard(session)
+            status = receive(session)
             assert (status.number, status.settled) == (number, False)
         session.send(messages.Starving(False, 0))
         session.send(messages.StartRead([]))
-        assert [said.get(timeout=SOON_S) for _ in range(3)] == [
+        assert [received.get(timeout=SOON_S) for _ in range(3)] == [
             messages.Starving(True, 0),
             messages.Starving(False, 0),
             messages.Bounds((INFINITE,)),
@@ -80,7 +80,7 @@ def test_before_it_is_told_what_to_read_a_slice_does_not_say_that_it_has_nothing
 def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else another member might tell first, and not the cause."""
+    """Else another member, which does not know the cause, might tell the Session first."""
     has_heard = threading.Event()
     left: SimpleQueue[bool] = SimpleQueue()
 

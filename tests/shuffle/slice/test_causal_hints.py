@@ -1,4 +1,4 @@
-"""What a Slice makes of the hints that it reports."""
+"""How a Slice uses causal hints, and how much it reports at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOURNALS = 40
 
 
 class Table(np.ndarray):
-    """Counts how often it is walked."""
+    """Counts how often somebody walks it."""
 
     walks = 0
 
@@ -45,11 +45,11 @@ def test_journals_are_looked_for_once_in_a_table_that_acks_share() -> None:
         slice.state.learned(JournalId(journal), [])
     for _ in range(JOURNALS):
         assert slice.state.unknown_journals([ack]) == set()
-    assert table.walks == 2, "before all was learned, and after"
+    assert table.walks == 2, "once before the Slice learned the journals, and once after"
 
 
 def test_a_table_is_forgotten_with_its_acks() -> None:
-    """Another may come to lie at its place in memory."""
+    """Another table may get its address in memory."""
     slice = ScriptedSlice()
     for journal in range(1, 200):
         rows = np.array([(journal, 0, 1, 20), (journal + 1, 0, 1, 20)], ACK_ROW)
@@ -64,7 +64,7 @@ def test_a_table_is_forgotten_with_its_acks() -> None:
 
 
 def test_a_wide_transaction_is_reported_in_full_and_its_table_walked_once() -> None:
-    """Though it comes over many reports."""
+    """Its ACKs come over many reports."""
     slice = ScriptedSlice(limits=Limits(patience=0))
     table = wide_table()
     places = []
@@ -76,15 +76,15 @@ def test_a_wide_transaction_is_reported_in_full_and_its_table_walked_once() -> N
         slice.held.remove(at)
         (report,) = only(slice.run(), Report)
         parts = [journal for *_, journal, _, _, _, _ in report.delta.parts.tolist()]
-        assert parts == list(range(done + 1, JOURNALS + 1)), "those that are not read yet"
-        # The last leaves nothing to wait for, so there is nothing to say of the transaction.
+        assert parts == list(range(done + 1, JOURNALS + 1)), "the journals that are not read yet"
+        # The last ACK leaves nothing to wait for, so the report does not mention the transaction.
         assert [row[3] for row in report.delta.commits.tolist()] == [at] * (done < JOURNALS)
     assert table.walks == 1
 
 
 # proves G12
 def test_a_report_has_no_more_documents_than_the_limit() -> None:
-    """But for those of one frame, which is never divided."""
+    """It may exceed the limit by one frame, since the Slice never divides frames."""
     slice = ScriptedSlice(limits=Limits(report_documents=3))
     slice.start(frames(" ".join(f"O{10 + at}" for at in range(20))))
     counts = [report.delta.documents for report in only(slice.run(), Report)]

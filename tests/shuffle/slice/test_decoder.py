@@ -1,4 +1,4 @@
-"""What a frame's documents are under the schema of a source."""
+"""A frame's documents under the schema of a source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def frame(batch: pa.RecordBatch, version: int) -> Frame:
 
 
 def decoded(opened: str, *versions: str, rows: list[dict[str, object]]) -> pa.RecordBatch:
-    """Rows of the last version, for a Session that was opened under another schema."""
+    """Decode rows of the last version for a Session that was opened under another schema."""
     parsed = [schemas.parse_schema(version) for version in versions]
     read = source(schema=schemas.parse_schema(opened))
     put = CollectionPut("c", tuple(schemas.serialize(each) for each in parsed))

@@ -1,4 +1,4 @@
-"""What a Slice reports, and when: Flushes, progress, and what hints leave to wait for."""
+"""What a Slice reports, and when: Flushes, progress, and the parts that hints name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_report_counts_the_documents_that_were_committed_since_the_one_before(
 def test_duplicates_of_what_was_committed_are_not_sent_and_that_they_are_read_is_reported(
     script: str,
 ) -> None:
-    """A hint may name one of them: whoever waits for it must hear that it is read."""
+    """A hint may name a duplicate: the Session waits until it hears that the Slice has read it."""
     slice = ScriptedSlice()
     at = slice.start(frames(script), producers=((1, 10),))
     effects = slice.run()
@@ -116,7 +116,7 @@ def test_one_flush_is_in_flight_and_the_next_has_what_came_meanwhile() -> None:
 
 # proves G11
 def test_a_flush_of_one_lane_does_not_hold_up_another() -> None:
-    """What has low priority may wait at a Queue for what other Slices have of high priority."""
+    """A block of low priority may wait at a Queue for other Slices' blocks of high priority."""
     slice = ScriptedSlice([source(0, "a", lane=0), source(1, "b", lane=1, cohort=1)])
     slice.answers_flushes = False
     high = slice.start([], tag=0, binding=0)
@@ -166,7 +166,7 @@ OWN: Hint = (1, 10, 1, 12)
 
 
 def reported(sources: list[int], hints: list[Hint], *, also_reads: bool = False) -> Report:
-    """What is reported of `C10 A12` in journal 1, which these hints accompany."""
+    """Return the report of `C10 A12` in journal 1, whose ACK carries these hints."""
     made = [source(0, "a"), *(source(n + 1, "b", cohort=c) for n, c in enumerate(sources))]
     slice = ScriptedSlice(made)
     slice.state.learned(JournalId(2), [each.tag for each in made[1:]])
@@ -232,11 +232,11 @@ def test_a_journal_of_two_bindings_hints_itself() -> None:
 
 def test_hinted_journals_of_which_nothing_is_known_are_asked_for() -> None:
     slice = ScriptedSlice()
-    some = frames("C10 A12", hints=[OWN, (7, 0, 1, 12), (0, 0, 1, 12)])
-    assert slice.state.unknown_journals(some) == {1, 7}
+    hinting = frames("C10 A12", hints=[OWN, (7, 0, 1, 12), (0, 0, 1, 12)])
+    assert slice.state.unknown_journals(hinting) == {1, 7}
     slice.state.learned(JournalId(7), [])
     slice.state.learned(JournalId(1), [0])
-    assert slice.state.unknown_journals(some) == set()
+    assert slice.state.unknown_journals(hinting) == set()
 
 
 def test_an_ack_of_nothing_begins_with_itself() -> None:

@@ -1,4 +1,4 @@
-"""What a Slice fetches: in order, within its room, and never so that it comes to a stop."""
+"""What a Slice fetches: in order, within its room, and without ever getting stuck."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY = 100
 
 
 def backlog(journal: int, clocks: Sequence[int], size: int) -> list[Frame]:
-    """One document for each clock, each of `size` bytes; clock 0 rolls back what is open."""
+    """Return a frame of `size` bytes for each clock; clock 0 rolls back what is open."""
     return [
         Frame(
             JournalId(journal),
@@ -43,7 +43,7 @@ def backlog(journal: int, clocks: Sequence[int], size: int) -> list[Frame]:
 
 
 class Fetched(ScriptedSlice):
-    """Its fetches are answered one at a time, in any order."""
+    """A Slice whose fetches are answered one at a time, in any order."""
 
     def __init__(self, seed: int, sources: Sequence[Source], limits: Limits, now: int) -> None:
         super().__init__(sources, limits=limits, now=now)
@@ -51,7 +51,7 @@ class Fetched(ScriptedSlice):
         self.asked: list[Fetch] = []
         self.frames_fetched = 0
         self.most_bytes = 0
-        """Here and on its way, at any time."""
+        """The most bytes that were here and being fetched at any time."""
 
     def advance(self) -> list[Effect]:
         effects = self.state.advance(Clock(self.now))
@@ -78,7 +78,7 @@ class Fetched(ScriptedSlice):
         self.answer(fetch)
 
     def step(self) -> bool:
-        """One answer; without any to give, time passes. Whether there was anything to do."""
+        """Give one answer, or let time pass if there is none. Return False if nothing is left."""
         effects = self.advance()
         self.state.validate()
         answers = [fetch for fetch in self.asked if fetch.place not in self.held]
@@ -93,7 +93,7 @@ class Fetched(ScriptedSlice):
         return True
 
     def settle(self) -> None:
-        """Until there is nothing left to do at this time."""
+        """Answer fetches until there is nothing left to do at this time."""
         while self.advance() or self.asked:
             self.state.validate()
             for _ in range(self.rng.choice([0, 1, 1, 5])):
@@ -102,18 +102,18 @@ class Fetched(ScriptedSlice):
 
 
 def clocks_of(rng: Random, count: int) -> list[int]:
-    """Ascending, here and there with a rollback of nothing."""
+    """Return ascending clocks; some are followed by 0, a rollback of nothing."""
     clocks = sorted(rng.sample(range(1, 10_000), count))
     return [clock for each in clocks for clock in ([each, 0] if rng.random() < 0.1 else [each])]
 
 
 def due(made: Sequence[Source], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Lane and adjusted clock of what was taken of each binding, in order."""
+    """Return lane and adjusted clock of each (binding, clock) that was taken, in order."""
     return [(made[tag].lane, made[tag].adjusted(clock)) for tag, clock in taken]
 
 
 def taken_from(slice: ScriptedSlice) -> list[tuple[int, int]]:
-    """Binding and clock of what was sent, in order."""
+    """Return binding and clock of each block that was sent, in order."""
     heads = [block.head for block in only(slice.effects, SendBlock)]
     return [(head.binding, int(head.pair_rows()[0]["first"])) for head in heads]
 
@@ -149,7 +149,7 @@ def test_however_little_room_there_is_everything_is_taken_in_order(seed: int) ->
     assert len(taken) == count
     one_fetch = limits.fetch_bytes + max(sizes)
     if limits.fetch_bytes >= max(sizes):
-        # Else frames are larger than anything one can plan with before they are seen.
+        # Otherwise frames are larger than a Slice can expect before it has seen one.
         room = max(limits.ahead_bytes, one_fetch)
         assert slice.most_bytes <= room * slice.sources.lanes
     assert slice.state._lanes[0].read_ahead.held_bytes == 0
@@ -188,14 +188,14 @@ def test_thousands_of_journals_are_read_in_order_and_each_frame_is_fetched_a_few
     assert clocks == list(range(10, 10 + journals * each))
     assert slice.most_bytes <= limits.ahead_bytes
     assert slice.frames_fetched <= 4 * journals * each
-    # They are not waited for one by one.
+    # The Slice fetches many at once.
     assert rounds <= slice.frames_fetched / 8
 
 
 # proves G5, G12
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_stalls_grows_or_is_not_due_the_others_are_read_to_their_heads(seed: int) -> None:
-    """With nothing to drive it but answers, and the times at which it wants to be called."""
+    """Only answers drive the Slice, and the times at which it wants to be called."""
     rng = Random(seed)
     made = [source(0, "a", delay=rng.choice([0, 2000])), source(1, "b", lane=rng.choice([0, 1]))]
     limits = Limits(
@@ -279,7 +279,7 @@ def test_frames_that_come_due_one_by_one_are_fetched_once() -> None:
 # proves G8, G12
 @pytest.mark.parametrize("ahead_bytes", [1, 35, 1000])
 def test_frames_that_are_not_due_give_way_to_those_that_are(ahead_bytes: int) -> None:
-    """Also to those of later clocks that have no delay."""
+    """They also make room for frames of later clocks that have no delay."""
     limits = Limits(fetch_bytes=30, ahead_bytes=ahead_bytes)
     slice = ScriptedSlice(
         [source(0, "later", delay=DELAY), source(1, "now")], limits=limits, now=50

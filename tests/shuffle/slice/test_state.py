@@ -174,7 +174,7 @@ def test_without_credit_nothing_is_sent_and_little_is_fetched() -> None:
 
 # proves G12
 def test_a_slice_waits_for_the_fullest_queue_though_another_has_room() -> None:
-    """Its order would be lost if it went on with documents of the idle member alone."""
+    """It would lose the order if it went on with documents of the idle member alone."""
     limits = Limits(credit_bytes=1, cycle_documents=1)
     slice = ScriptedSlice(members=2, limits=limits)
     slice.grants = False
@@ -188,7 +188,7 @@ def test_a_slice_waits_for_the_fullest_queue_though_another_has_room() -> None:
 
 # proves G8
 def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
-    """Also if a binding's pieces are many blocks: a Queue takes a Slice's blocks as they come."""
+    """A Queue takes a Slice's blocks as they come, even if a binding's pieces make many blocks."""
     sources = [source(0, "a"), source(1, "b"), source(2, "late", lane=1)]
     slice = ScriptedSlice(sources, limits=Limits(block_documents=1))
     slice.start(frames("O5 O6", journal=3), tag=2, binding=2)
@@ -202,7 +202,7 @@ def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
 
 # proves G8
 def test_every_queue_gets_the_blocks_of_a_cycle_by_clock_whatever_others_get() -> None:
-    """Of `b`, member 0 gets 10 and member 1 gets 25; of `a`, member 0 gets both."""
+    """Member 0 gets 10 of `b` and all of `a`; member 1 gets 25 of `b`."""
     slice = ScriptedSlice([source(0, "a"), source(1, "b")], members=2)
     slice.start(frames("O21 O26", journal=1), tag=0, binding=0)
     slice.start(frames("O10 O25", journal=2), tag=1, binding=1)
@@ -213,7 +213,7 @@ def test_every_queue_gets_the_blocks_of_a_cycle_by_clock_whatever_others_get() -
 
 # proves G8
 def test_one_producer_keeps_its_order_though_another_in_its_blocks_has_lower_clocks() -> None:
-    """The block of 50 and 130 begins below the one before it, and follows it all the same."""
+    """The block of 50 and 130 begins below the block before it, and still follows it."""
     slice = ScriptedSlice(limits=Limits(block_documents=2))
     slice.start(frames("O100 O101 p2:O50 O130"))
     assert sent(slice.run()) == [(0, 100, 101), (0, 50, 50), (0, 130, 130)]
@@ -352,7 +352,7 @@ def test_a_stopped_read_is_gone_though_its_fetch_comes_later() -> None:
 
 
 def test_a_great_many_reads_are_stopped_without_looking_at_the_others() -> None:
-    """Each costs the same, however many there are: a quadratic stop would take minutes."""
+    """A stop costs the same however many reads there are. A quadratic one would take minutes."""
     slice = ScriptedSlice()
     places = [slice.start([], tag=tag) for tag in range(20_000)]
     began = time.process_time()
@@ -406,13 +406,13 @@ def test_a_slice_says_once_that_its_cut_is_taken_and_reported() -> None:
     slice = ScriptedSlice()
     slice.answers_flushes = False
     at = slice.start(frames("O10"))
-    assert Finish() not in slice.run(), "it may be told to read more"
+    assert Finish() not in slice.run(), "the Session may start more reads"
     slice.start(frames("O20", journal=2), tag=1, is_cut=True)
     slice.held = {at + (1 << 32)}
-    assert Finish() not in slice.run(), "not everything is taken"
+    assert Finish() not in slice.run(), "the Slice has not taken everything"
     slice.held = set()
     (first,) = only(slice.effects, SendFlush)
-    assert Finish() not in slice.run(), "not everything is reported"
+    assert Finish() not in slice.run(), "the Slice has not reported everything"
     (second,) = only(slice.flushed(first.number), SendFlush)
     assert Finish() not in slice.run()
     slice.flushed(second.number)
