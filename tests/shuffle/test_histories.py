@@ -1,4 +1,4 @@
-"""Random histories over real services, against what their publishers meant."""
+"""Random histories over real services, compared with what their publishers meant."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class History:
     numbers: int = 0
     open: dict[int, tuple[hr.Transaction, list[Key]]] = field(default_factory=dict)
     committed: list[set[Key]] = field(default_factory=list)
-    """By transaction; a document outside of any is one of its own."""
+    """The documents of each transaction; one outside of any is a transaction of its own."""
     seen: dict[Key, int] = field(default_factory=dict)
-    """The checkpoint that showed each."""
+    """The number of the checkpoint that showed each document."""
     checkpoints: int = 0
     prepared: Shown | None = None
     replaying: Shown | None = None
@@ -71,7 +71,7 @@ class History:
         self.committed += [{key} for key in keys]
 
     def poll(self, timeout_s: float = QUIET_S) -> bool:
-        """One checkpoint; it is committed with the next, so that a crash may come before."""
+        """Take one checkpoint; the next poll stores it, so that a crash may come first."""
         self.commit()
         shown = self.task.look(timeout_s)
         if shown is None:
@@ -99,7 +99,7 @@ class History:
                 assert len(shown_in) == 1, "a transaction is shown in parts"
 
     def crash(self, members: int) -> None:
-        """What was prepared and not committed is what the next Session begins with."""
+        """Open the next Session; it begins with the checkpoint that was taken and not stored."""
         self.replaying = self.prepared or self.replaying
         self.prepared = None
         through: Checkpoint | None = self.replaying and self.replaying.checkpoint.delta
@@ -118,8 +118,8 @@ class History:
 count = st.integers(1, 30)
 collection = st.sampled_from(COLLECTIONS)
 publisher = st.integers(0, PUBLISHERS - 1)
-Deed = Callable[[History], object]
-deeds: st.SearchStrategy[Deed] = st.one_of(
+Action = Callable[[History], object]
+actions: st.SearchStrategy[Action] = st.one_of(
     st.builds(lambda p, c, n: lambda h: h.write(p, c, n), publisher, collection, count),
     st.builds(lambda p, c, n: lambda h: h.write(p, c, n), publisher, collection, count),
     st.builds(
@@ -134,15 +134,15 @@ deeds: st.SearchStrategy[Deed] = st.one_of(
 
 # proves G5, G6, G7, G9, G10, G11
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
-@given(st.lists(deeds, min_size=15, max_size=40))
+@given(st.lists(actions, min_size=15, max_size=40))
 def test_every_committed_document_is_shown_once_and_transactions_as_a_whole(
-    history: list[Deed],
+    history: list[Action],
 ) -> None:
     with tempfile.TemporaryDirectory() as root, Task(Path(root), MEMBERS) as task:
         for name in COLLECTIONS:
             task.workspace.collection(name, "n long", key="n", journals=3)
         running = History(task)
         running.crash(2)
-        for deed in history:
-            deed(running)
+        for action in history:
+            action(running)
         running.finish()

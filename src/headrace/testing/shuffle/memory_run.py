@@ -130,7 +130,7 @@ class MemoryRun:
         self.answer: Checkpoint | None = None
         """The answer to the last poll, until it is taken."""
         self.known_heads: dict[JournalId, Offset] = {}
-        """The heads that the watch has told of so far."""
+        """The heads that the watch has reported so far."""
         self.checkpoints_read = 0
         self.checkpoints_released = 0
         self.pipes: dict[Pipe, deque[Message]] = defaultdict(deque)
@@ -282,13 +282,13 @@ class MemoryRun:
                     state.learned(JournalId(id), tags)
             case messages.StartRead(starts, is_cut):
                 state.start(starts, is_cut=is_cut)
-            case messages.StopRead(places, made):
-                effects = state.stop(places, made)
+            case messages.StopRead(places, checkpoint):
+                effects = state.stop(places, checkpoint)
             case messages.Heads(heads):
                 for place, head in heads:
                     state.head(place, head)
-            case messages.Starving(is_starving, made):
-                effects = state.starve(is_starving, made)
+            case messages.Starving(is_starving, checkpoint):
+                effects = state.starve(is_starving, checkpoint)
             case messages.Hold(lanes, behind):
                 state.hold(lanes, behind)
             case queue.SendGrant(_, lane, size):

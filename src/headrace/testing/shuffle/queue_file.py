@@ -22,7 +22,7 @@ class _Retraction(NamedTuple):
 
 class _Stop(NamedTuple):
     places: tuple[int, ...]
-    made: int
+    checkpoint: int
 
 
 class QueueFile(QueueStore):
@@ -42,8 +42,8 @@ class QueueFile(QueueStore):
     def write_retraction(self, retracted: tuple[SpanEnd, ...]) -> None:
         self._items.append(_Retraction(retracted))
 
-    def write_stop(self, places: tuple[int, ...], made: int) -> None:
-        self._items.append(_Stop(places, made))
+    def write_stop(self, places: tuple[int, ...], checkpoint: int) -> None:
+        self._items.append(_Stop(places, checkpoint))
 
     def synced(self, end: int) -> None:
         """Everything below `end` has become durable."""
@@ -53,16 +53,16 @@ class QueueFile(QueueStore):
         return self._synced_end
 
     def entries(self, position: int) -> Iterator[tuple[int, int, Entry | None]]:
-        for at in range(position, self._synced_end):
-            item = self._items[at]
+        for number in range(position, self._synced_end):
+            item = self._items[number]
             if isinstance(item, _Retraction):
-                yield at, 0, RetractionEntry(at, item.retracted)
+                yield number, 0, RetractionEntry(number, item.retracted)
             elif isinstance(item, _Stop):
-                yield at, 0, StopEntry(at, *item)
+                yield number, 0, StopEntry(number, *item)
             else:
-                block = self._block(at)
+                block = self._block(number)
                 size = block_bytes(block.head, block.body)
-                yield at, size, None if block.is_copy else BlockEntry(at, block.head)
+                yield number, size, None if block.is_copy else BlockEntry(number, block.head)
 
     def body(self, location: int) -> Any:
         return self._block(location).body
@@ -72,13 +72,13 @@ class QueueFile(QueueStore):
         return self.end - 1
 
     def release_before(self, position: int) -> None:
-        for at in range(min(position, self.end)):
-            self._items[at] = None
+        for number in range(min(position, self.end)):
+            self._items[number] = None
 
     def close(self) -> None:
         self._items.clear()
 
-    def _block(self, at: int) -> _Block:
-        item = self._items[at]
-        assert isinstance(item, _Block), f"what was at {at} of the Queue's file is given back"
+    def _block(self, number: int) -> _Block:
+        item = self._items[number]
+        assert isinstance(item, _Block), f"entry {number} of the Queue's file was given back"
         return item

@@ -42,7 +42,7 @@ class Totals:
 
 
 def simulate(seed: int, steps: int = STEPS) -> Totals:
-    """Run one history; a failure is told, not raised."""
+    """Run one history; return a failure and do not raise it."""
     try:
         simulator = Simulator(seed)
         simulator.simulate(steps)

@@ -32,7 +32,7 @@ from headrace.testing.shuffle.world import World
 
 STEPS = 70
 _PATIENCE = 10
-"""How often a checkpoint is asked for before a crash that interrupts it."""
+"""`interrupt` polls at most this often for a checkpoint before it gives up."""
 QUADRANTS = [
     Range(0, (1 << 31) - 1, 0, (1 << 31) - 1),
     Range(0, (1 << 31) - 1, 1 << 31, (1 << 32) - 1),
@@ -54,7 +54,7 @@ def draw_limits(rng: Random) -> Limits:
 
 
 class Simulator:
-    """One task over one world, from its first Session to its last."""
+    """One task that reads one world, from its first Session to its last."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class Simulator:
         self._bindings_change = bindings_change
         self.last_commit = Checkpoint()
         self.prepared: Checkpoint | None = None
-        """Handed out and not committed."""
+        """The checkpoint that the consumer got and has not stored."""
         self.prepared_documents: set[Key] = set()
         self.is_in_hand = False
-        """Whether this Session handed out what is prepared; else it is to be replayed."""
+        """True if this Session made the prepared checkpoint; else a Session has to replay it."""
         self.is_draining = False
         self.empty_share = 0.3
-        """How many of the checkpoints may show nothing."""
+        """The share of polls whose checkpoint may be empty."""
         self._trouble = 0.0
         """How often a fetch is answered late, or twice."""
         self._watch_lags = False
@@ -133,7 +133,7 @@ class Simulator:
         self.say(f"    {self._trace.pipe(pipe)}: {lines}")
 
     def conditions(self, *, calm: bool) -> Conditions:
-        """A calm Session does not fail."""
+        """Draw the limits of a Session; a calm one has room enough."""
         rng = self.rng
         soft_bytes = rng.choice([AMPLE, AMPLE, 1, 800, 3000])
         hard_bytes = soft_bytes + rng.choice([AMPLE, AMPLE, 100, 700])
@@ -150,10 +150,10 @@ class Simulator:
 
     def simulate(self, steps: int = STEPS) -> None:
         for _ in range(steps):
-            deed = self.rng.choices(_DEEDS, _WEIGHTS)[0]
-            self.say(deed.__name__)
+            action = self.rng.choices(_ACTIONS, _WEIGHTS)[0]
+            self.say(action.__name__)
             try:
-                deed(self)
+                action(self)
             except StorageError as error:
                 self.fail(error)
         self.drain()
@@ -161,19 +161,19 @@ class Simulator:
 
     def publish(self) -> None:
         world, rng = self.world, self.rng
-        deeds = [world.begin, world.write_outside]
+        actions = [world.begin, world.write_outside]
         if world.open:
             chosen = rng.choice(world.open)
-            deeds += [lambda: world.write(chosen)] * 4
-            deeds += [lambda: world.commit(chosen)] * 2 + [lambda: world.roll_back(chosen)]
-            deeds += [lambda: world.lose(chosen)]
-        rng.choice(deeds)()
+            actions += [lambda: world.write(chosen)] * 4
+            actions += [lambda: world.commit(chosen)] * 2 + [lambda: world.roll_back(chosen)]
+            actions += [lambda: world.lose(chosen)]
+        rng.choice(actions)()
 
     def create(self) -> None:
         self.world.create(self.rng.choice(COLLECTIONS))
 
     def delete(self) -> None:
-        """What a checkpoint shows that is to be replayed must be there."""
+        """Delete a journal, but none that a checkpoint shows that has to be replayed."""
         if self.is_in_hand:
             self.commit()
         if self.prepared is None:
@@ -214,7 +214,8 @@ class Simulator:
             self.run.advance(member)
 
     def poll(self) -> None:
-        """Take the next checkpoint, and read it, and commit it: a crash may come before."""
+        """Take the next checkpoint and read it. Store it now or with the next poll, so that a crash
+        may come first."""
         if self.is_in_hand:
             self.commit()
             return
@@ -229,7 +230,7 @@ class Simulator:
             return
         if self.prepared is not None:
             assert delta.encode() == self.prepared.encode(), "replay equals read_through"
-        # A cut does not change, and what is replayed must be there.
+        # Nobody deletes a journal of a cut, or one that a Session has to replay.
         deletes = not (self.is_draining or self.prepared) and self.rng.random() < 0.05
         if deletes:
             self.world.delete()
@@ -275,7 +276,7 @@ class Simulator:
         self.open()
 
     def interrupt(self) -> None:
-        """Crash with a checkpoint in hand, if there is one soon."""
+        """Crash while the consumer has a checkpoint that it has not stored, if it gets one soon."""
         for _ in range(_PATIENCE):
             if self.is_in_hand:
                 self.crash()
@@ -302,7 +303,7 @@ class Simulator:
         self.open(calm=True)
 
     def replayed_bindings(self) -> set[str]:
-        """Those that must be there to replay what is prepared."""
+        """Return the bindings without which no Session can replay the prepared checkpoint."""
         if self.prepared is None:
             return set()
         names = {**self.last_commit.bindings, **self.prepared.bindings}
@@ -310,7 +311,7 @@ class Simulator:
         return {names[BindingTag(place & TAG_MAX)] for place in places}
 
     def commit_what_cannot_be_replayed(self) -> None:
-        """A Session may not have seen yet that a journal is deleted when it shows it once more."""
+        """Store a checkpoint that shows a deleted journal: the Session did not know of that yet."""
         if self.prepared is None or not self.is_in_hand:
             return
         assignment, there = self.run.session.assignment, self.world.there()
@@ -319,7 +320,7 @@ class Simulator:
             self.commit()
 
     def drain(self) -> None:
-        """A Session that is given a cut shows that, nothing else, and says when it is over."""
+        """Check that a Session of a cut shows the cut and nothing else, and ends."""
         self.say("drain")
         self.commit_what_cannot_be_replayed()
         self.is_in_hand = False
@@ -340,22 +341,22 @@ class Simulator:
         self.oracle.check_cut(cut)
         while self.deliver_one():
             pass
-        assert self.run.session.next_checkpoint() is None, "what is over is over"
+        assert self.run.session.next_checkpoint() is None, "nothing follows the end of a cut"
         self.is_draining = False
         self.open(calm=True)
 
     def finish(self) -> None:
-        """With nothing in the way, everything that is committed is shown."""
+        """Check that all committed documents are shown once nothing is in the way."""
         for transaction in list(self.world.open):
             self.world.roll_back(transaction)
         self.settle(empty_share=0.0)
         assert self.prepared is None
         self.oracle.check_complete()
         self.settle(empty_share=1.0)
-        assert not self.run.held_bytes(), "nothing is kept in vain"
+        assert not self.run.held_bytes(), "a Queue keeps what nobody needs"
 
     def settle(self, *, empty_share: float) -> None:
-        """Until nothing moves any more; `empty_share` of the checkpoints may be empty."""
+        """Go on until nothing moves; `empty_share` of the checkpoints may be empty."""
         self.empty_share = empty_share
         self.run.give_up()
         for _ in range(10_000):
@@ -374,7 +375,7 @@ class Simulator:
                 break
 
 
-_DEEDS: list[Callable[[Simulator], None]] = [
+_ACTIONS: list[Callable[[Simulator], None]] = [
     Simulator.publish,
     Simulator.create,
     Simulator.delete,

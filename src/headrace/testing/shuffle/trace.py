@@ -131,9 +131,11 @@ class Trace:
             case slices.SendStop(_, places, checkpoint) | messages.StopRead(places, checkpoint):
                 shown = f"checkpoints after {checkpoint} show nothing of it"
                 return f"stop read, {self._all_places(places)}: {shown}"
-            case slices.SendStarving(starving, made) | messages.Starving(starving, made):
+            case slices.SendStarving(starving, checkpoint) | messages.Starving(
+                starving, checkpoint
+            ):
                 state = "starves" if starving else "does not starve"
-                return f"the consumer {state} after checkpoint {made}"
+                return f"the consumer {state} after checkpoint {checkpoint}"
             case slices.Finish():
                 return "finished the cut"
             case slices.Fetch():
