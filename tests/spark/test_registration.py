@@ -92,7 +92,7 @@ def test_a_python_that_somebody_chose_for_the_workers_must_have_headrace() -> No
 
 
 def test_a_session_of_spark_connect_is_refused() -> None:
-    with pytest.raises(UsageError, match="a session of Spark Connect has no place for"):
+    with pytest.raises(UsageError, match="a session of Spark Connect cannot run"):
         register(SimpleNamespace())  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
-"""What `headrace bench spark` runs: the same aggregation over our source and over yardsticks.
+"""Yardsticks for `headrace bench spark`, which runs one aggregation over several data sources.
 
-The yardsticks are Python data sources with nothing behind them: one yields Arrow batches that it
-has mapped, one yields rows. What they reach is what Spark allows any source in Python.
+The yardsticks are Python data sources without a store: one yields Arrow batches from mapped files,
+one yields rows. Their speed is the most that Spark allows a data source in Python.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_S = 1
 
 
 class Drained(NamedTuple):
-    """A backlog that was aggregated."""
+    """A backlog that a query has aggregated."""
 
     seconds: float
     rows: int
@@ -43,7 +43,7 @@ def aggregate(rows: DataFrame) -> None:
 
 
 def drain(rows: DataFrame, location: Path) -> Drained:
-    """From the start of a query until it has aggregated all there is."""
+    """Run a query until it has aggregated everything, and return what it took."""
     begin = perf_counter()
     query = (
         rows.writeStream.foreachBatch(lambda batch, number: aggregate(batch))
@@ -58,7 +58,7 @@ def drain(rows: DataFrame, location: Path) -> Drained:
 
 
 def batch_s(rows: DataFrame) -> float:
-    """Of the aggregation over what is read at once, the second time."""
+    """Return the seconds of the second of two aggregations over a batch read."""
     aggregate(rows)
     begin = perf_counter()
     aggregate(rows)
@@ -68,7 +68,7 @@ def batch_s(rows: DataFrame) -> float:
 def trigger_ms(
     rows: DataFrame, location: Path, feed: Callable[[], None], micro_batches: int
 ) -> float:
-    """The median of whole triggers, for which everything that they take was there before."""
+    """Return the median duration of triggers. `feed` provides the input of each beforehand."""
     query = (
         rows.writeStream.foreachBatch(lambda batch, number: aggregate(batch))
         .option("checkpointLocation", location.as_uri())
@@ -98,8 +98,11 @@ def register_yardsticks(spark: SparkSession) -> None:
 
 
 class _Bare(DataSource):
-    """Options: `files`, Arrow files, of which each is a partition; `microBatches`, into how many of
-    these they are cut; `isEndless`, after which they begin again."""
+    """A data source over Arrow files, with these options:
+
+    `files`: the files, each of which is a partition; `microBatches`: into how many micro-batches
+    the files are divided; `isEndless`: `true` if they begin again after the last.
+    """
 
     def schema(self) -> StructType:
         with pa.ipc.open_file(self.options["files"].split(",")[0]) as file:
@@ -140,7 +143,7 @@ class _BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": following if self._is_endless else min(following, self._micro_batches)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """It has an end already."""
+        """Do nothing: the source has an end already."""
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         number = start["batch"] % self._micro_batches
@@ -158,7 +161,7 @@ class _BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _batches(file: str, number: int, of: int) -> Iterator[pa.RecordBatch]:
-    """The part of that number, in memory that the kernel shares."""
+    """Yield the batches of one micro-batch from a mapped file."""
     with pa.memory_map(file) as mapped, pa.ipc.open_file(mapped) as opened:
         count = opened.num_record_batches
         for each in range(count * number // of, count * (number + 1) // of):

@@ -24,8 +24,8 @@ def test_a_batch_is_split_and_limited_as_it_says() -> None:
         ({"shards": "2"}, "option 'shards' is for a stream, and this is a batch"),
         ({"pollSeconds": "1"}, "option 'pollSeconds' is for a stream, and this is a batch"),
         ({"SHARDS": "2"}, "option 'shards' is for a stream, and this is a batch"),
-        ({"toCheckpoint": "2"}, "checkpoints are of a task, and none is named"),
-        ({"fromCheckpoint": "0"}, "checkpoints are of a task, and none is named"),
+        ({"toCheckpoint": "2"}, "fromCheckpoint and toCheckpoint need a task"),
+        ({"fromCheckpoint": "0"}, "fromCheckpoint and toCheckpoint need a task"),
         ({"partitions": "0"}, "option 'partitions' is '0'; write a whole number from 1 on"),
         ({"task": "t", "fromCheckpoint": "-1"}, "is '-1'; write a whole number from 0 on"),
         ({"task": "t", "toCheckpoint": "x"}, "is 'x'; write a whole number from 0 on"),
@@ -56,7 +56,7 @@ def test_what_a_stream_cannot_have_is_refused(options: dict[str, str], message: 
         ({"MaxDocumentPerTrigger": "1"}, "'MaxDocumentPerTrigger'; use maxDocumentsPerTrigger"),
         (
             {"zzz": "1"},
-            "has no option 'zzz'; use some of bindings, collections, fromCheckpoint,"
+            "has no option 'zzz'; use one of bindings, collections, fromCheckpoint,"
             " maxDocumentsPerTrigger, members, membersToken, meta, partitions, path, pollSeconds,"
             " shards, task, toCheckpoint, token, workspace",
         ),

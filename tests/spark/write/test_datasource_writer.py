@@ -284,7 +284,7 @@ def test_another_checkpoint_directory_is_another_query(
     lines = Lines(spark, numbers, tmp_path)
     lines.add(1)
     lines.run(publisher="p")
-    with pytest.raises(Exception, match="another checkpoint directory; use the directory that"):
+    with pytest.raises(Exception, match="another checkpoint directory; use the checkpoint"):
         lines.run("other", publisher="p")
     assert seen(numbers) == [1]
 
@@ -307,10 +307,10 @@ WRONG_WRITES: list[tuple[str, dict[str, str], str]] = [
         {"collection": "no"},
         ".* has no collection 'no', .*; create it with `headrace coll",
     ),
-    ("id long", {"collection": ""}, 'which collection to write to; add .option."collection"'),
-    ("id long", {"workspace": ""}, r"was not told which workspace to use; add .*save\(\)"),
+    ("id long", {"collection": ""}, 'needs a collection to write to; add .option."collection"'),
+    ("id long", {"workspace": ""}, r"needs a workspace; add .*save\(\)"),
     ("id long", {"workspace": "nowhere"}, "nowhere.*; "),
-    ("id long", {"task": "t"}, "format 'headrace' has no option 'task'; use some of collection"),
+    ("id long", {"task": "t"}, "format 'headrace' has no option 'task'; use one of collection"),
     ("id long", {"publisher": "p"}, "format 'headrace' has no option 'publisher'"),
 ]
 

@@ -1,4 +1,4 @@
-"""`spark.read.format("headrace")`: what is committed now, or what checkpoints of a task showed."""
+"""Batch reads with `format("headrace")`: what is committed now, or what a task has read."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from headrace.spark.worker_process import EncodedPartition
 
 
 class Pinned(msgspec.Struct, frozen=True):
-    """What a batch shows, decided once.
+    """What a batch read shows, decided once.
 
-    Spark plans a query anew for every DataFrame that is made of another, and one that has the same
-    twice plans that twice. All of them must show the same cut.
+    Spark plans a query again for every DataFrame that is made from another, and plans a part twice
+    that a query has twice. All of them must show the same cut.
     """
 
     cut: list[JournalInfo] | None = None
     generation: str = ""
     first: int | None = None
     last: int | None = None
-    """If a task is read: after which checkpoint of which generation, and up to which."""
+    """If a task's checkpoints are read: those after `first` up to `last`, of `generation`."""
 
     @classmethod
     def at(cls, workspace: Workspace, reads: Reads) -> Self:
-        """The present moment."""
+        """Pin what is committed at this moment."""
         if not reads.task:
             return cls(take_cut(workspace, reads.bindings))
-        # Of a stream the task need not be there yet; and a batch says so when it is planned.
+        # A stream may begin its task. A batch read raises the error when it is planned.
         with suppress(UsageError):
             task = describe_task(workspace.objects, reads.task)
             last = task.last if reads.last is None else reads.last
@@ -64,7 +64,7 @@ class Pinned(msgspec.Struct, frozen=True):
         return cls(None, "", reads.first, reads.last)
 
     def encode(self) -> bytes:
-        """Names of journals are much alike."""
+        """Compress: the names of journals are much alike."""
         return zlib.compress(msgspec.msgpack.encode(self), level=1)
 
     @classmethod
@@ -73,7 +73,7 @@ class Pinned(msgspec.Struct, frozen=True):
 
 
 class BatchReader(DataSourceReader):
-    """`pinned` is a `Pinned`; of nothing, the cut is taken when Spark plans the query."""
+    """Reads what `pinned`, an encoded `Pinned`, says; if it is empty, pins when Spark plans."""
 
     def __init__(self, reads: Reads, schema: StructType, pinned: bytes = b"") -> None:
         self._reads = reads
@@ -82,7 +82,7 @@ class BatchReader(DataSourceReader):
         self._filters = self.pushFilters = FilterTaker()  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
-        # What goes to executors is in their partitions.
+        # Executors get what they need with their partitions.
         return {**vars(self), "_pinned": b""}
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -106,7 +106,7 @@ class BatchReader(DataSourceReader):
         )
 
     def _narrowed(self, plan: Plan) -> list[Scan]:
-        # Of several sources Spark's columns are structs, and a filter concerns none but one.
+        # With several sources the columns are structs, and a filter would concern only one source.
         if len(plan.sources.all) > 1:
             return plan.scans
         selectors = label_selectors(self._filters.taken, plan.sources.all[0])
@@ -118,12 +118,12 @@ class BatchReader(DataSourceReader):
     # -- in executors ----------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read Spark makes a partition of its own.
+        # Spark makes a partition of its own if there is nothing to read.
         if not isinstance(partition, EncodedPartition):
             return
-        reach, of_all, of_these = partition.open()
-        sources = Sources(msgspec.msgpack.decode(of_all, type=tuple[Source, ...]))
-        scans = msgspec.msgpack.decode(of_these, type=list[Scan])
+        reach, encoded_sources, encoded_scans = partition.open()
+        sources = Sources(msgspec.msgpack.decode(encoded_sources, type=tuple[Source, ...]))
+        scans = msgspec.msgpack.decode(encoded_scans, type=list[Scan])
         rows = Rows(sources.all, to_arrow_schema(self._schema, timezone="UTC"))
         workspace = shared(msgspec.msgpack.decode(reach, type=WorkspaceRef))
         if self._reads.meta:
@@ -134,11 +134,14 @@ class BatchReader(DataSourceReader):
 
 
 def balanced(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
-    """At most so many groups of about as many bytes: the largest first, each where least is."""
+    """Divide scans into at most `count` groups of about equal size.
+
+    The largest scan comes first, and each goes to the smallest group.
+    """
     groups: list[list[Scan]] = [[] for _ in range(min(count, len(scans)))]
-    filled = [(0, at) for at in range(len(groups))]
+    sizes = [(0, index) for index in range(len(groups))]
     for scan in sorted(scans, key=lambda each: each.bytes, reverse=True):
-        size, at = filled[0]
-        groups[at].append(scan)
-        heapq.heapreplace(filled, (size + scan.bytes, at))
+        size, index = sizes[0]
+        groups[index].append(scan)
+        heapq.heapreplace(sizes, (size + scan.bytes, index))
     return groups

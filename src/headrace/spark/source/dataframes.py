@@ -1,4 +1,4 @@
-"""What `format("headrace")` gives, from Python: with a workspace and bindings, not options."""
+"""DataFrames of `format("headrace")`, made from a workspace and sources instead of options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stream(
     documents_max: int | None = None,
     meta: bool = False,
 ) -> DataFrame:
-    """A streaming DataFrame whose micro-batches are the checkpoints of a task."""
+    """Return a streaming DataFrame whose micro-batches are the checkpoints of a task."""
     activate(spark)
     options = source_options(workspace, sources) | {"task": task, "shards": str(shards)}
     if documents_max is not None:
@@ -43,7 +43,7 @@ def read(
     partitions: int = 8,
     meta: bool = False,
 ) -> DataFrame:
-    """All documents that are committed by now: one cut over all sources."""
+    """Return all documents that are committed now: one cut over all sources."""
     register(spark)
     reader = spark.read.format("headrace").options(**source_options(workspace, sources))
     with raised_as_ours():
@@ -51,7 +51,7 @@ def read(
 
 
 def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[str, str]:
-    """The options of the format that say what is read."""
+    """Return the options of the format that say what is read."""
     place = Place.of(workspace)
     bindings = msgspec.json.encode(bindings_of(sources)).decode()
     return {"workspace": place.path, "token": place.token, "bindings": bindings}

@@ -1,12 +1,12 @@
-"""The data source `headrace`: one micro-batch is one consistent cut across every journal.
+"""The data source `headrace`: one micro-batch is one consistent cut across all journals.
 
-Spark writes the planned end of a micro-batch to its offset log before it runs it, and to its commit
-log after. So `latestOffset` is the poll for the next checkpoint, which is stored by number before
-Spark hears of it; the offset names it; and the `start` and `end` of a batch that Spark runs again
-are the `last_commit` and `read_through` of a new Session.
+Spark writes the planned end of a micro-batch to its offset log before it runs the micro-batch, and
+to its commit log afterwards. So `latestOffset` polls for the next checkpoint, stores it by number,
+and returns an offset that names it. If Spark runs a batch again, its `start` and `end` are the
+`last_commit` and `read_through` of a new Session.
 
-Spark makes a reader in several processes, and asks only one of them for offsets: nothing is opened
-before it is needed.
+Spark makes a reader in several processes and asks only one of them for offsets. So a reader opens
+nothing before it is needed.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class HeadraceSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._travelled = False
+        self._was_sent = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_travelled": True}
+        return {**vars(self), "_was_sent": True}
 
     @classmethod
     def name(cls) -> str:
@@ -73,7 +73,7 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType:
         reads = parse_reads(self.options)
         with reads.place.open() as workspace:
-            # Spark keeps this object with what it learns here, for whatever is made of it.
+            # Spark keeps this object, and makes all readers of the DataFrame from it.
             self._pinned = Pinned.at(workspace, reads).encode()
             collections = {each.name: each for each in workspace.collections()}
         sources = resolve(reads.bindings, collections, {})
@@ -84,7 +84,7 @@ class HeadraceSource(DataSource):
         return BatchReader(parse_batch(self.options), schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        # Spark stumbles over whatever this raises, so only a traceback shows our message.
+        # Spark handles no error of this method well: only the traceback shows the message.
         return StreamReader(parse_stream(self.options), schema)
 
     @without_traceback()
@@ -94,25 +94,24 @@ class HeadraceSource(DataSource):
 
     @without_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Of a source that was made here Spark wants a plan; of one that came from elsewhere it
-        wants the writer to commit with."""
+        """Plan a write if Spark made this source here; else return the writer that commits."""
         _check_appends(overwrite)
         writes = parse_writes(self.options, is_stream=True)
-        return StreamWriter(writes, None if self._travelled else plan(writes, schema))
+        return StreamWriter(writes, None if self._was_sent else plan(writes, schema))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, reads: Reads, schema: StructType) -> None:
         self._reads = reads
         self._schema = schema
-        self._live: _Live | None = None
+        self._query: _OpenQuery | None = None
         self._is_bounded = False
         self._planned: int | None = None
-        """The checkpoint that the last batch of this process was of."""
+        """The checkpoint of the last batch that this process planned."""
         self._committed: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_live": None}
+        return {**vars(self), "_query": None}
 
     # -- in the process that Spark asks for offsets ----------------------------------------
 
@@ -120,18 +119,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        live = self._opened()
-        number = live.feed.after(
+        documents_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        query = self._opened()
+        number = query.feed.after(
             self._number(start),
             None if self._is_bounded else self._reads.poll_s,
-            documents_max=most,
+            documents_max=documents_max,
         )
         return self._offset(number)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._reads.documents_max
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        documents_max = self._reads.documents_max
+        return ReadAllAvailable() if documents_max is None else ReadMaxRows(documents_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._is_bounded = True
@@ -141,30 +140,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last == first:
             return []
         if last != first + 1:
-            raise UsageError(f"a batch from {first} to {last}", do=REPORT)
+            raise UsageError(f"Spark planned a batch from {first} to {last}", do=REPORT)
         self._check_synchronous(first)
         self._planned = last
-        live = self._opened()
-        shares = live.feed.shares(last)
+        query = self._opened()
+        shares = query.feed.shares(last)
         check_read_columns(self._schema, shares[0].sources)
-        service = msgspec.json.encode(live.service)
+        service = msgspec.json.encode(query.service)
         return [EncodedPartition(msgspec.msgpack.encode(share), service) for share in shares]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """`latestOffset` releases: Spark commits only once the next batch is planned."""
+        """Note the commit. `latestOffset` releases: Spark commits once it has planned the next."""
         self._committed = self._number(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        live = self._live
-        if live is None:
+        query = self._query
+        if query is None:
             return None
-        return {**self._offset(live.feed.number), "behind": live.feed.behind()}
+        return {**self._offset(query.feed.number), "behind": query.feed.behind()}
 
     def _check_synchronous(self, first: int) -> None:
-        """Spark commits a batch when the next one is in its offset log, so before that is run.
+        """Raise UsageError if Spark writes its offset log asynchronously.
 
-        If its offset log is written some time later, a checkpoint may be released that a restart
-        asks for.
+        Spark commits a batch once the next one is in its offset log, before it runs that. If it
+        wrote the log later, a checkpoint might be released that a restart asks for.
         """
         if self._planned == first != self._committed:
             raise UsageError(
@@ -173,14 +172,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def stop(self) -> None:
-        live, self._live = self._live, None
-        if live:
-            live.close()
+        query, self._query = self._query, None
+        if query:
+            query.close()
 
-    def _opened(self) -> _Live:
-        if self._live is None:
-            self._live = _Live(self._reads, is_bounded=self._is_bounded)
-        return self._live
+    def _opened(self) -> _OpenQuery:
+        if self._query is None:
+            self._query = _OpenQuery(self._reads, is_bounded=self._is_bounded)
+        return self._query
 
     def _offset(self, number: int) -> dict[str, Any]:
         return self._opened().feed.history.offset(number)
@@ -190,8 +189,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         mine = self._opened().feed.history.offset(0)
         if {**offset, "checkpoint": 0} != mine or not isinstance(number, int):
             raise UsageError(
-                f"the checkpoint directory of the query is of {_described(offset)}, and this is"
-                f" {_described(mine)}",
+                f"the checkpoint directory of the query belongs to {_described(offset)}, and this"
+                f" is {_described(mine)}",
                 do="give every task, and every generation of it, a directory of its own",
             )
         return number
@@ -210,8 +209,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from rows.all(share.read(service))
 
 
-class _Live:
-    """What is opened for a query: the workspace, members unless they run elsewhere, the feed."""
+class _OpenQuery:
+    """What a query has open: the workspace, the feed, and members unless they run elsewhere."""
 
     def __init__(self, reads: Reads, *, is_bounded: bool) -> None:
         self.service = ServiceSettings(token=reads.members_token or secrets.token_urlsafe(32))
@@ -222,7 +221,7 @@ class _Live:
             if not addresses and get_task_record(self.workspace.objects, reads.task):
                 raise UsageError(
                     f"{reads.task!r} is the name of a task, which has checkpoints of its own",
-                    do="name the stream otherwise; what the task was shown is for spark.read",
+                    do="give the stream another name, or use spark.read to see what the task read",
                 )
             if not addresses:
                 root = (self.workspace.directory or Path(".")) / "members"
@@ -233,8 +232,8 @@ class _Live:
             cut = workspace.journals() if is_bounded else None
             settings = ShuffleSettings()
             if reads.documents_max:
-                most = max(1, reads.documents_max // reads.shards)
-                settings = ShuffleSettings(report_documents=most)
+                per_member = max(1, reads.documents_max // reads.shards)
+                settings = ShuffleSettings(report_documents=per_member)
 
             def open(last: Checkpoint, through: Checkpoint | None) -> Shuffle:
                 return Shuffle(

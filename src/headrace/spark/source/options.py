@@ -1,4 +1,4 @@
-"""What a user writes after `format("headrace")`, checked."""
+"""The options of `format("headrace")`: parses and checks them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headrace.spark.source.workspace_option import Place
 _POLL_S = 1.0
 _KNOWN = {
     "workspace": "the directory of the workspace, or the address of its owner",
-    "path": "the same, as `load(…)` gives it",
-    "token": "what the owner asks for",
+    "path": "the same, as the argument of `load(…)`",
+    "token": "the token that the owner asks for",
     "task": "the name under which progress is stored",
     "collections": "names, separated by commas",
     "bindings": "JSON: a list of objects with the fields of headrace.Binding",
     "shards": "how many members read",
     "members": "their addresses, separated by commas, if they run elsewhere",
-    "membersToken": "what those members ask for",
+    "membersToken": "the token that those members ask for",
     "maxDocumentsPerTrigger": "about how many documents a micro-batch has at most",
-    "pollSeconds": "how long a micro-batch is waited for before Spark is told that there is none",
-    "partitions": "into how many parts a batch is split at most",
-    "fromCheckpoint": "a batch of what a task showed: after which checkpoint",
-    "toCheckpoint": "and up to which",
+    "pollSeconds": "how long to wait for documents before Spark hears that there are none",
+    "partitions": "into how many partitions a batch is divided at most",
+    "fromCheckpoint": "a batch of what a task read begins after this checkpoint",
+    "toCheckpoint": "and ends with this checkpoint",
     "meta": "true: with _journal, _clock, _producer and _binding",
 }
 _ONLY = {
@@ -37,8 +37,8 @@ _ONLY = {
 _PARTITIONS = 8
 _WRITES = {
     "workspace": "the directory of the workspace, or the address of its owner",
-    "path": "the same, as `save(…)` gives it",
-    "token": "what the owner asks for",
+    "path": "the same, as the argument of `save(…)`",
+    "token": "the token that the owner asks for",
     "collection": "the collection to publish to",
 }
 _STREAM_WRITES = {
@@ -46,11 +46,11 @@ _STREAM_WRITES = {
     "publisher": "the name under which the last micro-batch is stored with its documents",
 }
 _OF_SPARK = {"checkpointlocation", "queryname"}
-"""What Spark hands on with the options of a stream."""
+"""Options of Spark itself, which it passes on with those of a stream."""
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read, by whom, and how much at once."""
+    """What is read, by which members, and how much at once."""
 
     place: Place
     task: str = ""
@@ -63,7 +63,7 @@ class Reads(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = _PARTITIONS
     first: int | None = None
     last: int | None = None
-    """Of a batch that a task showed: after which checkpoint, up to which."""
+    """A batch of what a task read has the checkpoints after `first` up to `last`."""
     meta: bool = False
 
 
@@ -72,7 +72,7 @@ def parse_stream(options: Mapping[str, str]) -> Reads:
     reads = parse_reads(options)
     if not reads.task:
         raise UsageError(
-            "a stream of format 'headrace' needs a task, whose progress is stored",
+            "a stream of format 'headrace' needs a task to store its progress under",
             do='add .option("task", "…")',
         )
     return reads
@@ -83,7 +83,7 @@ def parse_batch(options: Mapping[str, str]) -> Reads:
     reads = parse_reads(options)
     if not reads.task and not (reads.first is reads.last is None):
         raise UsageError(
-            "checkpoints are of a task, and none is named", do='add .option("task", "…")'
+            "fromCheckpoint and toCheckpoint need a task", do='add .option("task", "…")'
         )
     return reads
 
@@ -97,12 +97,12 @@ def _check_form(options: Mapping[str, str], form: str, other: str) -> None:
 
 
 class Writes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written to, and by whom."""
+    """The collection that is written to, and the publisher that writes."""
 
     place: Place
     collection: str
     publisher: str = ""
-    """Of a stream."""
+    """The publisher of a stream."""
 
 
 def parse_reads(options: Mapping[str, str]) -> Reads:
@@ -135,12 +135,12 @@ def parse_writes(options: Mapping[str, str], *, is_stream: bool) -> Writes:
     )
     if not writes.collection:
         raise UsageError(
-            "format 'headrace' was not told which collection to write to",
+            "format 'headrace' needs a collection to write to",
             do='add .option("collection", "…")',
         )
     if is_stream and not writes.publisher:
         raise UsageError(
-            "a stream to format 'headrace' needs a publisher, whose last micro-batch is stored",
+            "a stream to format 'headrace' needs a publisher to store its last micro-batch under",
             do='add .option("publisher", "…"), a name that no other query has',
         )
     return writes
@@ -153,13 +153,13 @@ def _given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, st
         meant = [name for name in known if name.lower() in alike]
         raise UsageError(
             f"format 'headrace' has no option {unknown!r}",
-            do=f"use {meant[0]}" if meant else f"use some of {', '.join(sorted(known))}",
+            do=f"use {meant[0]}" if meant else f"use one of {', '.join(sorted(known))}",
         )
     return given
 
 
 def _spelled(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """By their names as documented: Spark ignores case, and hands on lower case."""
+    """Return options by their documented names: Spark ignores case and passes on lower case."""
     names = {name.lower(): name for name in known}
     return {names.get(name.lower(), name): value for name, value in options.items()}
 
@@ -168,7 +168,7 @@ def _place(given: Mapping[str, str], method: str) -> Place:
     workspace = given.get("workspace") or given.get("path")
     if not workspace:
         raise UsageError(
-            "format 'headrace' was not told which workspace to use",
+            "format 'headrace' needs a workspace",
             do=f'add .option("workspace", "…"), or pass it to {method}',
         )
     return Place.at(workspace, given.get("token", ""))
@@ -179,7 +179,7 @@ def _bindings(given: Mapping[str, str]) -> tuple[Binding, ...]:
     text = given.get("bindings", "")
     if bool(names) == bool(text):
         raise UsageError(
-            "format 'headrace' wants either collections or bindings",
+            "format 'headrace' needs either collections or bindings",
             do='add .option("collections", "first,second")',
         )
     if names:

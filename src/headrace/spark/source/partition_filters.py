@@ -1,7 +1,7 @@
-"""Filters that partition labels decide: of the journals that cannot match none is opened.
+"""Filters on partition columns: a batch read opens no journal that cannot match.
 
-Spark applies every filter itself all the same. So a filter that is not understood costs nothing but
-time, and what is narrowed must only never lose a row.
+Spark applies every filter itself as well. So a filter that this module does not understand costs
+time and nothing else. But a journal that has a matching row must never be left out.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from headrace.shuffle.binding import Source, document_schema
 class FilterTaker:
     """A reader's `pushFilters`: keeps the filters, and leaves all of them to Spark.
 
-    Spark refuses a reader that overrides `pushFilters` while
-    `spark.sql.python.filterPushdown.enabled` is false, as it is by default, instead of not calling
-    it. It tells so by the method's `__func__`. A callable that shows the one of the base class is
-    taken for a reader without, and is called where filters are pushed.
+    While `spark.sql.python.filterPushdown.enabled` is false, which is the default, Spark refuses a
+    reader that overrides `pushFilters`. It recognizes one by the method's `__func__`. This callable
+    has the `__func__` of the base class, so Spark accepts it, and still calls it with filters.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -44,7 +43,7 @@ class FilterTaker:
 
 
 def label_selectors(filters: Sequence[Filter], source: Source) -> list[Selector]:
-    """Each must match a journal, or no document in it passes all filters."""
+    """Return selectors. A journal that one of them does not match has no row that passes."""
     schema = document_schema(source)
     found = []
     for each in filters:
@@ -58,7 +57,7 @@ def label_selectors(filters: Sequence[Filter], source: Source) -> list[Selector]
 
 
 def _wanted(filter: Filter) -> tuple[str, tuple[object, ...]]:
-    """The column, and the values of which it must have one; no column if that is not all."""
+    """Return the column and its possible values; no column if the filter says something else."""
     match filter:
         case EqualTo((column,), value) if value is not None:
             return column, (value,)
@@ -67,13 +66,13 @@ def _wanted(filter: Filter) -> tuple[str, tuple[object, ...]]:
         case IsNull((column,)):
             return column, (None,)
         case In((column,), values):
-            # Nothing equals null.
+            # No value equals null.
             return column, tuple(value for value in values if value is not None)
     return "", ()
 
 
 def _is_of(kind: pa.DataType, value: object) -> bool:
-    """Whether it is a value of that type, so that the label of an equal one is its label."""
+    """Return True if the value has the type: only then do equal values have equal labels."""
     match value:
         case None:
             return True

@@ -1,8 +1,8 @@
-"""Documents as rows of a DataFrame.
+"""Turns documents into rows of a DataFrame.
 
-Of one source a row has the document's own columns. Of several it has a nullable struct for each,
-named like the binding, of which exactly one is not null. On request every row says where its
-document stands: `_journal`, `_clock`, `_producer`, `_binding`.
+With one source a row has the document's own columns. With several sources it has a nullable struct
+for each, named like the binding, and exactly one of them is not null. On request every row has the
+position of its document: `_journal`, `_clock`, `_producer`, `_binding`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def row_schema(sources: Sequence[Source], *, meta: bool) -> pa.Schema:
 
 class Rows:
     def __init__(self, sources: Sequence[Source], schema: pa.Schema) -> None:
-        """`schema` is that of the rows, as Spark wants it."""
+        """`schema` is the schema of the rows that Spark expects."""
         self._schema = schema
         self._is_flat = len(sources) == 1
 
@@ -48,7 +48,7 @@ class Rows:
     def all_with_meta(
         self, blocks: Iterable[Block], journals: Mapping[int, str]
     ) -> Iterator[pa.RecordBatch]:
-        """`journals` has their names by tag."""
+        """Yield rows with meta columns. `journals` has the names of journals by tag."""
         for block in blocks:
             yield self._rows(block.source, block.batch, meta_columns(block, journals))
 
@@ -69,14 +69,14 @@ class Rows:
 
 
 def meta_columns(block: Block, journals: Mapping[int, str]) -> dict[str, pa.Array]:
-    """Where each document stands: strings are made for each pair, not for each document."""
+    """Return the meta columns. Strings are made once for each pair, not for each document."""
     pair = block.batch.column(PAIR_FIELD.name)
     tags = (block.pairs["place"] >> np.uint64(TAG_BITS)).tolist()
     names = pa.array([journals[tag] for tag in tags], pa.string())
     producers = pa.array(map(format_producer, block.pairs["producer"].tolist()), pa.string())
     return {
         "_journal": names.take(pair),
-        # Spark has no unsigned integers. A clock is below the sign until the year 3796.
+        # Spark has no unsigned integers. A clock fits into a signed one until the year 3796.
         "_clock": block.batch.column(CLOCK_FIELD.name).view(pa.int64()),
         "_producer": producers.take(pair),
         "_binding": pa.repeat(pa.scalar(block.source.name), block.batch.num_rows),

@@ -1,4 +1,4 @@
-"""Which workspace: as the driver was told, and as its executors open it."""
+"""The workspace of a query: as the options name it, and as executors open it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace.journal.workspace import Workspace
 from headrace.settings import ServiceSettings, Settings
 
 _opened: dict[str, tuple[WorkspaceRef, Workspace]] = {}
-"""Of this process: Spark uses a worker for one task after the other."""
+"""The workspaces that this process has open. Spark runs many tasks in one worker."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A directory, absolute because processes differ in where they run, or an owner's address."""
+    """A workspace's absolute directory, or the address of its owner. Any process can open it."""
 
     path: str
     token: str = ""
 
     @classmethod
     def of(cls, workspace: Workspace) -> Self:
-        """For processes of this machine."""
+        """Return the location of a workspace for other processes of this machine."""
         if workspace.directory:
             return cls(str(workspace.directory))
         return cls(workspace.place, workspace.reach().token)
@@ -41,15 +41,16 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Places:
-    """Workspaces that are open while any write to them is.
+    """Keeps a workspace open while there is a write to it.
 
-    All writes share one: who opens it may become its owner, and to end that ends what others write.
+    All writes share one open workspace: the process may own it, and closing it would end the
+    writes.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[Place, tuple[Workspace, int]] = {}
-        """With the number of writes."""
+        """Each workspace with the number of its writes."""
 
     @contextmanager
     def opened(self, place: Place) -> Iterator[Workspace]:
@@ -68,11 +69,11 @@ class Places:
 
 
 def shared(reach: WorkspaceRef) -> Workspace:
-    """Opened once in this process, and never closed: it ends with the worker."""
+    """Return the workspace, which this process opens once and never closes."""
     key = reach.identity or reach.address
     before, opened = _opened.get(key, (reach, None))
     if opened is None or (opened.directory is None and before != reach):
-        # Who knows only the address does not find the next owner.
+        # A workspace that was opened by its address does not find the next owner by itself.
         if opened:
             opened.close()
         opened = reach.open(Workspace, ServiceSettings())

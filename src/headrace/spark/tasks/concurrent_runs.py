@@ -1,4 +1,4 @@
-"""Several tasks beside each other in one Spark application."""
+"""Runs several tasks at the same time in one Spark application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run_beside(
     restarts: int,
     reporter: Callable[[str], Callable[[Progress], None]],
 ) -> None:
-    """Until all have ended: the first that fails, or an interruption, stops the others."""
+    """Run tasks until all have ended. If one fails, or on an interruption, stop the others."""
     failures: list[BaseException] = []
     running = set(tasks)
     changed = threading.Condition()

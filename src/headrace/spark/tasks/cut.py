@@ -1,4 +1,4 @@
-"""One checkpoint as DataFrames: one for each source, all of the same moment."""
+"""A cut: one checkpoint as DataFrames, one for each source, all of the same moment."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headrace.spark.sinks.contract import CheckpointId
 
 
 class Cut:
-    """`cut.debits` or `cut["bank/debits"]`: the documents of that source which became visible.
+    """One checkpoint. `cut.debits` or `cut["bank/debits"]` has the new documents of that source.
 
-    All sources are columns of the same rows, so they are kept once a second one is asked for.
+    All sources are columns of the same rows. So the rows are cached when a second source is used.
     """
 
     def __init__(
         self, rows: DataFrame, bindings: Sequence[Binding], checkpoint: CheckpointId
     ) -> None:
         self.checkpoint = checkpoint
-        """Which one: the same for the same documents, however often it is run."""
+        """The id of the checkpoint. It stays the same however often the micro-batch is run."""
         self._rows = rows
         self._uses = 0
         self._names = [each.name or each.collection for each in bindings]
@@ -36,7 +36,7 @@ class Cut:
             return self._rows
         self._uses += 1
         if self._uses == 2:
-            # Also what was made of it before: Spark looks for it when it executes.
+            # The first DataFrame uses the cache, too: Spark looks for it when it executes.
             self._rows.persist()
         quoted = f"`{name.replace('`', '``')}`"
         return self._rows.where(col(quoted).isNotNull()).select(f"{quoted}.*")
@@ -51,6 +51,6 @@ class Cut:
         return self[found[0]]
 
     def close(self) -> None:
-        """Whatever was made of it has been used."""
+        """Free the cache. The DataFrames of the cut are not used any more."""
         if self._uses > 1:
             self._rows.unpersist()

@@ -1,4 +1,4 @@
-"""How far a task is behind its sources, while it runs and for whoever looks at it."""
+"""Measures how far a task is behind its sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.shuffle.lag import Lag
 
 
 class LagWatch:
-    """Follows the sources of a task. Any thread may ask."""
+    """Watches the sources of a task. Any thread may use it."""
 
     def __init__(
         self, workspace: Workspace, bindings: Sequence[Binding], checkpoint: Checkpoint
@@ -34,9 +34,9 @@ class LagWatch:
             self._lag.apply(delta)
 
     def bytes(self) -> int:
-        """What the sources have beyond the checkpoint.
+        """Return how many bytes the sources have beyond the checkpoint.
 
-        If nobody can be asked, or this is closed, it is what was seen last.
+        If the owner of the journals does not answer, or this is closed, return what was seen last.
         """
         with self._lock:
             try:
@@ -75,7 +75,7 @@ class LagWatch:
 def behind_bytes(
     workspace: Workspace, bindings: Sequence[Binding], checkpoint: Checkpoint
 ) -> int | None:
-    """What the sources have beyond a checkpoint now; None if they cannot be read as they were."""
+    """Return how many bytes the sources have beyond a checkpoint; None if a source has changed."""
     try:
         collections = {each.name: each for each in workspace.collections()}
         lag = Lag(resolve(bindings, collections, {}), checkpoint)

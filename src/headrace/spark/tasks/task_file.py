@@ -1,4 +1,4 @@
-"""Tasks that a Python file defines."""
+"""Loads the tasks that a Python file defines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.spark.tasks.task_definition import Task
 
 _NAME = "__headrace__"
-"""What the file has as `__name__`: it is loaded to be run by somebody else."""
+"""The `__name__` of the loaded file, which tells it that it is not the main program."""
 
 
 def load_tasks(file: Path) -> list[Task]:
-    """Those that stand at its top level, as they are written."""
+    """Return the tasks at the file's top level, in the order of the file."""
     if not file.is_file():
         raise UsageError(f"there is no file {file}", do="name a Python file that defines tasks")
     beside = str(file.absolute().parent)
@@ -44,7 +44,7 @@ def load_tasks(file: Path) -> list[Task]:
 
 
 def choose_tasks(tasks: Sequence[Task], names: Sequence[str]) -> list[Task]:
-    """Those of the names, or all."""
+    """Return the tasks of these names; all tasks if no name is given."""
     known = {task.name: task for task in tasks}
     for name in names:
         if name not in known:
@@ -53,14 +53,14 @@ def choose_tasks(tasks: Sequence[Task], names: Sequence[str]) -> list[Task]:
 
 
 def blamed(error: BaseException, files: Collection[Path]) -> UsageError | None:
-    """What to correct, if it was raised by what stands in these files."""
+    """Return an error that names the line which raised, if it is in one of the files."""
     if where := _where(error, files):
         return UsageError(f"{where}: {_described(error)}", do="correct it")
     return None
 
 
 def _where(error: BaseException, files: Collection[Path]) -> str:
-    """The last of their lines that was run."""
+    """Return the last line of the files that ran."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
     known = {file.absolute() for file in files}

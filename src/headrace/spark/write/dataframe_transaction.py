@@ -1,9 +1,9 @@
-"""A DataFrame becomes one transaction that all Spark tasks join.
+"""Publishes a DataFrame as one transaction that all Spark tasks join.
 
-The driver begins it and hands its invitation to the tasks. Each task that has documents takes part
-with a producer of its own and returns its part prepared. Spark returns what the attempts that won
-gave back, and only those parts are included: what other attempts wrote is rolled back with the
-commit.
+The driver begins the transaction and sends its invitation to the tasks. Each task that has
+documents joins with a producer of its own, and returns its prepared part. Spark returns the parts
+of the winning attempts, and the driver includes only those. The commit rolls back what other
+attempts wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.spark.worker_process import for_executors
 
 
 def publish(rows: DataFrame, workspace: Workspace, collection: str, tx: Transaction) -> None:
-    """Let the rows be part of a transaction, for the caller to commit."""
+    """Add the rows to a transaction. The caller commits it."""
     task = for_executors(_task, workspace.reach(), tx.invite(), collection)
     for prepared in rows.mapInArrow(task, "prepared string").collect():
         tx.include(prepared[0])
@@ -37,7 +37,7 @@ def _task(
 def take_part(
     reach: WorkspaceRef, invitation: str, collection: str, batches: Iterator[pa.RecordBatch]
 ) -> str:
-    """What a task does: its part, prepared; nothing if it has no rows."""
+    """Publish the rows of a Spark task. Return its prepared part; "" if it has no rows."""
     with_rows = (batch for batch in batches if batch.num_rows)
     if (first := next(with_rows, None)) is None:
         return ""

@@ -1,11 +1,11 @@
-"""Writes to a collection: each is one transaction that all its tasks join.
+"""Writers of `format("headrace")`: each write is one transaction that all its tasks join.
 
 Readers see all of a write or nothing, and attempts that lost contribute nothing. A stream stores
-the query and the number of a micro-batch with its documents, under the name of its publisher: a
-micro-batch that Spark runs again is recognised, and rolled back.
+the query and the number of a micro-batch with its documents, under the name of its publisher. So
+the publisher recognizes a micro-batch that Spark runs again, and rolls it back.
 
-Spark makes a writer in the process that plans a write, and for a stream again, from the same
-options, in the process that commits it. What the second must know travels with the parts.
+Spark makes a writer in the process that plans a write. For a stream it makes a second one, from the
+same options, in the process that commits. What the second must know travels with the parts.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from headrace.version import VERSION
 
 @dataclass(frozen=True)
 class WrittenPart(WriterCommitMessage):
-    """What a task returns."""
+    """What a task returns to Spark."""
 
     prepared: str
-    """Nothing if it had no rows."""
+    """Empty if the task had no rows."""
     write: HeldWrite
     query: str = ""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A write that was begun, as its tasks get it."""
+    """A write that has begun, as Spark sends it to the tasks."""
 
     writes: Writes
     write: HeldWrite
@@ -64,12 +64,12 @@ def plan(writes: Writes, schema: StructType) -> Planned:
 
 
 def publisher_name(writes: Writes) -> str:
-    """None of a task has such a name."""
+    """Return the name of a stream's publisher. No publisher of a task has such a name."""
     return f"stream/{writes.publisher}" if writes.publisher else ""
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a DataFrame."""
+    """Writes a DataFrame."""
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
@@ -86,10 +86,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of one micro-batch."""
+    """Writes one micro-batch."""
 
     def __init__(self, writes: Writes, planned: Planned | None) -> None:
-        """`planned` is missing where a batch is committed."""
+        """`planned` is None in the process that commits."""
         self._writes = writes
         self.planned = planned
 
@@ -103,24 +103,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         if not messages or None in messages:
-            # Continuous processing commits before its tasks have returned, and aborts nothing.
+            # Continuous processing commits before its tasks have returned, and never aborts.
             self.abort(messages, batchId)
             raise UsageError(
-                "a stream to format 'headrace' is written in micro-batches",
+                "format 'headrace' writes a stream in micro-batches",
                 do="use another trigger than continuous",
             )
         parts, first = _parts(messages)
         first.write.commit(parts, QueryBatch(first.query, batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """By taking the publisher over: tasks that failed have not said who holds it."""
+        """Take the publisher over, which rolls back what its last holder wrote.
+
+        Tasks that failed returned no part, so nobody here knows which process holds the write.
+        """
         with self._writes.place.open() as workspace:
             workspace.publisher(publisher_name(self._writes)).close()
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], WrittenPart]:
-    """What to include, and one of all."""
+    """Return what to include, and the first part."""
     parts = [each for each in messages if isinstance(each, WrittenPart)]
-    # Spark runs a task even if there is nothing to write, and commits when all have returned.
+    # Spark runs at least one task, also without rows, and commits when all tasks have returned.
     assert len(parts) == len(messages) > 0
     return [each.prepared for each in parts if each.prepared], parts[0]
