@@ -64,7 +64,7 @@ def members(tmp_path: Path) -> Iterator[list[str]]:
         yield [first.address, second.address]
 
 
-def publish(workspace: hr.Workspace, count: int, each: int = 20) -> None:
+def publish(workspace: hr.Workspace, count: int, each: int = 100) -> None:
     """Documents 0 to `count`, in transactions of `each` over both collections."""
     publisher = workspace.publisher()
     for first in range(0, count, each):
