@@ -30,5 +30,11 @@ def add_kinds(item: pytest.Item) -> None:
         item.add_marker("scenario" if "tmp_path" in fixtures else "unit")
 
 
+def seeds(count: int, *, deep: int) -> list[object]:
+    """Return `count` seeds for `make test`, and more, up to `deep`, for `make test-deep` alone."""
+    more = (pytest.param(seed, marks=pytest.mark.deep) for seed in range(count, deep))
+    return [*range(count), *more]
+
+
 def kinds(item: pytest.Item) -> set[str]:
     return {mark.name for mark in item.iter_markers()}.intersection(KINDS)

@@ -20,7 +20,7 @@ SCHEMA = "label string, tx long, part int"
 JOURNALS = 3
 OUTSIDE = "outside"
 NAMED = "named"
-PAUSE_S = 0.01
+PAUSE_S = 0.04
 
 SETTINGS = hr.Settings(
     journal=hr.JournalSettings(transaction_buffer_bytes=2048, frame_bytes_target=1024),

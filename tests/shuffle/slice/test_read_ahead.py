@@ -16,6 +16,7 @@ from headrace.shuffle.binding import Source
 from headrace.shuffle.slice.effects import Effect, Fetch, SendBlock
 from headrace.shuffle.slice.journal_read import Phase
 from headrace.shuffle.slice.state import Limits
+from tests.kinds import seeds
 from tests.shuffle.builders import documents, frames, source
 from tests.shuffle.slice.scripted_slice import ScriptedSlice, only, sent
 
@@ -119,7 +120,7 @@ def taken_from(slice: ScriptedSlice) -> list[tuple[int, int]]:
 
 
 # proves G8, G12
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(100, deep=300))
 def test_however_little_room_there_is_everything_is_taken_in_order(seed: int) -> None:
     rng = Random(seed)
     made = [
@@ -193,7 +194,7 @@ def test_thousands_of_journals_are_read_in_order_and_each_frame_is_fetched_a_few
 
 
 # proves G5, G12
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(80, deep=200))
 def test_whatever_stalls_grows_or_is_not_due_the_others_are_read_to_their_heads(seed: int) -> None:
     """Only answers drive the Slice, and the times at which it wants to be called."""
     rng = Random(seed)
