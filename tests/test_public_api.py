@@ -38,6 +38,10 @@ class InDoubtError(what: str, *, do: str = '', ask: Callable[[float], CommitOutc
 class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
         float = 5.0)
+class LocalMembers
+    streams(self) -> int
+    close(self) -> None
+    __enter__(self) -> Self
 class LogSettings(*, segment_bytes: int = 67108864, group_bytes_max: int = 8388608,
         pending_bytes_max: int = 67108864, sync: bool = True, idle_seal_s: float = 0.05)
 class Member

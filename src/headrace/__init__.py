@@ -22,7 +22,15 @@ from headrace.settings import (
     Settings,
     ShuffleSettings,
 )
-from headrace.shuffle import Binding, Checkpoint, Member, NextCheckpoint, Shuffle, follow
+from headrace.shuffle import (
+    Binding,
+    Checkpoint,
+    LocalMembers,
+    Member,
+    NextCheckpoint,
+    Shuffle,
+    follow,
+)
 from headrace.version import VERSION
 
 if TYPE_CHECKING:
@@ -51,6 +59,7 @@ __all__ = [
     "HeadraceError",
     "InDoubtError",
     "JournalSettings",
+    "LocalMembers",
     "LogSettings",
     "Member",
     "NextCheckpoint",

@@ -246,8 +246,8 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("shuffle", "member", "--dir", "credits.ndjson/x"),
         1,
-        "no place for queue files in credits.ndjson/x: Not a directory;"
-        " name a directory that can be written to",
+        "queue files cannot be kept in credits.ndjson/x: Not a directory;"
+        " name a directory that you may write to",
     ),
     (("shuffle", "status", "-w", "missing"), 1, f"missing {NOT_A_WORKSPACE}"),
     (

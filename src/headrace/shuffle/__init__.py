@@ -24,6 +24,7 @@ from headrace.shuffle.checkpoints.checkpoint_history import (
     list_tasks,
     reset_task,
 )
+from headrace.shuffle.member.local_members import LocalMembers
 from headrace.shuffle.member.member import Member
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session_client import Shuffle
@@ -33,6 +34,7 @@ __all__ = [
     "Binding",
     "Checkpoint",
     "History",
+    "LocalMembers",
     "Member",
     "NextCheckpoint",
     "Range",

@@ -13,5 +13,5 @@ from headrace.shuffle.member.local_members import LocalMembers
 
 def test_processes_that_end_at_once_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_members, "_CHILD", (sys.executable, "-c", "import os; os.close(0)"))
-    with pytest.raises(PeerLostError, match="a member ended while it started"):
+    with pytest.raises(PeerLostError, match="a member process ended while it started"):
         LocalMembers(2, processes=True)

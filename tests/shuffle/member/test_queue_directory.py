@@ -39,7 +39,7 @@ def test_what_a_killed_member_left_is_removed_and_what_a_living_one_has_is_not(
 
 def test_a_place_that_is_no_directory_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"no place for queue files in .*: Not a dir"):
+    with pytest.raises(StorageError, match=r"queue files cannot be kept in .*: Not a dir"):
         Member(tmp_path / "file" / "members")
 
 

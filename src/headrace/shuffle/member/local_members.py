@@ -1,8 +1,8 @@
-"""Members on this machine, as long as a block runs: in threads of this process or as processes.
+"""Members on this machine, in threads of this process or as processes of their own.
 
-A process is started anew, never forked: Flight and its threads do not survive a fork. It gets its
-token on standard input, where nobody else sees it, and ends when that ends, which it does with the
-process that started it, however that ends.
+A member process is started anew, never forked: Flight and its threads do not survive a fork. It
+reads its token from standard input, where nobody else sees it. Its standard input ends with the
+process that started it, however that ends, and the member process ends then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHILD = (sys.executable, "-c", "from headrace.shuffle.member.local_members impo
 
 
 class _Given(msgspec.Struct):
-    """What a process is told: one line of JSON."""
+    """What a member process reads from standard input: one line of JSON."""
 
     root: str
     service: ServiceSettings
@@ -36,7 +36,10 @@ class _Given(msgspec.Struct):
 
 
 class LocalMembers:
-    """`with LocalMembers(2) as members: Shuffle(…, members.addresses, service=members.service)`."""
+    """Runs members on this machine until it is closed.
+
+    `with LocalMembers(2) as members: Shuffle(…, members.addresses, service=members.service)`
+    """
 
     def __init__(
         self,
@@ -47,18 +50,20 @@ class LocalMembers:
         service: ServiceSettings | None = None,
         log: LogSettings | None = None,
     ) -> None:
-        """Their queue files lie in `directory`, by default where temporary files do.
+        """Queue files lie in `directory`, by default where temporary files do.
 
-        Without a token in `service` they make one of their own.
+        If `service` has no token, the members get a random one, which `self.service` has.
         """
         if count < 1:
-            raise UsageError(f"{count} members", do="start at least one")
+            raise UsageError(
+                f"there must be at least 1 member, got {count}", do="ask for 1 or more"
+            )
         base = service or ServiceSettings()
         token = base.token or secrets.token_urlsafe(32)
         self.service = msgspec.structs.replace(base, token=token)
         self.addresses: list[str] = []
         self.processes: list[int] = []
-        """The ids of the processes, if that is what they are."""
+        """The ids of the member processes; empty if members run in threads."""
         self._members: list[Member] = []
         self._children: list[subprocess.Popen[bytes]] = []
         with ExitStack() as stack:
@@ -85,12 +90,14 @@ class LocalMembers:
         for child in self._children:
             address = _answer(child)
             if not address:
-                raise PeerLostError("a member ended while it started", do="see what it printed")
+                raise PeerLostError(
+                    "a member process ended while it started", do="see what it printed"
+                )
             self.addresses.append(address)
             self.processes.append(child.pid)
 
     def streams(self) -> int:
-        """How many all of them serve now."""
+        """Return how many streams all members serve now."""
         for child in self._children:
             _tell(child, b"")
         counts = [int(_answer(child) or 0) for child in self._children]
@@ -123,7 +130,7 @@ def opened_members(
 
 def _tell(child: subprocess.Popen[bytes], line: bytes) -> None:
     assert child.stdin
-    # One that has ended says so by giving no answer.
+    # A process that has ended gives no answer, which `_answer` returns as nothing.
     with suppress(BrokenPipeError):
         child.stdin.write(line + b"\n")
         child.stdin.flush()
@@ -135,7 +142,7 @@ def _answer(child: subprocess.Popen[bytes]) -> str:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    # Its end closes both pipes, also if it was stopped or killed before.
+    # This closes both pipes, also if the process was stopped or killed before.
     with child:
         assert child.stdin
         with suppress(BrokenPipeError):
@@ -147,8 +154,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def run() -> None:
-    """A member process: it says its address, then for every line how many streams it serves."""
-    # Ctrl-C on a terminal is for the process that started it, which then ends this one.
+    """Run a member process: print its address, then for every line how many streams it serves."""
+    # Ctrl-C on a terminal is for the process that started this one, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Given)
     with Member(Path(given.root), given.service, given.log) as member:

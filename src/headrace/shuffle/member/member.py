@@ -15,8 +15,11 @@ from headrace.transport import Server
 
 
 class Member:
-    """Listens from construction on. Its queue files lie in a folder below `root` that goes with it;
-    what a member that was killed left there goes when the next one starts."""
+    """Listens from construction on, until it is closed.
+
+    Its queue files lie in a folder of its own below `root`, which it removes at the end. If it is
+    killed, the next member below `root` removes that folder.
+    """
 
     def __init__(
         self, root: Path, service: ServiceSettings | None = None, log: LogSettings | None = None
@@ -41,7 +44,7 @@ class Member:
 
     @property
     def streams(self) -> int:
-        """How many it serves now: of each Session one for its Slice, and one from every Slice."""
+        """How many streams it serves: for each Session one for its Slice and one of every Slice."""
         return self._server.conversations
 
     def close(self) -> None:

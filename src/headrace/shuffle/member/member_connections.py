@@ -1,4 +1,4 @@
-"""Opening one conversation with each of several members: all of them in time, or none."""
+"""Opens one conversation with each of several members: with all of them in time, or with none."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.transport import Client
 
 
 def open_one(peer: Peer, opening: object, answer: object) -> Peer:
-    """Say `opening`, and hear `answer`."""
+    """Send `opening`; raises ProtocolError if the peer does not reply `answer`."""
     peer.send(opening)
-    said = peer.receive()
-    if said is None or said.control != answer:
-        heard = "nothing" if said is None else type(said.control).__name__
-        if heard == type(answer).__name__:
-            heard = "for another Session"
-        raise ProtocolError(f"{peer.name} answered {heard}", do="open the Session again")
+    reply = peer.receive()
+    if reply is None or reply.control != answer:
+        received = "nothing" if reply is None else type(reply.control).__name__
+        if received == type(answer).__name__:
+            received = "for another Session"
+        raise ProtocolError(f"{peer.name} answered {received}", do="open the Session again")
     return peer
 
 
@@ -29,9 +29,10 @@ def open_all(
     who: str,
     timeout_s: float,
 ) -> list[Peer]:
-    """`open_at` of every member at the same time. The first refusal ends it, and is raised.
+    """Call `open_at` for every member at the same time, and return what it returned.
 
-    A member that lives and does not answer in time ends it too. `who` is what answers there.
+    Raises the first error, or PeerLostError if a member lives and does not answer in time. Then
+    all clients are closed. Errors call the peer of a member `who`.
     """
     with ThreadPoolExecutor(len(clients)) as pool:
         try:
@@ -46,8 +47,8 @@ def open_all(
                     do="see what it waits for, or allow more time with shuffle.open_s",
                 )
         except BaseException:
-            # Those that still wait, perhaps for the one that refused, are freed: the pool ends
-            # when they do, also if this was interrupted.
+            # The pool ends only when every call has: closing frees those that still wait,
+            # perhaps for the member that refused.
             close_all(clients)
             raise
     return [each.result() for each in asked]

@@ -1,6 +1,6 @@
-"""A member's folder for queue files: its own while it lives, removed by the next one if it died.
+"""A member's folder for queue files. If the member dies, the next one removes the folder.
 
-A folder is locked by whoever uses it, and the lock ends with the process, however that ends.
+A member locks its folder, and the lock ends with its process, however that ends.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from headrace.files import lock, make_directory, storage_errors
 
 _PREFIX = "headrace-member-"
-"""Beyond doubt ours: what has it and no owner is removed, even from a directory of others."""
+"""Members remove unlocked folders with this prefix, also from directories that others use."""
 
 
 @contextmanager
 def own_folder(root: Path) -> Iterator[Path]:
-    """A new folder below `root`; those that dead members left there are removed."""
-    do = "name a directory that can be written to"
-    with storage_errors(f"no place for queue files in {root}", do=do):
+    """Make a new folder below `root`, and remove those that dead members left there."""
+    do = "name a directory that you may write to"
+    with storage_errors(f"queue files cannot be kept in {root}", do=do):
         make_directory(root)
         for left in root.glob(f"{_PREFIX}*/"):
-            # Another user's is not ours to remove.
+            # A folder of another user is not ours to remove.
             with suppress(PermissionError):
                 if (held := _lock(left)) is not None:
                     shutil.rmtree(left, ignore_errors=True)
@@ -42,7 +42,7 @@ def own_folder(root: Path) -> Iterator[Path]:
 def _make(root: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
-        # Before it was locked, another member may have taken it for a dead one's.
+        # Before this lock, another member may have taken the folder for a dead member's.
         if (held := _lock(folder)) is not None:
             if folder.exists():
                 return folder, held
@@ -50,7 +50,7 @@ def _make(root: Path) -> tuple[Path, int]:
 
 
 def _lock(folder: Path) -> int | None:
-    """None if somebody has it, or the folder is gone."""
+    """Return None if somebody has locked the folder, or it is gone."""
     with suppress(FileNotFoundError, BlockingIOError):
         return lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return None
