@@ -26,7 +26,7 @@ class Bank:
         self.transfers += count
 
     def _transfer(self, number: int) -> None:
-        """Once, also if the owner of the journals dies meanwhile: its publisher knows."""
+        """Transfer once, even if the owner of the journals dies meanwhile: the publisher knows."""
         payer, payee = _parties(number)
         for _ in range(_ATTEMPTS):
             try:
@@ -44,12 +44,12 @@ class Bank:
         raise TimeoutError(f"transfer {number} was not published in {_ATTEMPTS} attempts")
 
     def movements(self) -> list[tuple[int, int]]:
-        """(number, cents) of every document that is committed."""
+        """Return (number, cents) of every committed document."""
         cents = range(1, self.transfers + 1)
         return sorted((n - 1, each) for n in cents for each in (-n, n))
 
     def balances(self) -> dict[str, tuple[int, int]]:
-        """Of each account: its cents, and how many movements it had."""
+        """Return the cents and the number of movements of each account."""
         found = dict.fromkeys(ACCOUNTS, (0, 0))
         for number in range(self.transfers):
             for account, cents in zip(_parties(number), (-number - 1, number + 1), strict=True):
@@ -67,6 +67,6 @@ class Bank:
 
 
 def _parties(number: int) -> tuple[str, str]:
-    """Who pays, and who is paid."""
+    """Return the account that pays and the account that is paid."""
     payer, payee = (ACCOUNTS[(number + n) % len(ACCOUNTS)] for n in (0, 1))
     return payer, payee

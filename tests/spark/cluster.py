@@ -38,7 +38,7 @@ _REGISTERED = re.compile(r"Successfully registered with master")
 
 
 class Cluster:
-    """Ends with everything that it started."""
+    """A cluster that ends everything that it started."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,15 +64,15 @@ class Cluster:
         return _Daemon(self._folder, host, variables, "worker.Worker", *size, *work, self.master)
 
     def directory(self, worker: int) -> Path:
-        """Below which the processes of its executors run."""
+        """Return the directory below which the executors of a worker run."""
         return self._folder / f"work-{worker}"
 
     def worker_of(self, directory: str) -> int:
-        """On which of them a process runs, by its directory."""
+        """Return the worker on which the process with that directory runs."""
         return next(n for n in range(WORKERS) if Path(directory).is_relative_to(self.directory(n)))
 
     def executors(self) -> list[int]:
-        """Their JVMs."""
+        """Return the JVMs of the workers."""
         below = (each for worker in self.workers for each in descendants(worker.pid).items())
         return [process for process, line in below if _EXECUTOR in line]
 

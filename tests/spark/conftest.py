@@ -14,7 +14,7 @@ from headrace.spark.spark_session import end, session
 
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """`local`, with slots for two members and the work beside them."""
+    """A local session with slots for two members and the work."""
     local = tmp_path_factory.mktemp("spark")
     conf = {
         "spark.ui.enabled": "false",

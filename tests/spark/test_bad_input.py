@@ -25,7 +25,7 @@ from tests.spark.bank import Bank
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
-    """Something of the query fails, and one of our errors is the cause."""
+    """Expect that a part of the query fails, and that an error of Headrace is the cause."""
     with pytest.raises(PySparkException) as caught:
         yield
     cause = explain(caught.value)
@@ -150,7 +150,7 @@ def test_a_workspace_that_executors_cannot_reach_is_told(
 def test_executors_of_another_machine_than_the_workspace_say_how_to_reach_it(
     spark: SparkSession, workspace: headrace.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They call its owner, who listens where no other machine can call."""
+    """They call the owner, which listens where no other machine can call."""
     workspace.collection("numbers", "number long")
     there = identify_directory(Path(workspace.place))._replace(kernel="of another machine")
     reach = WorkspaceRef(there, "grpc://127.0.0.1:1", "")

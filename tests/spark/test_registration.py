@@ -53,7 +53,7 @@ print(json.dumps(found))
 
 
 def test_a_session_whose_workers_would_run_another_python_works(tmp_path: Path) -> None:
-    """As where the environment of this Python is not activated."""
+    """This is so where the environment of this Python is not activated."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(OTHER_PYTHON)
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -18,7 +18,7 @@ COLUMNS = "number long, account string, cents long"
 
 
 def sums(rows: DataFrame, location: Path) -> Callable[[], list[int]]:
-    """Runs a query for what is there by now, and gives the sum of each of its micro-batches."""
+    """Return a function that runs the query once and returns the sum of each micro-batch."""
 
     def look() -> list[int]:
         seen: list[int] = []
@@ -36,13 +36,13 @@ def sums(rows: DataFrame, location: Path) -> Callable[[], list[int]]:
 
 
 def written(workspace: headrace.Workspace) -> set[str]:
-    """The collections with something in their journals, committed or not."""
+    """Return the collections whose journals have documents, committed or not."""
     names = (each.name for each in workspace.journals() if each.head > each.begin)
     return {parse_journal_name(name).collection for name in names}
 
 
 def test_two_plain_sources_show_half_of_a_transfer(spark: SparkSession, tmp_path: Path) -> None:
-    """A reader of files looks when one of two is written, which nothing keeps it from."""
+    """Nothing keeps a reader of files from looking when one of two files is written."""
     folders = [tmp_path / name for name in ("debits", "credits")]
     for folder in folders:
         folder.mkdir()

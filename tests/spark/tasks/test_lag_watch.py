@@ -22,7 +22,7 @@ def workspace(tmp_path: Path) -> Iterator[hr.Workspace]:
 
 
 def published(workspace: hr.Workspace) -> int:
-    """Appends, and returns how much its sources have."""
+    """Append, and return how many bytes the sources have."""
     for collection in "ab":
         workspace.append(collection, [{"n": n} for n in range(10)])
     return sum(each.head for each in workspace.journals() if each.name.startswith("a/"))

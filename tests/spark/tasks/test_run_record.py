@@ -37,7 +37,7 @@ def workspace(tmp_path: Path) -> Iterator[hr.Workspace]:
 
 
 def ignore() -> None:
-    """Nobody asks it to stop."""
+    """Do nothing: nobody asks this run to stop."""
 
 
 def progress(checkpoint: int) -> Progress:
@@ -225,7 +225,7 @@ def test_a_run_that_does_not_stop_is_named(workspace: hr.Workspace) -> None:
 def test_a_run_that_was_killed_in_another_container_of_this_machine_has_failed(
     workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each container has a host name of its own; the kernel, which knows the lock, is the same."""
+    """Each container has its own host name. They share the kernel, which knows the lock."""
     with RunRecorder(workspace, "t", 1, ignore):
         monkeypatch.setattr("socket.gethostname", lambda: "another-container")
         assert newest(workspace).state == "running"

@@ -34,7 +34,7 @@ MOVEMENTS = "number long, account string, cents long"
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[headrace.Workspace]:
-    """At a path that a URI would write in another way."""
+    """A bank at a path that a URI would spell in another way."""
     with headrace.open(tmp_path / "my work%20") as opened:
         yield opened
 
@@ -65,7 +65,7 @@ def published(bank: Bank) -> list[tuple[int, int]]:
 
 
 def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, bank: Bank) -> None:
-    """With another number of members, too. # proves G14"""
+    """This holds for another number of members, too. # proves G14"""
     for shards in (2, 1):
         bank.transfer(20)
         seen: list[Progress] = []
@@ -94,7 +94,7 @@ def with_source_in(spark: SparkSession, python: str) -> SparkSession:
 def test_a_source_that_starts_too_late_for_spark_uses_up_no_restart(
     spark: SparkSession, bank: Bank, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a machine that is very busy: Spark gives the process ten seconds to connect."""
+    """This happens on a busy machine: Spark gives the process ten seconds to connect."""
     python = tmp_path / "python"
     python.write_text(
         "#!/bin/sh\n"
@@ -124,7 +124,7 @@ def test_a_function_must_return_a_dataframe(spark: SparkSession, bank: Bank) -> 
 
 
 def test_a_task_that_is_reset_reads_everything_again(spark: SparkSession, bank: Bank) -> None:
-    """As another generation: an output collection has what the first one published, too."""
+    """The output collection keeps what the first generation published."""
     bank.transfer(3)
     task = moving(bank, shards=1)
     task.run(spark, once=True)
@@ -140,7 +140,7 @@ def test_a_task_that_is_reset_reads_everything_again(spark: SparkSession, bank: 
 def test_a_task_without_sparks_logs_publishes_nothing_again(
     spark: SparkSession, bank: Bank
 ) -> None:
-    """The sink knows what it has. # proves G14"""
+    """The sink knows what it holds. # proves G14"""
     bank.transfer(3)
     task = moving(bank, shards=1)
     task.run(spark, once=True)
@@ -153,7 +153,7 @@ def test_a_task_without_sparks_logs_publishes_nothing_again(
 def test_a_task_that_is_stopped_before_it_runs_does_not_run(
     spark: SparkSession, bank: Bank
 ) -> None:
-    """Whoever stops several may be faster than one of them starts."""
+    """A program that stops several tasks may be faster than one of them starts."""
     task = moving(bank)
     task.stop()
     task.run(spark)
@@ -165,7 +165,7 @@ def test_a_task_that_is_stopped_before_it_runs_does_not_run(
 def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """It is not mistaken for one that was replaced, and not started again. # proves G14"""
+    """The task does not take itself for replaced, and does not restart. # proves G14"""
     root = tmp_path / "owned"
     with Child("import headrace\nworkspace = headrace.open(root)", root=root) as owner:
         owner.run("None")
@@ -191,7 +191,7 @@ def test_a_task_goes_on_when_the_owner_of_the_journals_dies(
 
 
 def test_a_restart_names_the_member_that_was_killed(spark: SparkSession, bank: Bank) -> None:
-    """Not what others say of a Session that has ended, who may be faster."""
+    """Others may report sooner that the Session has ended; that is not the reason."""
     bank.transfer(5)
     task = moving(bank)
     move = task.function
@@ -216,7 +216,7 @@ def test_a_restart_names_the_member_that_was_killed(spark: SparkSession, bank: B
 def test_a_task_goes_on_under_the_schema_that_comes_while_it_runs(
     spark: SparkSession, workspace: headrace.Workspace
 ) -> None:
-    """Its Session cannot show a null where there was none; the next one can. # proves G14"""
+    """Its Session cannot show a null where none was allowed; the next can. # proves G14"""
     workspace.collection("a", "n long, m long not null", key="n")
     workspace.collection("copies", "n long, m long", key="n")
     workspace.append("a", [{"n": 1, "m": 1}])
@@ -257,7 +257,7 @@ class Unfinished:
         return self
 
     def last(self) -> None:
-        """It does not know."""
+        """Return None: the sink does not know."""
 
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         self.written += 1
@@ -268,13 +268,13 @@ class Unfinished:
             commits.write_text("")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def test_a_batch_that_is_run_again_and_again_uses_up_the_restarts(
     spark: SparkSession, bank: Bank, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each restart is told, and sees the same checkpoint."""
+    """Each restart is reported, and sees the same checkpoint."""
     bank.transfer(1)
     sink = Unfinished(bank.workspace.directory / "tasks")  # type: ignore[operator]
     checkpoints: list[CheckpointId] = []
@@ -297,7 +297,7 @@ def test_a_batch_that_is_run_again_and_again_uses_up_the_restarts(
 def test_a_task_reads_what_its_bindings_say_and_uses_it_as_often_as_it_likes(
     spark: SparkSession, bank: Bank, tmp_path: Path
 ) -> None:
-    """Through sinks of Spark's own, and of the user's."""
+    """The sinks are a writer of Spark and a function of the user."""
     bank.transfer(8)
     debits = headrace.Binding(collection="bank/debits", name="paid", key=("number",))
     counted: list[tuple[int, int, int]] = []

@@ -64,7 +64,7 @@ class LostTarget:
         raise PeerLostError("the owner is gone")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def test_a_write_is_given_up_when_too_many_owners_were_lost() -> None:

@@ -1,4 +1,4 @@
-"""A coordinator of writes beside a process that stands for Spark's."""
+"""Starts a transaction process, and a process that stands for Spark's."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from headrace.spark.write.transaction_process import TransactionProcess
 END_S = 20.0
 
 
-class CoordinatorAndSpark(NamedTuple):
-    coordinator: TransactionProcess
+class ProcessesOfWrites(NamedTuple):
+    transactions: TransactionProcess
     spark: subprocess.Popen[bytes]
     """Stands for Spark's process: it lives until it is killed."""
 
 
 @contextmanager
-def coordinator_and_spark() -> Iterator[CoordinatorAndSpark]:
+def start_processes() -> Iterator[ProcessesOfWrites]:
     waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waiting, stdin=subprocess.PIPE) as spark:
-        coordinator = TransactionProcess(spark.pid)
-        yield CoordinatorAndSpark(coordinator, spark)
-        coordinator.close()
+        transactions = TransactionProcess(spark.pid)
+        yield ProcessesOfWrites(transactions, spark)
+        transactions.close()
         spark.kill()
-        coordinator.process.wait(END_S)
+        transactions.process.wait(END_S)

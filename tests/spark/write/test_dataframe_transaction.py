@@ -1,4 +1,4 @@
-"""A DataFrame as one transaction: of several attempts at a task one counts, even at the same time.
+"""A DataFrame as one transaction: one of several attempts at a task counts, even at the same time.
 
 A speculative attempt runs beside the one that is slow. Spark speculates on clusters only, so the
 slow one is a task here that nobody waits for.
@@ -24,7 +24,7 @@ WAIT_S = 60
 
 
 class Slow:
-    """An attempt that has appended a row and goes on when it is let."""
+    """An attempt that has appended a row, and goes on when the test lets it."""
 
     def __init__(self, reach: WorkspaceRef, invitation: str) -> None:
         self._going = threading.Event()
@@ -57,7 +57,7 @@ class Slow:
 def test_an_attempt_that_lost_adds_nothing(
     spark: SparkSession, workspace: headrace.Workspace, is_prepared: bool
 ) -> None:
-    """Whether it goes on after the commit, or was ready for it before."""
+    """It may go on after the commit, or be ready before the commit."""
     workspace.collection("numbers", "number long", journals=2)
     reach = workspace.reach()
     with (

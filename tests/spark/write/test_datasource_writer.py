@@ -31,7 +31,7 @@ from headrace.spark.source.datasource import HeadraceSource
 from headrace.spark.worker_process import check_version
 from headrace.spark.write import transaction_process
 from headrace.spark.write.commit_payload import QueryBatch
-from tests.spark.write.started_process import coordinator_and_spark
+from tests.spark.write.started_process import start_processes
 
 END_S = 30.0
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -53,7 +53,7 @@ def seen(workspace: headrace.Workspace) -> list[int]:
 
 
 def frames(workspace: headrace.Workspace) -> dict[str, list[Frame]]:
-    """As they stand, of every journal."""
+    """Return what every journal has, in its order."""
     journals = workspace.journals(selector("numbers"))
     return {each.name: list(workspace.frames(each, committed=False)) for each in journals}
 
@@ -90,7 +90,7 @@ def test_nothing_of_a_write_that_fails_is_seen(
 def test_attempts_that_failed_contribute_nothing(
     spark: SparkSession, numbers: headrace.Workspace
 ) -> None:
-    """Each task writes everything, then fails; its second attempt does not."""
+    """Each task writes everything and then fails. Its second attempt does not fail."""
 
     def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -119,7 +119,7 @@ def test_a_dataframe_without_rows_is_written(
 
 
 class Held:
-    """A write whose task waits until something was done to the processes beside it."""
+    """A write whose task waits until the test has done something to other processes."""
 
     def __init__(self, spark: SparkSession, workspace: headrace.Workspace, pipes: Path) -> None:
         self._waiting, self._go = str(pipes / "waiting"), str(pipes / "go")
@@ -160,8 +160,8 @@ def _held(waiting: str, go: str) -> Callable[[Iterator[pa.RecordBatch]], Iterato
     return hold
 
 
-def coordinators() -> list[tuple[int, int]]:
-    """(process, parent) of each that there is below this process."""
+def transaction_processes() -> list[tuple[int, int]]:
+    """Return (process, parent) of each transaction process below this process."""
     parents: dict[int, int] = {}
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
@@ -184,15 +184,15 @@ def coordinators() -> list[tuple[int, int]]:
 def test_a_write_is_whole_or_not_there_whatever_is_killed(
     spark: SparkSession, numbers: headrace.Workspace, tmp_path: Path
 ) -> None:
-    """The process that planned it is not needed any more; its coordinator is. # proves G14"""
+    """A write needs its transaction process, but not the process that planned it. # proves G14"""
     ends = []
 
     def kill(is_planning: bool) -> None:
-        [(holder, planning)] = coordinators()
+        [(holder, planning)] = transaction_processes()
         ends.append(os.pidfd_open(holder))
         os.kill(planning if is_planning else holder, signal.SIGKILL)
 
-    for victim in ("planning", "coordinator"):
+    for victim in ("planning", "transaction process"):
         (pipes := tmp_path / victim).mkdir()
         held = Held(spark, numbers, pipes)
         if victim == "planning":
@@ -210,7 +210,7 @@ def test_a_write_is_whole_or_not_there_whatever_is_killed(
 
 
 class Lines:
-    """A stream of a directory: a file is a micro-batch."""
+    """A stream of a directory, in which each file is a micro-batch."""
 
     def __init__(self, spark: SparkSession, workspace: headrace.Workspace, root: Path) -> None:
         self._spark = spark
@@ -226,7 +226,7 @@ class Lines:
     def run(
         self, checkpoint: str = "checkpoint", where: str = "id >= 0", **options: str
     ) -> list[int]:
-        """Everything that is there; the numbers of the batches that were run."""
+        """Run all batches that there are, and return their numbers."""
         rows = (
             self._spark.readStream.schema("id long")
             .option("maxFilesPerTrigger", 1)
@@ -245,7 +245,7 @@ class Lines:
         return [each["batchId"] for each in query.recentProgress]
 
     def forget_commit(self, batch: int) -> None:
-        """As if Spark had been killed before it wrote it down."""
+        """Remove what Spark would not have written if it had been killed before."""
         for name in (f"{batch}", f".{batch}.crc"):
             (self.root / "checkpoint" / "commits" / name).unlink()
 
@@ -253,7 +253,7 @@ class Lines:
 def test_a_stream_goes_on_and_a_batch_that_is_run_again_is_not_written_again(
     spark: SparkSession, numbers: headrace.Workspace, tmp_path: Path
 ) -> None:
-    """A batch without rows counts too: the next one must follow it. # proves G14"""
+    """A batch without rows counts, too: the next batch must follow it. # proves G14"""
     lines = Lines(spark, numbers, tmp_path)
     lines.add(1, 2)
     lines.add(-1)
@@ -291,9 +291,9 @@ def test_another_checkpoint_directory_is_another_query(
 
 @pytest.fixture(scope="module")
 def planning() -> Iterator[None]:
-    """Lets this process plan writes, as a process of Spark's does."""
-    with coordinator_and_spark() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transaction_process, "_mine", found.coordinator)
+    """Let this process plan writes, as a process of Spark does."""
+    with start_processes() as found, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transaction_process, "_mine", found.transactions)
         yield
 
 

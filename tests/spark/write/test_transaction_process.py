@@ -24,21 +24,21 @@ from headrace.spark.write.dataframe_transaction import take_part
 from headrace.spark.write.transaction_process import BeginWrite, HeldWrite, TransactionProcess
 from headrace.testing.crash import eventually
 from headrace.transport import Client
-from tests.spark.write.started_process import END_S, CoordinatorAndSpark, coordinator_and_spark
+from tests.spark.write.started_process import END_S, ProcessesOfWrites, start_processes
 
 SCHEMA = pa.schema({"number": pa.int64()})
 
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[TransactionProcess]:
-    """For tests that leave it as it was."""
-    with coordinator_and_spark() as found:
-        yield found.coordinator
+    """A process for tests that leave it as it was."""
+    with start_processes() as found:
+        yield found.transactions
 
 
 @pytest.fixture
-def doomed() -> Iterator[CoordinatorAndSpark]:
-    with coordinator_and_spark() as found:
+def doomed() -> Iterator[ProcessesOfWrites]:
+    with start_processes() as found:
         yield found
 
 
@@ -56,7 +56,7 @@ def begin(
 
 
 def part(workspace: headrace.Workspace, write: HeldWrite, *numbers: int) -> str:
-    """As a task would make it."""
+    """Return a part as a Spark task would prepare it."""
     rows = pa.record_batch({"number": pa.array(numbers, pa.int64())})
     with Place.of(workspace).open() as opened, opened.join(write.invitation) as participant:
         participant.append("numbers", rows)
@@ -83,7 +83,7 @@ def test_only_the_parts_of_attempts_that_won_are_committed(
 def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
     started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
-    """The first that ends does not end the others."""
+    """The first write that ends does not end the others."""
     numbers.close()
     writes = [begin(started, numbers) for _ in range(3)]
     parts = [part(numbers, write, number) for number, write in enumerate(writes)]
@@ -95,8 +95,8 @@ def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
         assert seen(alone) == [0, 2]
 
 
-def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: CoordinatorAndSpark) -> None:
-    started = doomed.coordinator
+def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: ProcessesOfWrites) -> None:
+    started = doomed.transactions
     with Client(started._address, ServiceSettings(token=started._token)) as client:
         channel = client.converse(transaction_process._KIND, transaction_process._replies)
         started.close()
@@ -117,38 +117,38 @@ def test_an_aborted_write_is_gone(started: TransactionProcess, numbers: headrace
 
 
 def test_a_write_outlives_the_process_that_planned_it(
-    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
+    doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
-    """And the coordinator ends with the last one."""
-    first, second = begin(doomed.coordinator, numbers), begin(doomed.coordinator, numbers)
+    """The transaction process ends with the last write."""
+    first, second = begin(doomed.transactions, numbers), begin(doomed.transactions, numbers)
     prepared = part(numbers, first, 1)
-    doomed.coordinator.close()
+    doomed.transactions.close()
     second.abort()
     first.commit([prepared])
     assert seen(numbers) == [1]
-    assert doomed.coordinator.process.wait(END_S) == 0
+    assert doomed.transactions.process.wait(END_S) == 0
 
 
 def test_nothing_of_a_write_is_left_when_spark_is_gone(
-    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
+    doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
-    write = begin(doomed.coordinator, numbers)
+    write = begin(doomed.transactions, numbers)
     prepared = part(numbers, write, 1)
     doomed.spark.kill()
-    assert doomed.coordinator.process.wait(END_S) == 0
+    assert doomed.transactions.process.wait(END_S) == 0
     with pytest.raises(PublishError, match="nothing of it was committed"):
         write.commit([prepared])
     write.abort()
     assert seen(numbers) == []
 
 
-def test_a_killed_coordinator_commits_nothing(
-    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
+def test_a_killed_transaction_process_commits_nothing(
+    doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
-    write = begin(doomed.coordinator, numbers)
+    write = begin(doomed.transactions, numbers)
     prepared = part(numbers, write, 1)
-    doomed.coordinator.process.kill()
-    doomed.coordinator.process.wait(END_S)
+    doomed.transactions.process.kill()
+    doomed.transactions.process.wait(END_S)
     with pytest.raises(PublishError, match="nothing of it was committed"):
         write.commit([prepared], QueryBatch("q", 0))
     assert seen(numbers) == []
@@ -160,8 +160,8 @@ def test_a_killed_coordinator_commits_nothing(
     [(None, "look for its documents"), (QueryBatch("q", 0), "start the query again")],
     ids=["write", "stream"],
 )
-def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
-    doomed: CoordinatorAndSpark,
+def test_a_write_whose_process_dies_over_its_commit_is_in_doubt(
+    doomed: ProcessesOfWrites,
     numbers: headrace.Workspace,
     batch: QueryBatch | None,
     remedy: str,
@@ -177,12 +177,12 @@ def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
         return write_now(owner, client, write, bodies)
 
     monkeypatch.setattr(Owner, "write", write_late)
-    write = begin(doomed.coordinator, numbers, "stream/numbers" if batch else "")
+    write = begin(doomed.transactions, numbers, "stream/numbers" if batch else "")
     prepared = part(numbers, write, 1)
     with ThreadPoolExecutor(1) as thread:
         committing = thread.submit(write.commit, [prepared], batch)
         assert asked.wait(END_S)
-        doomed.coordinator.process.kill()
+        doomed.transactions.process.kill()
         with pytest.raises(InDoubtError, match=f"nobody knows whether the write was.*; {remedy}"):
             committing.result()
         released.set()
@@ -190,14 +190,14 @@ def test_a_write_whose_coordinator_dies_over_its_commit_is_in_doubt(
 
 
 def test_a_write_whose_publisher_was_taken_over_is_given_up(
-    doomed: CoordinatorAndSpark, numbers: headrace.Workspace
+    doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
-    """The coordinator finds out by itself: it has no other reason to end."""
-    write = begin(doomed.coordinator, numbers, "stream/numbers")
+    """The transaction process finds out by itself: it has no other reason to end."""
+    write = begin(doomed.transactions, numbers, "stream/numbers")
     prepared = part(numbers, write, 1)
     numbers.publisher("stream/numbers").close()
-    doomed.coordinator.close()
-    assert doomed.coordinator.process.wait(END_S) == 0
+    doomed.transactions.close()
+    assert doomed.transactions.process.wait(END_S) == 0
     with pytest.raises(PublishError):
         write.commit([prepared], QueryBatch("q", 0))
     assert seen(numbers) == []
