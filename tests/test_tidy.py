@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
@@ -43,6 +43,17 @@ VERSIONED = re.compile(r"(_v|V)\d+$|_(old|new)$")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(work|root|home)/\w")
 MAKE_COMMAND = re.compile(r"(?:^|`)make ([a-z][a-z-]*)", re.MULTILINE)
+
+SHARED_MODULE_NAMES = {
+    *("__init__", "state", "actor", "handler"),  # a component that is a protocol has each of these
+    "effects",  # what a state tells its actor to do
+    "contract",  # what every implementation in a folder keeps to
+    "messages",  # what a component sends
+}
+GERUNDS = {
+    "binding": "a noun: one source of a task",
+    "routing": "a noun: which member a document goes to",
+}
 
 FILE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60
@@ -164,6 +175,12 @@ def names_say_what_a_thing_is(source: Source) -> Iterator[tuple[int, str]]:
             yield line, f"{name}: names have no versions"
 
 
+def modules_are_nouns(source: Source) -> Iterator[tuple[int, str]]:
+    name = PurePosixPath(source.path).stem
+    if source.package and name.endswith("ing") and name not in GERUNDS:
+        yield 1, f"{name}: name it for the thing it has, or list it in GERUNDS with a reason"
+
+
 def only_commands_print(source: Source) -> Iterator[tuple[int, str]]:
     if source.package and source.package[0] not in {"cli", "bench", "testing"}:
         for line in source.calls("print"):
@@ -235,6 +252,7 @@ RULES: tuple[Rule, ...] = (
     pyspark_stays_in_spark,
     pure_modules_do_no_io,
     names_say_what_a_thing_is,
+    modules_are_nouns,
     only_commands_print,
     nothing_is_left_for_later,
     files_are_one_idea,
@@ -274,6 +292,7 @@ FORBIDDEN: list[tuple[Rule, str, str]] = [
     (names_say_what_a_thing_is, "log/a.py", "def read_helper(): ..."),
     (names_say_what_a_thing_is, "log/a.py", "class SessionV2: ..."),
     (names_say_what_a_thing_is, "log/reader_v2.py", ""),
+    (modules_are_nouns, "shuffle/announcing.py", ""),
     (only_commands_print, "log/a.py", "print(1)"),
     (nothing_is_left_for_later, "log/a.py", "a = 1  # TO" + "DO: b"),
     (files_are_one_idea, "log/a.py", "a = 1\n" * (FILE_LINES_MAX + 1)),
@@ -299,6 +318,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (pure_modules_do_no_io, "log/a.py", "import os"),
     (pure_modules_do_no_io, "plan/state.py", "import pyarrow as pa\nfrom datetime import time"),
     (names_say_what_a_thing_is, "log/a.py", "def commonest(): ..."),
+    (modules_are_nouns, "shuffle/binding.py", ""),
     (only_commands_print, "cli/commands/demo.py", "print(1)"),
     (files_are_one_idea, "log/a.py", "a = 1\n" * FILE_LINES_MAX),
     (modules_say_what_they_are, "log/__init__.py", ""),
@@ -347,6 +367,67 @@ def test_every_rule_is_shown_to_find_something() -> None:
 
 def test_every_component_has_its_layer() -> None:
     assert {each.package[0] for each in sources() if each.package} <= KNOWN
+
+
+def named_twice(names: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each name that several (name, path) pairs have, with their paths."""
+    paths: dict[str, list[str]] = {}
+    for name, path in names:
+        paths.setdefault(name, []).append(path)
+    return [f"{name}: {', '.join(found)}" for name, found in paths.items() if len(found) > 1]
+
+
+def module_names(sources: Iterable[Source]) -> Iterator[tuple[str, str]]:
+    for source in sources:
+        if source.package and source.package[-1] not in SHARED_MODULE_NAMES:
+            yield source.package[-1], source.path
+
+
+def class_names(sources: Iterable[Source]) -> Iterator[tuple[str, str]]:
+    for source in sources:
+        classes = (node for node in source.nodes if isinstance(node, ast.ClassDef))
+        # A class whose name begins with _ is known in its own file only.
+        public = (node for node in classes if not node.name.startswith("_"))
+        yield from ((node.name, source.path) for node in public if source.package)
+
+
+def test_no_two_modules_have_the_same_name() -> None:
+    assert named_twice(module_names(sources())) == []
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    assert named_twice(class_names(sources())) == []
+
+
+def test_names_that_are_used_twice_are_found() -> None:
+    given = [in_package(path, "class A: ...") for path in ("log/a.py", "storage/a.py")]
+    given += [in_package(path, "") for path in ("shuffle/queue/state.py", "journal/local/state.py")]
+    paths = "src/headrace/log/a.py, src/headrace/storage/a.py"
+    assert named_twice(module_names(given)) == [f"a: {paths}"]
+    assert named_twice(class_names(given)) == [f"A: {paths}"]
+
+
+def unnamed_modules(sources: Iterable[Source], page: str) -> list[str]:
+    """Return the modules that the page's table of the tree does not name.
+
+    A row begins with a folder in backquotes, and names the folder's modules in backquotes.
+    """
+    rows = re.findall(r"^\| `([\w/]+)/` \|(.*)\|$", page, re.MULTILINE)
+    named = {f"{folder}/{name}" for folder, text in rows for name in re.findall(r"`(\w+)`", text)}
+    packages = [each.package for each in sources if each.package[-1:] not in {(), ("__init__",)}]
+    modules = (f"{'/'.join(folders) or 'headrace'}/{name}" for *folders, name in packages)
+    return [module for module in modules if module not in named]
+
+
+def test_architecture_names_every_module() -> None:
+    assert unnamed_modules(sources(), (PROJECT / "ARCHITECTURE.md").read_text()) == []
+
+
+def test_a_module_that_architecture_does_not_name_is_found() -> None:
+    paths = ("log/disk.py", "log/format.py", "log/__init__.py", "clock.py", "ids.py")
+    page = "| `headrace/` | `clock` |\n| `log/` | `disk` writes |"
+    given = [in_package(path, "") for path in paths]
+    assert unnamed_modules(given, page) == ["log/format", "headrace/ids"]
 
 
 def written_files() -> Iterator[Path]:

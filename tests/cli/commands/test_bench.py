@@ -82,7 +82,7 @@ def test_a_verdict_is_about_the_target_of_that_bench() -> None:
 
 def test_the_noise_of_the_machine_is_stated() -> None:
     assert noise(0.4, 2).startswith("the load was 0.4 on 2 cores before it began: it was quiet;")
-    assert "others use this machine, and figures are lower" in noise(0.6, 2)
+    assert "others use this machine, so the figures are lower" in noise(0.6, 2)
 
 
 def test_every_target_is_documented() -> None:
