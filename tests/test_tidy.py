@@ -14,7 +14,17 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 
 LAYERS = (
-    {"errors", "ids", "clock", "files", "settings", "frontier", "backoff", "version"},
+    {
+        "errors",
+        "ids",
+        "clock",
+        "files",
+        "settings",
+        "frontier",
+        "frontier_rows",
+        "backoff",
+        "version",
+    },
     {"log", "storage", "transport"},
     {"journal", "ingest", "queues", "exchange"},
     {"shuffle", "stores", "plan"},

@@ -20,13 +20,39 @@ from dataclasses import dataclass, field
 from typing import Any, NewType
 
 import numpy as np
-import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from headrace.clock import Clock
-from headrace.errors import DataError, UsageError, VersionError
+from headrace.errors import UsageError
+from headrace.frontier_rows import (
+    JOURNAL_ROW,
+    PRODUCER_ROW,
+    TAG_BITS,
+    TAG_MAX,
+    Rows,
+    damaged,
+    decode_rows,
+    encode_rows,
+)
 from headrace.ids import PRODUCER_BITS, Offset, Producer, format_producer
+
+__all__ = [
+    "JOURNAL_ROW",
+    "PRODUCER_ROW",
+    "TAG_BITS",
+    "TAG_MAX",
+    "BindingTag",
+    "Frontier",
+    "JournalProgress",
+    "JournalTag",
+    "Place",
+    "ProducerProgress",
+    "binding_tag",
+    "diff",
+    "journal_tag",
+    "place",
+    "reduce",
+]
 
 JournalTag = NewType("JournalTag", int)
 """A journal's number within a task: 32 bits, assigned once, never reused."""
@@ -34,36 +60,9 @@ JournalTag = NewType("JournalTag", int)
 BindingTag = NewType("BindingTag", int)
 """A binding's number within a task: 32 bits."""
 
-TAG_BITS = 32
-TAG_MAX = (1 << TAG_BITS) - 1
+Place = NewType("Place", int)
+"""A journal under a binding: the journal's tag, then the binding's, 32 bits each."""
 
-# One integer per place keeps every search and sort of places on a single column.
-JOURNAL_ROW = np.dtype([("place", np.uint64), ("through", np.int64)])
-PRODUCER_ROW = np.dtype(
-    [
-        ("place", np.uint64),
-        ("producer", np.uint64),
-        ("last_commit", np.uint64),
-        ("span", np.int64),
-    ]
-)
-
-_FORMAT = b"1"
-_DIGEST_BYTES = 8
-_PRODUCERS = pa.list_(
-    pa.struct([("producer", pa.uint64()), ("last_commit", pa.uint64()), ("span", pa.int64())])
-)
-_SCHEMA = pa.schema(
-    [
-        ("journal", pa.uint32()),
-        ("binding", pa.uint32()),
-        ("through", pa.int64()),
-        ("producers", _PRODUCERS),
-    ],
-    metadata={b"headrace.frontier": _FORMAT},
-)
-
-Rows = NDArray[np.void]
 Mask = NDArray[np.bool_]
 
 
@@ -205,41 +204,19 @@ class Frontier:
         return Frontier(self.journals, self.producers[keep])
 
     def encode(self) -> bytes:
-        """Compact bytes, equal for equal frontiers: see `decode`."""
-        place_ends = np.searchsorted(self.producers["place"], self.journals["place"], side="right")
-        rows = pa.StructArray.from_arrays(
-            [_column(self.producers[name]) for name in ("producer", "last_commit", "span")],
-            fields=list(_PRODUCERS.value_type),
-        )
-        batch = pa.record_batch(
-            [
-                _column((self.journals["place"] >> TAG_BITS).astype(np.uint32)),
-                _column((self.journals["place"] & TAG_MAX).astype(np.uint32)),
-                _column(self.journals["through"]),
-                pa.ListArray.from_arrays(_column(np.r_[0, place_ends].astype(np.int32)), rows),
-            ],
-            schema=_SCHEMA,
-        )
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-            writer.write_batch(batch)
-        payload: bytes = sink.getvalue().to_pybytes()
-        return bytes(xxhash.xxh3_64_digest(payload)) + payload
+        """Return compact bytes, equal for equal frontiers: see `decode`."""
+        return encode_rows(self.journals, self.producers)
 
     @classmethod
     def decode(cls, data: bytes) -> Frontier:
-        """The frontier that `encode` made into `data`.
+        """Return the frontier that `encode` made into `data`.
 
-        Bytes that are damaged, cut short or say something impossible are a `DataError`, those of
-        a newer format a `VersionError`.
+        Raises DataError if the bytes are damaged, cut short or say something impossible, and
+        VersionError if they have a newer format.
         """
-        payload = memoryview(data)[_DIGEST_BYTES:]
-        if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:
-            raise _damaged(f"the checksum of its {len(data)} bytes is wrong")
-        journals, producers = _rows_of(_read_batch(payload))
+        journals, producers = decode_rows(data)
         if flaw := _flaw(journals, producers):
-            raise _damaged(flaw)
+            raise damaged(flaw)
         return cls(journals, producers)
 
     def _owners(self) -> NDArray[np.intp]:
@@ -286,13 +263,21 @@ def diff(base: Frontier, new: Frontier) -> Frontier:
     return Frontier(new.journals[rows], producers)
 
 
-def place(journal: int, binding: int) -> int:
-    """A journal under a binding, as the one integer that orders rows."""
+def place(journal: int, binding: int) -> Place:
+    """Return the place of a journal under a binding."""
     if not (0 <= journal <= TAG_MAX and 0 <= binding <= TAG_MAX):
         raise UsageError(
             f"journal {journal}, binding {binding}: not two 32-bit tags", do="check the tags"
         )
-    return journal << TAG_BITS | binding
+    return Place(journal << TAG_BITS | binding)
+
+
+def journal_tag(place: int) -> JournalTag:
+    return JournalTag(place >> TAG_BITS)
+
+
+def binding_tag(place: int) -> BindingTag:
+    return BindingTag(place & TAG_MAX)
 
 
 def _rank(span: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -393,51 +378,3 @@ def _readable(journal: np.void, producers: Rows) -> JournalProgress:
 
 def _tags(tags: Iterable[int]) -> NDArray[np.uint64]:
     return np.fromiter(tags, np.uint64)
-
-
-def _column(values: NDArray[Any]) -> pa.Array:
-    return pa.array(np.ascontiguousarray(values))
-
-
-def _read_batch(payload: memoryview) -> pa.RecordBatch:
-    try:
-        with pa.ipc.open_stream(payload) as reader:
-            found = (reader.schema.metadata or {}).get(b"headrace.frontier")
-            if found is None:
-                raise _damaged("it is not a frontier")
-            if found != _FORMAT:
-                raise VersionError(
-                    f"a frontier has format {found.decode(errors='replace')}, "
-                    f"this Headrace reads {_FORMAT.decode()}",
-                    do="use the Headrace that wrote it, or a newer one",
-                )
-            if reader.schema != _SCHEMA:
-                raise _damaged(f"its columns are {reader.schema.names}")
-            table = reader.read_all()
-        table.validate(full=True)
-        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)]
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(f"its Arrow data cannot be read ({error})") from error
-    return batch
-
-
-def _rows_of(batch: pa.RecordBatch) -> tuple[Rows, Rows]:
-    nested = batch["producers"]
-    inner = nested.flatten()
-    columns = {name: batch[name] for name in ("journal", "binding", "through")}
-    columns |= {name: inner.field(name) for name in ("producer", "last_commit", "span")}
-    if nested.null_count or inner.null_count or any(c.null_count for c in columns.values()):
-        raise _damaged("it has nulls")
-    journals = np.zeros(len(batch), JOURNAL_ROW)
-    journals["place"] = columns["journal"].to_numpy().astype(np.uint64) << TAG_BITS
-    journals["place"] |= columns["binding"].to_numpy()
-    journals["through"] = columns["through"].to_numpy()
-    producers = np.zeros(len(inner), PRODUCER_ROW)
-    producers["place"] = np.repeat(journals["place"], np.diff(nested.offsets.to_numpy()))
-    for name in ("producer", "last_commit", "span"):
-        producers[name] = columns[name].to_numpy()
-    return journals, producers
-
-
-def _damaged(why: str) -> DataError:
-    return DataError(f"a frontier is damaged: {why}", do="restore the checkpoint it belongs to")

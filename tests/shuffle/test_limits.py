@@ -272,8 +272,8 @@ def _is_reported(shuffle: hr.Shuffle, prefix: str) -> bool:
     state = shuffle._actor._state
     return any(
         state.assignment.journal_name(at).startswith(prefix)
-        for at, through in list(state._reports._through.items())
-        if through > 0
+        for at, row in list(state.frontier.places.items())
+        if row.reported_through > 0
     )
 
 

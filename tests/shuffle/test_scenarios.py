@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.clock import Clock
 from headrace.errors import ProtocolError
-from headrace.frontier import BindingTag, Frontier, JournalTag
+from headrace.frontier import BindingTag, Frontier, JournalTag, place
 from headrace.ids import format_producer
 from headrace.journal.names import selector
 from headrace.journal.sequencer import Flags
@@ -229,7 +229,7 @@ def test_clean_and_deep_rollbacks_keep_the_last_commit() -> None:
     delta = session.poll()
     assert delta is not None
     assert session.shown(delta) == [(0, 31)]
-    shown = session.run.session._frontier._rows[session.tag(1) << 32, 1].shown
+    shown = session.run.session.frontier.places[place(session.tag(1), 0)].producers[1].shown
     assert shown is not None
     assert shown[0] == 12
     session.write(1, 40)

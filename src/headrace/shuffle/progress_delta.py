@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.frontier import JOURNAL_ROW
+from headrace.frontier import JOURNAL_ROW, Place
 
 PROGRESS_ROW = np.dtype(
     [
@@ -80,12 +80,12 @@ class Delta:
         tables = self.journals, self.producers, self.commits, self.parts
         return sum(map(len, tables))
 
-    def places(self) -> set[int]:
-        """Those it has any progress of."""
+    def places(self) -> set[Place]:
+        """Return the places that the report has progress of."""
         return {*self.journals["place"].tolist(), *self.commits["place"].tolist()}
 
     def without(self, places: Collection[int]) -> Delta:
-        """The same with nothing of those places."""
+        """Return the same report without those places."""
         left_out = np.array([*places], np.uint64)
         journals, producers, commits = (
             rows[~np.isin(rows["place"], left_out)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from headrace.shuffle.messages import Hold, Starving
 from headrace.shuffle.progress_delta import PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.effects import AnswerPoll, Effect, SendAllSlices
+from headrace.shuffle.session.producer_row import CommitProgress, Span
 from headrace.shuffle.session.state import SessionState
 from tests.shuffle.builders import source
 
@@ -144,3 +147,58 @@ def test_slices_are_told_once_that_they_hold_a_lane_and_once_that_they_go_on() -
         effects = state.advance()
         assert answer(effects)
     assert effects[1:] == [SendAllSlices(Hold(()))]
+
+
+# -- what must always hold ---------------------------------------------------------------------
+
+
+def forget_a_row(state: SessionState) -> None:
+    state.frontier._unseen = set()
+
+
+def read_beyond_the_head(state: SessionState) -> None:
+    state.frontier.places[A].through = 1001
+
+
+def show_more_than_was_reported(state: SessionState) -> None:
+    state.frontier.places[A].producers[1].shown = CommitProgress(99, Span(0, is_open=True))
+
+
+def starve_without_a_poll(state: SessionState) -> None:
+    state.is_starving = True
+
+
+def hold_without_a_reason(state: SessionState) -> None:
+    state._hold = Hold((0,))
+
+
+def lose_count_of_rows(state: SessionState) -> None:
+    state._reports._rows[0] = 0
+
+
+def lose_the_reader(state: SessionState) -> None:
+    state.assignment._readers.clear()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        forget_a_row,
+        read_beyond_the_head,
+        show_more_than_was_reported,
+        starve_without_a_poll,
+        hold_without_a_reason,
+        lose_count_of_rows,
+        lose_the_reader,
+    ],
+)
+def test_a_state_that_cannot_be_true_is_found(damage: Callable[[SessionState], None]) -> None:
+    state = reading()
+    report(state, 1)
+    state._fold(0)
+    report(state, 2)
+    state.advance()
+    state.validate()
+    damage(state)
+    with pytest.raises(AssertionError):
+        state.validate()

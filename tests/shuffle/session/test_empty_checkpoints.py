@@ -14,7 +14,7 @@ from headrace.settings import KIB, MIB
 from headrace.shuffle import Checkpoint, History
 from headrace.shuffle.checkpoints.checkpoint_feed import Feed
 from headrace.shuffle.member.local_members import LocalMembers
-from headrace.shuffle.session.producer_row import Publishable
+from headrace.shuffle.session.producer_row import ProducerRow, Publishable
 from tests.shuffle.builders import source
 from tests.shuffle.memory_session import MemorySession
 
@@ -67,13 +67,13 @@ def test_what_waits_is_looked_at_again_when_it_is_reported_or_released_and_not_b
     story = ab()
     session = story.run.session
     looked_at: list[int] = []
-    publishable = session._frontier._publishable
+    publishable = session.frontier._publishable
 
-    def counted(key: tuple[int, int]) -> Publishable:
-        looked_at.append(key[1])
-        return publishable(key)
+    def counted(row: ProducerRow) -> Publishable:
+        looked_at.append(row.producer)
+        return publishable(row)
 
-    session._frontier._publishable = counted  # type: ignore[method-assign]
+    session.frontier._publishable = counted  # type: ignore[method-assign]
     hints = {}
     for number in range(1, 21):
         story.write(A, 10 * number, producer=number)

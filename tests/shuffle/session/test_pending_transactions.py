@@ -60,10 +60,10 @@ def test_a_group_with_a_part_that_is_not_read_holds_its_producer() -> None:
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     floors = settle(groups, read())
     assert floors == {(0, 1): 20}
-    assert groups.hold(0, 1, 5) == CommitCap(14, 50), "just below its first document there"
-    assert groups.hold(0, 1, 6) == CommitCap(19, 0), "elsewhere, just below its clock"
-    assert groups.hold(0, 2, 5) is None
-    assert groups.hold(1, 1, 5) is None, "another cohort"
+    assert groups.cap(0, 1, 5) == CommitCap(14, 50), "just below its first document there"
+    assert groups.cap(0, 1, 6) == CommitCap(19, 0), "elsewhere, just below its clock"
+    assert groups.cap(0, 2, 5) is None
+    assert groups.cap(1, 1, 5) is None, "another cohort"
     assert list(groups.waiting(read())) == [(1, 2)]
     assert settle(groups, read(2)) == {}
     assert list(groups.waiting(read(2))) == []
@@ -95,7 +95,7 @@ def test_the_oldest_pending_group_of_a_producer_counts() -> None:
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     floors = settle(groups, read(3))
     assert floors == {(0, 1): 20}
-    assert groups.hold(0, 1, 5) == CommitCap(14, 50)
+    assert groups.cap(0, 1, 5) == CommitCap(14, 50)
     floors = settle(groups, read(2))
     assert settle(groups, read(2, 3)) == {}
 
@@ -109,7 +109,7 @@ def test_what_is_complete_is_held_by_an_older_one_of_any_of_its_producers() -> N
     groups.fold(group((0, 2, 40), [(6, 2, 40, 35), (7, 3, 41, 36)]))
     floors = settle(groups, read())
     assert floors == {(0, 1): 20, (0, 2): 31, (0, 3): 41}
-    assert groups.hold(0, 3, 7) == CommitCap(35, 70)
+    assert groups.cap(0, 3, 7) == CommitCap(35, 70)
     assert settle(groups, read(9)) == {}
 
 
@@ -212,7 +212,7 @@ def test_what_a_replay_did_not_show_of_a_transaction_is_shown_as_a_whole() -> No
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15), (6, 1, 20, 18)], [(2, 1, 20)]))
     groups.complete({(5, 1): 20})
     assert settle(groups, read()) == {(0, 1): 20}
-    assert groups.hold(0, 1, 6) == CommitCap(17, 60)
+    assert groups.cap(0, 1, 6) == CommitCap(17, 60)
     assert settle(groups, read(2)) == {}
 
 
@@ -221,7 +221,7 @@ def test_reports_of_one_group_by_several_slices_are_one() -> None:
     groups.fold(group((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
     groups.fold(group((0, 1, 20), [(6, 1, 20, 18)], [(1, 1, 20)]))
     settle(groups, read(1))
-    holds = groups.hold(0, 1, 5), groups.hold(0, 1, 6)
+    holds = groups.cap(0, 1, 5), groups.cap(0, 1, 6)
     assert holds == (CommitCap(14, 50), CommitCap(17, 60))
     assert settle(groups, read(1, 2)) == {}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,6 +20,7 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
 from headrace.shuffle.routing import split_evenly
+from headrace.shuffle.session.producer_row import ProducerRow, Publishable
 from headrace.shuffle.session.state import SessionState
 from tests.shuffle.builders import source
 
@@ -61,13 +60,13 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
     """Else reading many journals again would take as long as their number squared."""
     state = begun_from(stored([(A, P, 5, 12)], through=30))
     looked_at: list[int] = []
-    publishable = state._frontier._publishable
+    publishable = state.frontier._publishable
 
-    def counted(key: tuple[int, int], *about: Any) -> Any:
-        looked_at.append(key[0])
-        return publishable(key, *about)
+    def counted(row: ProducerRow) -> Publishable:
+        looked_at.append(row.place.place)
+        return publishable(row)
 
-    state._frontier._publishable = counted  # type: ignore[method-assign]
+    state.frontier._publishable = counted  # type: ignore[method-assign]
     report(state, 20, [(A, P, 9, -20, 12)])
     state.next_checkpoint(may_be_empty=True)
     for through in range(1, 10):
@@ -119,12 +118,26 @@ def test_what_a_replay_repeated_is_not_said_again() -> None:
     state = begun_from(last, handed_out)
     report(state, 30, [(A, P, 5, 20, -1)])
     assert state.next_checkpoint() is handed_out
-    assert state.assignment.made == 1
+    assert state.assignment.last_checkpoint == 1
     report(state, 40, [(A, P, 5, -40, -1)])
     later = state.next_checkpoint(may_be_empty=True)
     assert later is not None
     assert later.frontier.producers.tolist() == [(A, P, ZERO, -40)]
     assert (later.journals, later.bindings) == ({}, {}), "the replay has introduced them"
+
+
+# proves G10
+def test_a_replay_without_any_commit_is_handed_out_before_journals_are_listed() -> None:
+    wanted = stored([(A, P, ZERO, 20)], through=30)
+    state = SessionState(Sources([source(0, "a")]), split_evenly(1), Checkpoint(), wanted, 1 << 60)
+    assert state.next_checkpoint() is wanted
+    state.journals_changed(
+        Changes([JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(60), 3)], [], {})
+    )
+    report(state, 60, [(A, P, 9, -60, 20)])
+    assert next_rows(state) == [(A, P, 9, -60)]
+    state.advance()
+    state.validate()
 
 
 def stored(producers: list[tuple[int, int, int, int]], *, through: int) -> Checkpoint:

@@ -67,7 +67,7 @@ class WatchedSimulator(Simulator):
         )
         for at, through in frontier.journals.tolist():
             # What a restart reads again is settled once it is read as far as it was before.
-            if state.assignment.reader(at) is None or state._frontier._is_behind(at):
+            if state.assignment.reader(at) is None or state.frontier.places[at].is_behind:
                 continue
             if self.has_window(BindingTag(at & TAG_MAX)):
                 continue

@@ -203,7 +203,7 @@ def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
 ) -> None:
     """Ordinary documents say how far clocks are, where the hint was found and not elsewhere."""
     story = abc()
-    story.run.session._frontier._groups._horizon = 1000
+    story.run.session.frontier.pending._horizon = 1000
     story.write(A, 10)
     story.ack(A, 20, hints=[*story.hints(20, A), (B, 999, 1, 20)])
     assert story.next() == []
@@ -262,7 +262,7 @@ def test_nothing_waits_for_a_transaction_whose_journals_are_deleted(
     story.delete(A)
     assert story.next() == [(2, 30)]
     assert story.waits_for() == []
-    assert len(story.run.session._frontier._groups) == 0
+    assert len(story.run.session.frontier.pending) == 0
 
 
 # proves G9
@@ -292,7 +292,7 @@ def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
 ) -> None:
     """The journal that carried the hint has nothing new since."""
     story = waiting_in_vain(monkeypatch)
-    story.run.session._frontier._groups._horizon = FOREVER
+    story.run.session.frontier.pending._horizon = FOREVER
     story.outside(A, 5000, producer=2)
     assert story.next() == [(0, 5000)]
     story.open()
@@ -303,7 +303,7 @@ def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
 def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None:
     """One Slice is at today's documents while another is at those of last year."""
     state = session()
-    state._frontier._groups._horizon = 1000
+    state.frontier.pending._horizon = 1000
     created(state, info(A, 100), info(B, 100), info(C, 0))
     transaction = 0, 1, 20
     report(
@@ -947,7 +947,7 @@ def test_only_the_lane_waits_of_which_many_reports_wait() -> None:
     assert state.held_lanes == {LOW}
     while state.held_lanes:
         assert state.next_checkpoint(10) is not None
-    assert len(state._queue) == 5
+    assert len(state._reports) == 5
 
 
 def test_a_report_of_several_priorities_is_refused() -> None:
@@ -994,7 +994,7 @@ def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.Mon
         story.write(B, clock + 1)
         story.commit(clock + 2, A, B)
         story.settle()
-    assert len(story.run.session._frontier._groups._groups) < 600
+    assert len(story.run.session.frontier.pending._groups) < 600
 
 
 # proves G12
@@ -1014,9 +1014,8 @@ def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
         for holder in (
             state,
             state.assignment,
-            state._reports,
-            state._frontier,
-            state._frontier._groups,
+            state.frontier,
+            state.frontier.pending,
         )
         for name, table in vars(holder).items()
         if isinstance(table, dict | set) and "gone" not in name and len(table) > 1
@@ -1048,7 +1047,7 @@ def test_reports_are_not_piled_up_while_nobody_asks() -> None:
     created(state, info(A, 100_000))
     for number in range(1, 2001):
         report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
-    assert len(state._queue) <= 256
+    assert len(state._reports) <= 256
     first = state.next_checkpoint(50)
     assert first is not None
     assert first.frontier.producers["last_commit"].tolist() == [2000 - 256]

@@ -15,7 +15,7 @@ from headrace.shuffle.checkpoint import NextCheckpoint
 from headrace.shuffle.peer import Peer
 from headrace.shuffle.progress_delta import Delta
 from headrace.shuffle.session.effects import AnswerPoll, Effect, SendAllSlices, SendSlice
-from headrace.shuffle.session.reports import unreadable
+from headrace.shuffle.session.report_check import unreadable
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus, session_status
 
@@ -150,7 +150,7 @@ class SessionActor:
                     self._advance()
                     handled = 0
         except HeadraceError as raised:
-            error = type(raised)(self._state.assignment.named(raised.what), do=raised.do)
+            error = type(raised)(self._state.assignment.with_names(raised.what), do=raised.do)
         except Exception as raised:  # noqa: BLE001  told to everybody, as any failure is
             error = bug("the Session", raised)
         self._end(error)

@@ -1,15 +1,25 @@
-"""Which journals a Session reads, where each begins, and which member reads it. Pure."""
+"""Which journals a Session reads, where it begins in each, and which member reads it. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from headrace.errors import BehindRetentionError, NotFoundError, UsageError
-from headrace.frontier import TAG_BITS, TAG_MAX, BindingTag, Frontier, JournalTag, place
+from headrace.frontier import (
+    TAG_BITS,
+    TAG_MAX,
+    BindingTag,
+    Frontier,
+    JournalTag,
+    Place,
+    binding_tag,
+    journal_tag,
+    place,
+)
 from headrace.ids import FIRST, JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.journal.names import parse_journal_name
@@ -24,7 +34,7 @@ _PLACE = re.compile(r"\bplace (\d+)\b")
 
 @dataclass(slots=True)
 class AssignmentChange:
-    """What changed in who reads what. Numbers of members are the keys."""
+    """What changed in who reads what. The keys are numbers of members."""
 
     tags: list[tuple[JournalId, tuple[int, ...]]] = field(default_factory=list)
     """New journals, each with the bindings that read it."""
@@ -53,6 +63,15 @@ class AssignmentChange:
         return effects
 
 
+@dataclass(slots=True)
+class ReadJournal:
+    """A journal that the Session reads."""
+
+    begin: Offset
+    head: Offset
+    places: list[Place] = field(default_factory=list)
+
+
 class Assignment:
     def __init__(
         self,
@@ -72,51 +91,51 @@ class Assignment:
         self._tags = {ref.id: tag for tag, ref in self._refs.items()}
         used = last_commit.tags_used, replayed.tags_used
         self._next_tag = max([*used, *(tag + 1 for tag in self._refs)])
-        self._begun = last_commit.bindings.keys() | replayed.bindings.keys()
-        self._known_bindings = set(last_commit.bindings)
-        self._known_tags = set(last_commit.journals)
+        self._begun_bindings = last_commit.bindings.keys() | replayed.bindings.keys()
+        """Bindings that have begun to read: they read each new journal from its first document."""
+        self._published_bindings = set(last_commit.bindings)
+        self._published_tags = set(last_commit.journals)
         self._forgotten: set[JournalTag] = set()
-        """Their journals are gone, and the next checkpoint says so."""
-        self._readers: dict[int, int] = {}
-        self._places: dict[JournalId, list[int]] = {}
-        self._heads: dict[JournalId, Offset] = {}
-        self._begins: dict[JournalId, Offset] = {}
+        """Tags of deleted journals of which the next checkpoint says that they are gone."""
+        self._readers: dict[Place, int] = {}
+        self._journals: dict[JournalId, ReadJournal] = {}
         self._gone: set[JournalId] = set()
         self._gone_tags: set[JournalTag] = set()
         frontier = last_commit.frontier
         places = frontier.journals["place"].tolist()
-        self._resume = dict(zip(places, frontier.resume_offsets().tolist(), strict=True))
+        self._resume: dict[Place, int] = dict(
+            zip(places, frontier.resume_offsets().tolist(), strict=True)
+        )
         self.is_listed = False
-        """Whether it is known which journals there are."""
-        self.made = 0
-        """How many checkpoints there were: the last one has this number."""
+        """True once the Session knows which journals there are."""
+        self.last_checkpoint = 0
+        """The number of the last checkpoint of this Session."""
 
     # -- journals --------------------------------------------------------------------------
 
     def changed(self, changes: Changes) -> AssignmentChange:
-        """What a watch saw; at first, all journals there are."""
-        told = AssignmentChange(checkpoint=self.made, is_cut=self._is_cut)
+        """Take over what a watch saw: the first time, all journals there are."""
+        change = AssignmentChange(checkpoint=self.last_checkpoint, is_cut=self._is_cut)
         if not self.is_listed:
-            told.start = {member: [] for member in range(len(self._ranges))}
+            change.start = {member: [] for member in range(len(self._ranges))}
         for info in changes.created:
-            self._created(info, told)
+            self._create(info, change)
         for id in [*changes.deleted, *self._missing(changes.created)]:
-            self._deleted(id, told)
+            self._delete(id, change)
         for id, head in changes.heads.items():
-            if id in self._heads:
-                self._heads[id] = max(head, self._heads[id])
-            for at in self._places.get(id, ()):
-                told.heads.setdefault(self._readers[at], []).append((at, head))
+            if (journal := self._journals.get(id)) is not None:
+                journal.head = max(head, journal.head)
+                for place in journal.places:
+                    change.heads.setdefault(self._readers[place], []).append((place, head))
         self.is_listed = True
-        # What comes to be from now on is read from its first document.
-        self._begun |= self._sources.by_tag.keys()
-        return told
+        self._begun_bindings |= self._sources.by_tag.keys()
+        return change
 
     def _missing(self, listed: Iterable[JournalInfo]) -> list[JournalId]:
-        """The journals of the checkpoint that were deleted before this Session.
+        """Return the journals of the checkpoint that were deleted before this Session.
 
-        Of a binding that is not read, and of a journal that no binding selects any more, progress
-        is kept for when it comes back: whether those journals exist is not watched.
+        The watch does not see a journal that no binding selects any more, or that only bindings
+        of the past read. It may still exist, so its progress is kept for when it comes back.
         """
         if self.is_listed or self._is_cut:
             return []
@@ -128,10 +147,10 @@ class Assignment:
             if ref.id not in there and tag not in unread and self._sources.of_journal(ref.name)
         ]
 
-    def _created(self, info: JournalInfo, told: AssignmentChange) -> None:
+    def _create(self, info: JournalInfo, change: AssignmentChange) -> None:
         name = parse_journal_name(info.name)
         found = self._sources.of_journal(name)
-        if info.id in self._places or not found:
+        if info.id in self._journals or not found:
             return
         if (tag := self._tags.get(info.id)) is None:
             tag = self._tags[info.id] = JournalTag(self._next_tag)
@@ -139,22 +158,21 @@ class Assignment:
             self._refs[tag] = JournalRef(info.id, info.name)
         elif (known := self._refs[tag].name) != info.name:
             raise _foreign(f"what it knows as {known} is {info.name} here")
-        self._places[info.id] = []
-        self._heads[info.id] = info.head
-        self._begins[info.id] = info.begin
-        told.tags.append((info.id, tuple(source.tag for source in found)))
+        journal = self._journals[info.id] = ReadJournal(info.begin, info.head)
+        change.tags.append((info.id, tuple(source.tag for source in found)))
         for source in found:
-            at = place(tag, source.tag)
+            new_place = place(tag, source.tag)
             member = assign(name, source, self._ranges)
-            self._readers[at] = member
-            self._places[info.id].append(at)
-            told.start.setdefault(member, []).append(self._start(at, source, info))
+            self._readers[new_place] = member
+            journal.places.append(new_place)
+            change.start.setdefault(member, []).append(self._start(new_place, source, info))
 
-    def _start(self, at: int, source: Source, info: JournalInfo) -> ReadStart:
-        offset = self._resume.get(at, info.begin)
-        # What a binding has not read of before is read from the first document on, or else some
-        # were removed unseen; but a new binding begins with what there is.
-        wanted = FIRST if at not in self._resume and source.tag in self._begun else offset
+    def _start(self, place: Place, source: Source, info: JournalInfo) -> ReadStart:
+        offset = self._resume.get(place, info.begin)
+        # A binding that has begun reads a new journal from its first document, or else documents
+        # were removed unseen. A binding that begins now begins with what is there.
+        is_new = place not in self._resume and source.tag in self._begun_bindings
+        wanted = FIRST if is_new else offset
         if wanted < info.begin:
             raise BehindRetentionError(
                 f"{info.name}: the checkpoint of binding {source.name!r} goes on at {wanted}, and"
@@ -164,76 +182,75 @@ class Assignment:
         if offset > info.head:
             raise _foreign(f"it goes on at {offset} of {info.name}, which ends at {info.head}")
         rows = self._last_commit.frontier.producers
-        begin, end = np.searchsorted(rows["place"], np.array([at, at + 1], np.uint64)).tolist()
+        begin, end = np.searchsorted(
+            rows["place"], np.array([place, place + 1], np.uint64)
+        ).tolist()
         producers = tuple((p, commit) for _, p, commit, _ in rows[begin:end].tolist())
-        return ReadStart(at, info.id, info.name, source.tag, Offset(offset), info.head, producers)
+        return ReadStart(
+            place, info.id, info.name, source.tag, Offset(offset), info.head, producers
+        )
 
-    def _deleted(self, id: JournalId, told: AssignmentChange) -> None:
+    def _delete(self, id: JournalId, change: AssignmentChange) -> None:
         self._gone.add(id)
         if (tag := self._tags.get(id)) is not None:
             self._forgotten.add(tag)
             self._gone_tags.add(tag)
-            told.gone.add(tag)
-        self._heads.pop(id, None)
-        self._begins.pop(id, None)
-        for at in self._places.pop(id, []):
-            told.stop.setdefault(self._readers.pop(at), []).append(at)
+            change.gone.add(tag)
+        if (journal := self._journals.pop(id, None)) is not None:
+            for place in journal.places:
+                change.stop.setdefault(self._readers.pop(place), []).append(place)
 
-    # -- what is asked of it ---------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """The number of places that Slices read."""
+        return len(self._readers)
 
     @property
-    def resume(self) -> dict[int, int]:
-        """Where each place of the checkpoint is read again from."""
-        return dict(self._resume)
+    def journals(self) -> Collection[ReadJournal]:
+        return self._journals.values()
 
-    def reader(self, at: int) -> int | None:
-        """The member that reads a place."""
-        return self._readers.get(at)
+    def reader(self, place: Place) -> int | None:
+        """The member that reads a place; None if nobody does."""
+        return self._readers.get(place)
 
-    def check_is_read(self, at: int) -> None:
-        """Raises NotFoundError if the place is to be replayed and nobody reads it."""
-        if self.is_listed and self.reader(at) is None:
+    def check_is_read(self, place: Place) -> None:
+        """Raises NotFoundError if nobody reads a place of the checkpoint to replay."""
+        if self.is_listed and self.reader(place) is None:
             raise NotFoundError(
-                f"{self.journal_name(at)} is not read any more, and the checkpoint that is to be"
+                f"{self.journal_name(place)} is not read any more, and the checkpoint that is to be"
                 " replayed has documents of it",
                 do="reset the task, and accept that the last batch is not repeated exactly",
             )
 
-    def is_deleted(self, at: int) -> bool:
-        """Whether the journal of a place is deleted. What is said of it may still be on its way."""
-        return JournalTag(at >> TAG_BITS) in self._gone_tags
-
-    def place_of(self, journal: JournalId, binding: int) -> int | None:
-        tag = self._tags.get(journal)
-        return place(tag, binding) if tag is not None and journal in self._places else None
-
-    def head(self, journal: JournalId) -> Offset:
-        return self._heads[journal]
-
-    def behind_bytes(self, positions: Mapping[int, int]) -> int:
-        """How much journals have beyond these positions, once for each binding that reads them."""
-        return sum(
-            max(0, self._heads[journal] - max(self._begins[journal], positions.get(at, 0)))
-            for journal, places in self._places.items()
-            for at in places
-        )
+    def is_deleted(self, place: int) -> bool:
+        """True if the journal of a place is deleted. Reports of it may still be on their way."""
+        return journal_tag(place) in self._gone_tags
 
     def is_gone(self, journal: JournalId) -> bool:
+        """True if the journal is deleted."""
         return journal in self._gone
 
-    def __len__(self) -> int:
-        """How many places are read."""
-        return len(self._readers)
+    def place_of(self, journal: JournalId, binding: int) -> Place | None:
+        """The place of a journal under a binding; None if nobody reads the journal."""
+        tag = self._tags.get(journal)
+        return place(tag, binding) if tag is not None and journal in self._journals else None
+
+    def head(self, journal: JournalId) -> Offset:
+        return self._journals[journal].head
+
+    def head_of(self, place: Place) -> Offset | None:
+        """The head of a place's journal; None if nobody reads the place."""
+        return self.head(self.journal_id(place)) if place in self._readers else None
 
     # -- tags ------------------------------------------------------------------------------
 
     def delta(self, frontier: Frontier) -> Checkpoint:
-        """A frontier with the tags that no checkpoint had before, and those that are gone."""
-        moved = set(_tags(frontier))
-        introduced = moved - self._known_tags
-        # All of them at once: a restart must be able to tell those that were there from new ones.
-        bindings = self._sources.by_tag.keys() - self._known_bindings
-        made = Checkpoint(
+        """Return the next checkpoint: a frontier, with the tags that are new and that are gone."""
+        introduced = set(_journal_tags(frontier)) - self._published_tags
+        # All bindings at once: a restart must tell those that had begun from new ones.
+        bindings = self._sources.by_tag.keys() - self._published_bindings
+        delta = Checkpoint(
             frontier,
             {tag: self._refs[tag] for tag in introduced},
             {tag: self._sources.by_tag[tag].name for tag in bindings},
@@ -243,48 +260,62 @@ class Assignment:
         for tag in self._forgotten:
             del self._tags[self._refs.pop(tag).id]
         self._forgotten = set()
-        self.handed_out(made)
-        return made
+        self.published(delta)
+        return delta
 
-    def handed_out(self, delta: Checkpoint) -> None:
-        self.made += 1
-        self._known_tags |= delta.journals.keys()
-        self._known_tags -= delta.gone
-        self._known_bindings |= delta.bindings.keys()
+    def published(self, delta: Checkpoint) -> None:
+        """Count a checkpoint that is handed out, and remember the tags that it has."""
+        self.last_checkpoint += 1
+        self._published_tags |= delta.journals.keys()
+        self._published_tags -= delta.gone
+        self._published_bindings |= delta.bindings.keys()
 
     # -- names -----------------------------------------------------------------------------
 
-    def journal_name(self, at: int) -> str:
-        ref = self._refs.get(JournalTag(at >> TAG_BITS))
-        return ref.name if ref else f"journal {at >> TAG_BITS}"
+    def journal_name(self, place: int) -> str:
+        tag = journal_tag(place)
+        ref = self._refs.get(tag)
+        return ref.name if ref else f"journal {tag}"
 
-    def journal_id(self, at: int) -> JournalId:
-        return self._refs[JournalTag(at >> TAG_BITS)].id
+    def journal_id(self, place: int) -> JournalId:
+        return self._refs[journal_tag(place)].id
 
     def journal_name_by_id(self, id: JournalId) -> str:
         tag = self._tags.get(id)
         return self._refs[tag].name if tag is not None else f"journal {id}"
 
-    def named(self, text: str) -> str:
-        """`text` with the names of the places it mentions."""
+    def with_names(self, text: str) -> str:
+        """Return `text` with a name for each place that it mentions by its number."""
         return _PLACE.sub(lambda found: self.place_name(int(found[1])), text)
 
-    def place_name(self, at: int) -> str:
-        source = self._sources.by_tag.get(BindingTag(at & TAG_MAX))
-        binding = source.name if source else f"{at & TAG_MAX}"
-        return f"journal {self.journal_name(at).removeprefix('journal ')} of binding {binding!r}"
+    def place_name(self, place: int) -> str:
+        tag = binding_tag(place)
+        source = self._sources.by_tag.get(tag)
+        binding = source.name if source else f"{tag}"
+        return f"journal {self.journal_name(place).removeprefix('journal ')} of binding {binding!r}"
+
+    def validate(self) -> None:
+        """Assert what holds between events."""
+        places = [place for journal in self._journals.values() for place in journal.places]
+        assert sorted(places) == sorted(self._readers), "places and readers differ"
+        assert not self._journals.keys() & self._gone, "a deleted journal is read"
+        for tag, ref in self._refs.items():
+            assert self._tags[ref.id] == tag, f"tag {tag} stands for two journals"
+            assert tag < self._next_tag, f"tag {tag} may be given out again"
+        for id, journal in self._journals.items():
+            assert journal.begin <= journal.head, f"journal {id} ends before it begins"
 
 
-def _tags(frontier: Frontier) -> Iterator[JournalTag]:
+def _journal_tags(frontier: Frontier) -> Iterator[JournalTag]:
     for tag in np.unique(frontier.journals["place"] >> np.uint64(TAG_BITS)).tolist():
         yield JournalTag(tag)
 
 
 def _read_by_others(frontier: Frontier, bindings: Iterable[BindingTag]) -> set[JournalTag]:
-    """The journals that bindings other than these have read."""
-    of = frontier.journals["place"] & np.uint64(TAG_MAX)
-    others = ~np.isin(of, np.array(list(bindings), np.uint64))
-    return set(_tags(frontier.select(others)))
+    """Return the journals that bindings other than these have read."""
+    tags = frontier.journals["place"] & np.uint64(TAG_MAX)
+    is_other = ~np.isin(tags, np.array(list(bindings), np.uint64))
+    return set(_journal_tags(frontier.select(is_other)))
 
 
 def _foreign(why: str) -> UsageError:

@@ -50,10 +50,10 @@ LineId = tuple[int, int]
 
 
 class CommitCap(NamedTuple):
-    """What a pending transaction leaves to be shown of a producer in a place."""
+    """How far a pending transaction lets a producer be shown in a place."""
 
-    cap: int
-    """The greatest clock that may be shown."""
+    commit: int
+    """The greatest clock that a checkpoint may show."""
     begin: int
     """Where the transaction begins in the place; zero if no ACK of it was read there."""
 
@@ -285,8 +285,13 @@ class PendingTransactions:
         changed, self._changed = self._changed, set()
         return changed
 
-    def hold(self, cohort: int, producer: int, place: int) -> CommitCap | None:
-        """What holds the producer back in the place; None if nothing does."""
+    @property
+    def changed_lines(self) -> frozenset[LineId]:
+        """What `take_changed` would return."""
+        return frozenset(self._changed)
+
+    def cap(self, cohort: int, producer: int, place: int) -> CommitCap | None:
+        """What the producer's oldest pending transaction allows; None if it has none."""
         if (line := self._lines.get((cohort, producer))) is None:
             return None
         span = line.oldest.spans.get((place, producer), _Span(line.oldest_clock, 0))
@@ -315,3 +320,18 @@ class PendingTransactions:
             if find(JournalId(journal), binding, offset) is not AckStatus.READ:
                 told.add(group.id)
                 yield from ((producer, journal) for producer, _ in group.clocks)
+
+    def validate(self) -> None:
+        """Assert what holds between events."""
+        awaited: dict[TransactionId, int] = {}
+        for _, _, group in self._awaited:
+            awaited[group.id] = awaited.get(group.id, 0) + (not group.is_dropped)
+        for id, group in self._groups.items():
+            assert id == group.id, f"transaction {id} is kept as {group.id}"
+            assert group.spans, f"transaction {id} was read nowhere"
+            assert not group.is_dropped, f"transaction {id} is dropped and kept"
+            assert group.awaits == awaited.get(id, 0), f"transaction {id} counts its ACKs wrong"
+            for line, _ in group.lines:
+                assert group in self._lines[line], f"{id} is not in line {line}"
+        members = sum(len(group.clocks) for group in self._groups.values())
+        assert sum(map(len, self._lines.values())) == members, "a line has a dropped transaction"

@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_LOOSE_MAX = 64
-"""This many entries may stand before the first before they are cut off, and half of all of them."""
+_REMOVED_MAX = 64
+"""The lists keep this many removed entries, and as many as there are others, before they shrink."""
 
 
 class ProducerLine(Generic[T]):
-    """`_clocks` ascends and goes with `_items`; what stands before `_start` is removed."""
+    """Two lists that go together: `_clocks` ascends. Entries before `_start` are removed."""
 
     __slots__ = ("_clocks", "_items", "_start")
 
@@ -26,6 +26,10 @@ class ProducerLine(Generic[T]):
     def __len__(self) -> int:
         return len(self._items) - self._start
 
+    def __iter__(self) -> Iterator[T]:
+        """Yield the items, the oldest first."""
+        return islice(self._items, self._start, None)
+
     @property
     def oldest(self) -> T:
         return self._items[self._start]
@@ -35,22 +39,22 @@ class ProducerLine(Generic[T]):
         return self._clocks[self._start]
 
     def insert(self, clock: int, item: T) -> None:
-        at = bisect_left(self._clocks, clock, self._start)
-        self._clocks.insert(at, clock)
-        self._items.insert(at, item)
+        index = bisect_left(self._clocks, clock, self._start)
+        self._clocks.insert(index, clock)
+        self._items.insert(index, item)
 
     def remove(self, clock: int, item: T) -> None:
-        at = bisect_left(self._clocks, clock, self._start)
-        while self._items[at] is not item:
-            at += 1
-        if at > self._start:
-            del self._clocks[at], self._items[at]
+        index = bisect_left(self._clocks, clock, self._start)
+        while self._items[index] is not item:
+            index += 1
+        if index > self._start:
+            del self._clocks[index], self._items[index]
             return
         self._start += 1
-        if self._start > max(_LOOSE_MAX, len(self)):
+        if self._start > max(_REMOVED_MAX, len(self)):
             del self._clocks[: self._start], self._items[: self._start]
             self._start = 0
 
     def older_than(self, clock: int) -> Iterator[T]:
-        """Those of lesser clocks, the oldest first."""
+        """Yield the items of lesser clocks, the oldest first."""
         return islice(self._items, self._start, bisect_left(self._clocks, clock, self._start))

@@ -1,14 +1,16 @@
-"""Reports that wait until somebody asks for a checkpoint. Pure.
+"""Reports that wait until the consumer asks for a checkpoint. Pure.
 
-A report is about one lane: it has the progress of journals of one priority. Reports of a lane are
-taken in the order in which they came, and those of an earlier lane before those of a later one. So
-a document of high priority does not wait for a backlog of low priority that was reported before it.
-No transaction is torn by that: a cohort, and so every transaction within it, lies in one lane.
+A report is about one lane: it has the progress of journals of one priority. The Session takes the
+reports of a lane in the order in which they came, and those of an earlier lane before those of a
+later one. So a document of high priority does not wait for a backlog of low priority that was
+reported before it. That tears no transaction: a cohort, and so every transaction within it, lies
+in one lane.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from headrace.shuffle.progress_delta import Delta
 
@@ -43,18 +45,16 @@ class ReportQueue:
         return next(over, None)
 
     @property
-    def first_lane(self) -> int | None:
-        """The first lane that has a report."""
-        return next((lane for lane, reports in enumerate(self._reports) if reports), None)
+    def first_lane(self) -> int:
+        """The first lane that has a report; there must be one."""
+        return next(lane for lane, reports in enumerate(self._reports) if reports)
 
     def has(self, lane: int) -> bool:
         return bool(self._reports[lane])
 
     def first_documents(self) -> int:
         """How many documents the next report committed; there must be one."""
-        lane = self.first_lane
-        assert lane is not None
-        return self._reports[lane][0].documents
+        return self._reports[self.first_lane][0].documents
 
     def put(self, lane: int, delta: Delta) -> None:
         self._reports[lane].append(delta)
@@ -63,9 +63,19 @@ class ReportQueue:
             self._full |= {lane}
 
     def take(self, lane: int) -> Delta:
-        """The next report of a lane, which must have one."""
+        """Remove and return the next report of a lane, which must have one."""
         delta = self._reports[lane].popleft()
         self._rows[lane] -= _REPORT_ROWS + delta.rows
         if self._rows[lane] <= self._lane_rows_max // 2:
             self._full -= {lane}
         return delta
+
+    def validate(self, lane_of: Callable[[int], int]) -> None:
+        """Assert what holds between events; `lane_of` returns the lane of a place."""
+        for lane, reports in enumerate(self._reports):
+            rows = self._rows[lane]
+            assert rows == sum(_REPORT_ROWS + delta.rows for delta in reports), f"lane {lane}: rows"
+            assert rows <= self._lane_rows_max or lane in self._full, f"lane {lane} is overfull"
+            assert rows > self._lane_rows_max // 2 or lane not in self._full, f"lane {lane} is full"
+            places = {place for delta in reports for place in delta.places()}
+            assert all(lane_of(place) == lane for place in places), f"lane {lane}: foreign places"

@@ -71,7 +71,7 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
         len(state.assignment),
         [
             MemberStatus(
-                member, status.reads, status.queue_bytes, state.assignment.named(status.waits)
+                member, status.reads, status.queue_bytes, state.assignment.with_names(status.waits)
             )
             for member, status in enumerate(slices)
         ],

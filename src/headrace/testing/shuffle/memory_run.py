@@ -244,6 +244,7 @@ class MemoryRun:
 
     def _advance_session(self) -> None:
         self._carry_out_session(self.session.advance())
+        self.session.validate()
 
     def _carry_out_session(self, effects: Sequence[sessions.Effect]) -> None:
         for effect in effects:

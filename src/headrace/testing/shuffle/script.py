@@ -337,7 +337,7 @@ class _Player:
         if self._prepared is None:
             self._answer("the consumer has no checkpoint")
             return
-        if self._run.checkpoints_read < self._run.session.assignment.made:
+        if self._run.checkpoints_read < self._run.session.assignment.last_checkpoint:
             self._run.read(self._prepared)
         is_ordered = command.options.get("ordered") == "yes"
         for member, documents in enumerate(self._run.read_again(ordered=is_ordered)):
