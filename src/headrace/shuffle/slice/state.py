@@ -1,13 +1,13 @@
 """A member's Slice: which frames to fetch and take, what to send to which Queue, what to report.
 
-A Slice reads journals under bindings: `read` names the phases of such a read. The reads of one
+A Slice reads journals under bindings: `journal_read` names the phases of a read. The reads of one
 priority form a `lane`, which fetches ahead within its room (`read_ahead`) and knows whose frame
 comes next. Lanes come in order, and frames of a lane in the order of their adjusted clocks.
 
 The Slice takes frames in cycles (`cycle`). A cycle takes due frames in order, as many as fit,
 sequences each, and sends what they hold: blocks, then the ACKs that ended spans, then new bounds.
 After anything that commits or rolls back, and after a run of duplicates, it sends a Flush of the
-lane; when every Queue has answered, it reports what it had taken of the lane by then (`progress`).
+lane; when every Queue has answered, it reports what it took of the lane by then (`lane_progress`).
 
 While a lane fetches the next frames of a backlog, later frames wait, so that the order holds. They
 wait for `patience` only, so that a journal that stalls holds up nobody.
