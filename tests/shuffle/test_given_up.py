@@ -49,9 +49,11 @@ def given_up(memory: Objects) -> tuple[History, History]:
 def test_it_cannot_append_where_others_have_released(memory: Objects) -> None:
     old, current = given_up(memory)
     before = keys(memory)
-    with pytest.raises(UsageError, match="4 of task 't' was appended and released by another"):
+    with pytest.raises(
+        UsageError, match="another process has appended and released checkpoint 4 of"
+    ):
         old.append(4, step(4, salt=1))
-    with pytest.raises(UsageError, match="has reached 20; end this one, which was replaced"):
+    with pytest.raises(UsageError, match="has reached 20; end this process: the other"):
         old.append(5, step(5, salt=1))
     assert keys(memory) == before
     assert current.load(20) == merged(Checkpoint(), [step(n) for n in range(1, 21)])

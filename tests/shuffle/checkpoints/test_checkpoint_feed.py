@@ -1,4 +1,4 @@
-"""The checkpoints of a task for an engine that plans in steps, and may be killed between any."""
+"""A feed hands out the same checkpoints to an engine that is killed between any two steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_S = 60.0
 
 
 class Engine:
-    """Lives of a task over one workspace, each with members of its own."""
+    """One task over one workspace. Each `begin` starts it anew, with members of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.workspace = hr.open(folder / "workspace")
@@ -31,7 +31,7 @@ class Engine:
         self._published = 0
 
     def publish(self, count: int = 10) -> list[int]:
-        """In a transaction of their own."""
+        """Publish the next `count` numbers in one transaction and return them."""
         numbers = list(range(self._published, self._published + count))
         self._published += count
         with self.workspace.publisher() as transaction:
@@ -56,7 +56,7 @@ class Engine:
         return Feed(History(self.objects, "t"), open)
 
     def read(self, feed: Feed, number: int) -> list[int]:
-        """All that a checkpoint shows, in order."""
+        """Return the numbers that a checkpoint shows, sorted."""
         service = self._running[-1].service
         return sorted(
             n
@@ -73,13 +73,16 @@ class Engine:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path)
-    yield made
-    made.close()
+    engine = Engine(tmp_path)
+    yield engine
+    engine.close()
 
 
 def take(engine: Engine, feed: Feed, number: int, count: int) -> tuple[int, list[int]]:
-    """Checkpoints after this one until they have shown so many documents: the last, and those."""
+    """Take checkpoints after `number` until they have shown `count` documents.
+
+    Returns the number of the last one, and the documents.
+    """
     found: list[int] = []
     while len(found) < count:
         number = feed.after(number, WAIT_S)
@@ -169,13 +172,15 @@ def test_a_checkpoint_that_nobody_stored_cannot_be_planned(engine: Engine) -> No
 
 # proves G14
 def test_one_who_is_too_late_for_a_checkpoint_is_told_to_begin_again(engine: Engine) -> None:
-    """Not that it did anything wrong: another process went on meanwhile."""
+    """It did nothing wrong: another process went on meanwhile."""
     late, ahead = engine.begin(), engine.begin()
     engine.publish()
     assert ahead.after(0, WAIT_S) == 1
     History(engine.objects, "t", full_every=1).release(1)
     for ask in (lambda: late.shares(1), lambda: late.after(0, WAIT_S)):
-        with pytest.raises(OutdatedError, match=r"after checkpoint 0 cannot: .* was released"):
+        with pytest.raises(
+            OutdatedError, match=r"cannot go on after checkpoint 0: .* was released"
+        ):
             ask()
     engine.publish()
     assert late.after(1, WAIT_S) == 2
@@ -195,7 +200,7 @@ def test_a_task_that_was_reset_ends_the_lives_before(engine: Engine) -> None:
 
 
 def test_what_is_not_read_yet_is_told_in_bytes(engine: Engine) -> None:
-    """Queues that are full keep members from reading on; when they are read, nothing is left."""
+    """Members wait while their Queues are full. Once the consumer has read, nothing is left."""
     feed = engine.begin(settings=hr.ShuffleSettings(queue_soft_bytes=16 << 10, credit_bytes=1))
     assert feed.behind() == 0
     expected = [n for _ in range(40) for n in engine.publish(1000)]

@@ -1,4 +1,4 @@
-"""Histories of tasks: what they answer and what they keep, against a dict; and refusals."""
+"""A History answers and keeps what a dict would, and refuses what cannot be."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_what_was_released_is_deleted_and_the_rest_stays_as_it_was(objects: Obje
             assert each.delta(number) == deltas[number - 1]
         with pytest.raises(NotFoundError, match="checkpoint 28 of task 't' was released"):
             each.delta(28)
-    with pytest.raises(NotFoundError, match="27 of task 't' was released: it is kept from 28 on"):
+    with pytest.raises(
+        NotFoundError, match="27 of task 't' was released: the task keeps those from 28 on"
+    ):
         again.load(27)
     assert again.last() == 30
 
@@ -100,10 +102,12 @@ def test_a_reset_task_begins_anew_and_nothing_is_left_of_it(objects: Objects) ->
     assert again.last() == 0
     assert again.load(0) == step(5)
     assert labels(objects, "generations", "full", "delta") == [("full", 0), ("generations", 1)]
-    # The one that was opened before may go on, and is refused.
+    # The History that was opened before the reset cannot go on.
     with pytest.raises(UsageError, match=f"task 't' has no generation {history.generation}"):
         history.append(2, step(2))
-    with pytest.raises(UsageError, match="it was reset, or is another workspace's; begin anew"):
+    with pytest.raises(
+        UsageError, match="it was reset, or belongs to another workspace; begin anew"
+    ):
         History(objects, "t", generation=history.generation)
     assert labels(objects, "full", "delta") == [("full", 0)]
 
@@ -225,7 +229,7 @@ def test_a_full_checkpoint_is_written_when_the_deltas_outweigh_the_last(memory: 
         history.append(number, checkpoint(rows, {0: "a"}))
         history.release(number)
         written += [n for _, n in labels(memory, "full") if n and n not in written]
-    # Each waits for as many bytes of deltas as the one before has, and those grow.
+    # Each waits until the deltas have more bytes than the one before, and these grow.
     gaps = [later - earlier for earlier, later in pairwise(written)]
     assert 3 <= len(written) <= 8
     assert gaps == sorted(gaps)
@@ -243,7 +247,7 @@ def test_small_deltas_wait_for_their_number(memory: Objects) -> None:
 
 
 class Counting:
-    """Counts requests, by kind."""
+    """Counts the requests of each kind."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -275,16 +279,16 @@ calls: st.SearchStrategy[list[Call]] = st.lists(
         st.sampled_from(
             ["append", "append", "append", "load", "delta", "release", "open", "reset"]
         ),
-        st.integers(0, 2),  # by whom
-        st.integers(-4, 3),  # which number, from the last on
-        st.integers(0, 3),  # what the delta has
+        st.integers(0, 2),  # the process
+        st.integers(-4, 3),  # the number, relative to the last
+        st.integers(0, 3),  # the salt of the delta
     ),
     max_size=60,
 )
 
 
 class Model:
-    """Three processes that use a task, and a dict for each of its generations."""
+    """Three processes that use one task, and a dict for each of its generations."""
 
     def __init__(self, full_every: int) -> None:
         self._objects = open_objects("memory://")

@@ -1,4 +1,4 @@
-"""Objects of a task: names, keys, sizes, damage."""
+"""The keys and contents of a task's objects, and how damage to them is reported."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_was_encoded_is_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "named"),
     [
         (LABEL._replace(task="b"), "delta 7 of generation 0123456789abcdef of task 'b'"),
         (LABEL._replace(generation="ff"), "delta 7 of generation ff of task 'bank/totals'"),
@@ -94,10 +94,10 @@ def test_what_was_encoded_is_decoded() -> None:
         (LABEL._replace(number=8), "delta 8 of generation 0123456789abcdef of task"),
     ],
 )
-def test_an_object_in_the_wrong_place_is_recognised(other: Label, said: str) -> None:
+def test_an_object_in_the_wrong_place_is_recognised(other: Label, named: str) -> None:
     with pytest.raises(DataError) as refused:
         decode(LABEL, encode(other, CHECKPOINT))
-    assert refused.value.what.startswith(f"{LABEL.key} holds {said}")
+    assert refused.value.what.startswith(f"{LABEL.key} holds {named}")
     assert refused.value.what.endswith(f"not {LABEL}")
     assert "reset the task" in refused.value.do
 

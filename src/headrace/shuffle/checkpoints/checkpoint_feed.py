@@ -1,18 +1,19 @@
-"""A task's checkpoints for an engine that plans in steps: each is stored before anybody reads it.
+"""A task's checkpoints for an engine that plans in steps: the feed stores each before it is read.
 
-The engine keeps a number: how far it has come. It asks for what follows it, hands the shares of
-that to its workers, and may be killed at any point. The next life asks in any order: for the shares
-of a checkpoint that was planned before, or for what follows one. Either opens a Session that
-begins with exactly the checkpoint that is stored, if one is.
+The engine keeps one number, that of the last checkpoint it planned. It asks the feed for the next
+one and hands the shares of that to its workers. Somebody may kill it at any point. After a restart
+it may ask for the shares of a checkpoint that it had planned, or for the checkpoint after one. In
+either case the feed opens a Session. If the checkpoint is stored, the Session begins with exactly
+that one.
 
-Another process may be doing the same for the same task. Whatever number is stored first is what
-that number means to both.
+Another process may do the same for the same task. For each number, both show the checkpoint that
+was stored first.
 
-Only checkpoints that show documents are stored, with few exceptions: where journals begin that
-retention had cut before the task; progress through much that is rolled back, which Queues keep
-until then; and progress that showed nothing for `empty_after_s`. Without the last one, a task whose
-sources are rolled back again and again would stand still, and one day retention would remove what
-it stands at.
+The feed stores only checkpoints that show documents, with three exceptions: one that says where
+journals begin, if retention cut them before the task; progress through much that was rolled back,
+which Queues keep until then; and, when nothing was stored for `empty_after_s`, any progress.
+Without the last exception, a task whose sources are always rolled back would stay where it is
+until retention removes what it must read next.
 """
 
 from __future__ import annotations
@@ -28,14 +29,13 @@ from headrace.shuffle.queue.queue_client import Share
 from headrace.shuffle.session_client import Shuffle
 
 Opener = Callable[[Checkpoint, Checkpoint | None], Shuffle]
-"""Opens a Session from the last commit, to begin with `read_through` if there is one."""
-
+"""Opens a Session from `last_commit`, which begins with `read_through` if that is not None."""
 
 EMPTY_AFTER_S = 600.0
 
 
 class Feed:
-    """For one thread."""
+    """Hands out the checkpoints of one task, one after another. Only one thread may call it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Feed:
         names: bool = False,
         empty_after_s: float = EMPTY_AFTER_S,
     ) -> None:
-        """`names`: shares have those of journals.
+        """If `names` is True, shares hold the names of the journals that they show.
 
         When the newest checkpoint is `empty_after_s` old, the next may show nothing.
         """
@@ -57,7 +57,7 @@ class Feed:
         self._shuffle: Shuffle | None = None
         self._number = 0
         self._found: NextCheckpoint | None = None
-        """That one, if it was handed out."""
+        """Checkpoint `_number`, if the Session of `_shuffle` has shown it."""
         self._shares: list[Share] = []
         self._is_next_stored = False
         self._released = -1
@@ -65,14 +65,15 @@ class Feed:
     def after(
         self, number: int, timeout_s: float | None = None, *, documents_max: int | None = None
     ) -> int:
-        """The number of the checkpoint after this one, once it is stored; else the number itself.
+        """Store the checkpoint after `number` and return its number.
 
-        None up to it will be asked for again. After an error another Session is opened.
+        Returns `number` if there is none within the timeout. The caller must not ask for the
+        checkpoints up to `number` again. After an error the next call opens another Session.
         """
         with self._closed_by_errors():
             self._release(number)
             while True:
-                shuffle = self._at(number)
+                shuffle = self._open_after(number)
                 found = shuffle.next_checkpoint(
                     timeout_s,
                     documents_max=documents_max,
@@ -83,33 +84,33 @@ class Feed:
                 if self._is_next_stored or self.history.append(number + 1, found.delta) is None:
                     self._hand_out(shuffle, found)
                     return number + 1
-                # Another process was first, and its checkpoint is the one to be shown.
+                # Another process stored this number first, so its checkpoint must be shown.
                 self.close()
 
     @property
     def number(self) -> int:
-        """Of the checkpoint that was handed out last, or that the Session began after."""
+        """The last checkpoint that was handed out, or the one that the Session began after."""
         return self._number
 
     def behind(self) -> int:
-        """How many bytes journals have beyond the checkpoint that was handed out last."""
+        """Return how many bytes journals have beyond the last checkpoint that was handed out."""
         return self._shuffle.status().behind_bytes if self._shuffle else 0
 
     def shares(self, number: int) -> list[Share]:
-        """Of a checkpoint that is stored: one for each member."""
+        """Return the shares of a stored checkpoint, one for each member."""
         with self._closed_by_errors():
             if not (self._shuffle and self._found and self._number == number):
                 self.close()
                 with _outdated(number - 1):
                     self.history.delta(number)
-                shuffle = self._at(number - 1)
+                shuffle = self._open_after(number - 1)
                 found = shuffle.next_checkpoint()
                 assert found, "a replay ends with its checkpoint"
                 self._hand_out(shuffle, found)
             return self._shares
 
-    def _at(self, number: int) -> Shuffle:
-        """A Session whose next checkpoint is the one after this number."""
+    def _open_after(self, number: int) -> Shuffle:
+        """Return a Session whose next checkpoint is the one after `number`."""
         if self._shuffle is None or self._number != number:
             self.close()
             self._is_next_stored = number < self.history.last()
@@ -118,17 +119,18 @@ class Feed:
                 last = self.history.load(number)
             self._shuffle = self._open(last, through)
             self._number, self._found = number, None
-            self._stored(self.history.age_s())
+            self._set_empty_from(self.history.age_s())
         return self._shuffle
 
     def _hand_out(self, shuffle: Shuffle, found: NextCheckpoint) -> None:
         self._found, self._shares = found, shuffle.shares(found, names=self._names)
         self._number += 1
         self._is_next_stored = False
-        self._stored(0.0)
+        self._set_empty_from(0.0)
 
-    def _stored(self, ago_s: float) -> None:
-        self._empty_from_s = time.monotonic() - ago_s + self._empty_after_s
+    def _set_empty_from(self, age_s: float) -> None:
+        """`age_s` is how long ago the newest checkpoint was stored."""
+        self._empty_from_s = time.monotonic() - age_s + self._empty_after_s
 
     def _release(self, number: int) -> None:
         if number == self._released:
@@ -154,11 +156,11 @@ class Feed:
 
 @contextmanager
 def _outdated(number: int) -> Iterator[None]:
-    """Another process may be ahead, and have released what this one wants to go on from."""
+    """Raise OutdatedError if another process is ahead and has released what this one needs."""
     try:
         yield
     except NotFoundError as error:
         raise OutdatedError(
-            f"what is to go on after checkpoint {number} cannot: {error.what}",
-            do="go on from where it was last (its own checkpoint directory), or reset the task",
+            f"the task cannot go on after checkpoint {number}: {error.what}",
+            do="start it from its newest progress (its own checkpoint directory), or reset it",
         ) from error

@@ -1,20 +1,20 @@
 """The checkpoints of a task, durable and numbered.
 
-Checkpoint 0 is where the task starts. Every other is stored as a delta, put if absent: of all who
-append a number the first wins, and the others are given what it wrote. A task that is reset gets
-another generation, with numbers of its own.
+Checkpoint 0 is where the task starts. A History stores every other one as a delta, put if absent:
+the first process to append a number wins, and the others get what it wrote. A reset gives the task
+another generation, whose numbers begin at 0 again.
 
-The order that makes a release safe: **put a full checkpoint → delete older full ones → delete the
-deltas up to it.** The greatest full one is the floor. What lies below counts for nothing, whether
-or not it is deleted yet, so a process may be killed anywhere in between.
+This order makes a release safe: **put a full checkpoint → delete older full ones → delete the
+deltas up to it.** The greatest full checkpoint is the floor. Nobody uses what lies below the floor,
+whether or not it is deleted yet, so a process may die anywhere in between.
 
-A process that was given up may go on for a while, and put another delta where one was released. So
-nothing is believed, of what was read or put, until a listing made afterwards has shown that the
-generation is still the task's and that the floor is below: as long as a floor is there, no delta
-above it was deleted.
+A process that was replaced may run on for a while, and put another delta where one was released. So
+a History trusts what it read or put only after a later listing has shown that the task still has
+this generation, and that the floor is below: as long as a floor exists, nobody has deleted a delta
+above it.
 
-A listing is not of one moment, nor in any order: it may show the floor from before a release and
-the deltas from after it. So it is believed only if its floor is there after it was made.
+A listing does not show one moment, and has no order: it may show the floor from before a release
+and the deltas from after it. So a History trusts a listing only if its floor still exists after it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from headrace.shuffle.checkpoints.task_keys import CHECKPOINTS, check_task_name
 from headrace.storage import Objects
 
 _OUTWEIGHS_BYTES = 64 * KIB
-"""Deltas of less together are not worth a full checkpoint, however small the last one is."""
+"""Deltas that have fewer bytes together do not cause a full checkpoint, however small the last."""
 
 _NOTHING = (-1, Checkpoint())
-"""Comes before checkpoint 0, which has no delta to be made of."""
+"""A base that stands before every checkpoint."""
 
 
 class TaskInfo(NamedTuple):
@@ -60,13 +60,13 @@ class TaskInfo(NamedTuple):
     first: int
     """The number of the oldest checkpoint that is kept."""
     last: int
-    """And of the newest."""
+    """The number of the newest checkpoint."""
     objects: int
     bytes: int
 
 
 class StoredCheckpoint(NamedTuple):
-    """One of a task's, as it lies there."""
+    """An object that holds a checkpoint of a task."""
 
     number: int
     kind: Kind
@@ -82,7 +82,7 @@ class _Kept:
     last: int
 
     def is_outweighed(self, number: int) -> bool:
-        """Whether the deltas up to `number` have more bytes than the checkpoint they build on."""
+        """Return True if the deltas up to `number` have more bytes than the floor."""
         full = sum(size for each, size in self._of("full") if each == self.floor)
         deltas = sum(size for each, size in self._of("delta") if self.floor < each <= number)
         return deltas > max(full, _OUTWEIGHS_BYTES)
@@ -92,11 +92,11 @@ class _Kept:
 
 
 class History:
-    """The checkpoints of one generation of a task; for one thread.
+    """The checkpoints of one generation of a task. Only one thread may call it.
 
-    What a call returns is durable, and stays true. A call is refused when others have gone on: when
-    the task was reset, or the checkpoint released. In memory are one checkpoint and the deltas that
-    were met since the last release.
+    What a call returns is durable, and stays true. A call raises UsageError if another process has
+    reset the task or released the checkpoint. A History keeps in memory one checkpoint, and the
+    deltas that it read or appended since the last release.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class History:
         start: Checkpoint | None = None,
         full_every: int = 64,
     ) -> None:
-        """A task that is not there is made, with its `start`; not if a generation is asked for.
+        """Create the task at `start` if it does not exist and no `generation` is given.
 
-        `full_every`: after so many deltas at the latest, a release writes a full checkpoint.
+        A release writes a full checkpoint after at most `full_every` deltas.
         """
         if full_every < 1:
-            raise UsageError(f"a full checkpoint every {full_every} deltas", do="use 1 or more")
+            raise UsageError(f"full_every must be at least 1, got {full_every}", do="use 1 or more")
         self.task = check_task_name(task)
         self._objects = objects
         self._full_every = full_every
@@ -130,38 +130,38 @@ class History:
         if not any(each.generation == current.id for each in list_labels(objects, task)):
             first = self._label("full", 0)
             objects.put_if_absent(first.key, checkpoint_objects.encode(first, current.start))
-        self._kept = self._look()
-        # Listed before the generation was looked up: none of these can be of a later one.
+        self._kept = self._refresh()
+        # This listing came before the generation was read, so it shows no later generation.
         self._delete_outdated(earlier)
 
     def offset(self, number: int) -> dict[str, Any]:
-        """What names a checkpoint of this task elsewhere, however many journals it is of."""
+        """Return what names a checkpoint of this task elsewhere. It stays small."""
         return {"task": self.task, "generation": self.generation, "checkpoint": number}
 
     def last(self) -> int:
-        """The number of the newest checkpoint."""
-        return self._look().last
+        """Return the number of the newest checkpoint."""
+        return self._refresh().last
 
     def age_s(self) -> float:
-        """How long ago the newest checkpoint was stored."""
-        kept = self._look()
+        """Return how long ago the newest checkpoint was stored."""
+        kept = self._refresh()
         newest = max(each for each in kept.bytes if each.number == kept.last)
-        # One that was released since is followed by another.
+        # Without the object, a release has just put a newer one.
         info = self._objects.head(newest.key)
         return (datetime.now(UTC) - info.modified).total_seconds() if info else 0.0
 
     def load(self, number: int) -> Checkpoint:
-        """The checkpoint, whole."""
+        """Return the whole checkpoint."""
         if not self._knows(number):
             self._read(lambda floor: self._needed(floor, number))
-        at, checkpoint = self._base
-        for each in range(at + 1, number + 1):
+        base, checkpoint = self._base
+        for each in range(base + 1, number + 1):
             checkpoint = self._merged(checkpoint, each)
         self._base = number, checkpoint
         return checkpoint
 
     def delta(self, number: int) -> Checkpoint:
-        """What the checkpoint adds to the one before it."""
+        """Return what the checkpoint adds to the one before it."""
         if number == 0:
             raise UsageError(
                 f"checkpoint 0 of task {self.task!r} is no delta: the task starts there",
@@ -172,13 +172,13 @@ class History:
         return self._deltas[number]
 
     def append(self, number: int, delta: Checkpoint) -> Checkpoint | None:
-        """Store a delta under the number after the last; None if that was done.
+        """Store a delta under the number after the last, and return None.
 
-        If another process was first: the delta that it stored there. After a `StorageError` it may
-        be stored or not.
+        If another process was first, return the delta that it stored under the number. After a
+        `StorageError` the delta may be stored or not.
         """
         if number > self._kept.last + 1:
-            self._look()
+            self._refresh()
         if not 1 <= number <= self._kept.last + 1:
             raise UsageError(
                 f"checkpoint {number} of task {self.task!r} cannot follow {self._kept.last}, "
@@ -191,9 +191,9 @@ class History:
             if won:
                 self._objects.delete(label.key)
             raise UsageError(
-                f"checkpoint {number} of task {self.task!r} was appended and released by another "
-                f"process, which has reached {self._kept.last}",
-                do="end this one, which was replaced",
+                f"another process has appended and released checkpoint {number} of task "
+                f"{self.task!r}, and has reached {self._kept.last}",
+                do="end this process: the other one has replaced it",
             )
         if not won:
             return self.delta(number)
@@ -201,12 +201,12 @@ class History:
         return None
 
     def release(self, number: int) -> None:
-        """The checkpoints before this one will not be loaded again.
+        """Say that nobody will load the checkpoints before this one again.
 
-        They are deleted when it is time for the next full checkpoint, which is this one then.
+        If a full checkpoint is due, put this one as such and delete those before it.
         """
         if number > self._kept.last or not self._knows(number):
-            self._look()
+            self._refresh()
         self._check_kept(number, 0)
         if number <= self._kept.floor:
             return
@@ -215,51 +215,51 @@ class History:
         if is_due or self._kept.is_outweighed(number):
             self._put(self._label("full", number), checkpoint)
             self._delete_outdated(self._kept.bytes)
-        self._deltas = {at: delta for at, delta in self._deltas.items() if at > number}
+        self._deltas = {n: delta for n, delta in self._deltas.items() if n > number}
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- what is stored ----------------------------------------------------------------------
 
-    def _look(self) -> _Kept:
-        # A listing is not of one moment: it may have the first delta and not yet what it adds to.
-        kept = self._listed() or self._listed()
+    def _refresh(self) -> _Kept:
+        # A listing does not show one moment: it may have the first delta and lack its floor.
+        kept = self._list() or self._list()
         if kept is None:
             raise checkpoint_objects.missing(self._label("full", 0))
         self._kept = kept
         return kept
 
-    def _listed(self) -> _Kept | None:
-        listed, kept = _look_at(self._objects, self.task, self.generation)
+    def _list(self) -> _Kept | None:
+        listed, kept = _list_kept(self._objects, self.task, self.generation)
         if newest_generation(listed) != self._generation_number:
             raise was_reset(self.task, self.generation)
         return kept
 
     def _knows(self, number: int) -> bool:
-        """Whether it can be loaded from memory."""
-        at, _ = self._base
-        return 0 <= at <= number and all(each in self._deltas for each in range(at + 1, number + 1))
+        """Return True if the checkpoint can be loaded from memory."""
+        base, _ = self._base
+        return 0 <= base <= number and all(n in self._deltas for n in range(base + 1, number + 1))
 
     def _needed(self, floor: int, number: int) -> list[Label]:
-        """The objects that are needed to load it."""
+        """Return the objects that must be read to load a checkpoint."""
         self._check_kept(number, floor)
-        at, _ = self._base
-        full = [] if floor <= at <= number else [self._label("full", floor)]
-        numbers = range((floor if full else at) + 1, number + 1)
+        base, _ = self._base
+        full = [] if floor <= base <= number else [self._label("full", floor)]
+        numbers = range((floor if full else base) + 1, number + 1)
         return full + [self._label("delta", n) for n in numbers if n not in self._deltas]
 
     def _read(self, needed: Callable[[int], list[Label]]) -> None:
-        """Read into memory what is needed above a floor.
+        """Read into memory what is `needed` above a floor.
 
-        If the floor rises meanwhile it begins again, until what is needed lies below.
+        Begins again if the floor rises meanwhile. `needed` raises if it rises too far.
         """
         while True:
-            floor = self._look().floor
+            floor = self._refresh().floor
             try:
                 found = {label: self._get(label) for label in needed(floor)}
             except DataError:
-                if self._look().floor == floor:
+                if self._refresh().floor == floor:
                     raise
                 continue
-            if self._look().floor == floor:
+            if self._refresh().floor == floor:
                 break
         for label, checkpoint in found.items():
             if label.kind == "full":
@@ -279,7 +279,8 @@ class History:
             return checkpoint.merge(self._deltas[number])
         except UsageError as error:
             raise DataError(
-                f"{self._label('delta', number).key} does not fit what is before it: {error.what}",
+                f"{self._label('delta', number).key} does not fit the checkpoint before it: "
+                f"{error.what}",
                 do="reset the task",
             ) from error
 
@@ -287,23 +288,23 @@ class History:
         if 0 <= number < lowest:
             raise NotFoundError(
                 f"checkpoint {number} of task {self.task!r} was released: "
-                f"it is kept from {self._kept.floor} on",
-                do="ask for a later one",
+                f"the task keeps those from {self._kept.floor} on",
+                do="ask for a later checkpoint",
             )
         if not 0 <= number <= self._kept.last:
             raise NotFoundError(
                 f"task {self.task!r} has no checkpoint {number}: its last is {self._kept.last}",
-                do="ask for one that was appended",
+                do="ask for a checkpoint that was appended",
             )
         return number
 
     # -- changes ---------------------------------------------------------------------------
 
     def _put(self, label: Label, checkpoint: Checkpoint) -> bool:
-        """Whether it was absent. Looks what is there afterwards."""
+        """Put an object, refresh what is kept, and return True if the object was absent."""
         won = self._objects.put_if_absent(label.key, checkpoint_objects.encode(label, checkpoint))
         try:
-            self._look()
+            self._refresh()
         except UsageError:
             if won:
                 self._objects.delete(label.key)
@@ -327,27 +328,27 @@ class History:
 
 
 def reset_task(objects: Objects, task: str, start: Checkpoint | None = None) -> str:
-    """Forget the checkpoints of a task, and begin at `start`; its new generation."""
+    """Let a task begin again at `start`, without its checkpoints. Returns its new generation."""
     generation = put_next_generation(objects, check_task_name(task), start or Checkpoint())
     return History(objects, task, generation=generation).generation
 
 
 def delete_checkpoints(objects: Objects, task: str) -> None:
-    """Remove all that is stored of a task, generations last. Reset it before."""
+    """Delete all objects of a task, generations last. The caller has reset the task before."""
     labels = list_labels(objects, check_task_name(task))
     for each in sorted(labels, key=lambda label: (label.kind == "generations", label.number)):
         objects.delete(each.key)
 
 
 def has_checkpoints(objects: Objects, task: str) -> bool:
-    """Whether anything was stored of it since it was made, or reset."""
+    """Return True if the task has stored a checkpoint since it was created or reset."""
     with suppress(UsageError):
         return describe_task(objects, task).last > 0
     return False
 
 
 def list_tasks(objects: Objects) -> list[TaskInfo]:
-    """All tasks, by name."""
+    """Return all tasks, sorted by name."""
     labels = filter(None, (parse_key(each.key) for each in objects.list(CHECKPOINTS)))
     names = {label.task for label in labels if label.kind == "generations"}
     return [describe_task(objects, name) for name in sorted(names)]
@@ -356,7 +357,7 @@ def list_tasks(objects: Objects) -> list[TaskInfo]:
 def describe_task(objects: Objects, task: str) -> TaskInfo:
     while True:
         current = current_generation(objects, check_task_name(task))
-        listed, kept = _look_at(objects, task, current.id)
+        listed, kept = _list_kept(objects, task, current.id)
         if newest_generation(listed) == current.number:
             break
     first, last = (kept.floor, kept.last) if kept else (0, 0)
@@ -364,17 +365,20 @@ def describe_task(objects: Objects, task: str) -> TaskInfo:
 
 
 def list_checkpoints(objects: Objects, task: str) -> list[StoredCheckpoint]:
-    """Those that are kept of a task's generation, by number."""
+    """Return the checkpoints that are kept of a task's current generation, sorted by number."""
     current = current_generation(objects, check_task_name(task))
-    _, kept = _look_at(objects, task, current.id)
+    _, kept = _list_kept(objects, task, current.id)
     found = kept.bytes.items() if kept else ()
     return sorted(StoredCheckpoint(each.number, each.kind, size) for each, size in found)
 
 
-def _look_at(
+def _list_kept(
     objects: Objects, task: str, generation: str
 ) -> tuple[Mapping[Label, int], _Kept | None]:
-    """All there is of a task, and what is kept of that generation: None if no full checkpoint."""
+    """Return all objects of a task, and what is kept of the generation.
+
+    The second is None if the generation has no full checkpoint.
+    """
     while True:
         listed = list_labels(objects, task)
         mine = {each: size for each, size in listed.items() if each.generation == generation}

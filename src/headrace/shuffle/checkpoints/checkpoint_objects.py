@@ -1,10 +1,10 @@
-"""A task's checkpoints as objects: their keys, and what is in them. Pure.
+"""A task's checkpoints as objects: their keys and their contents. Pure.
 
     tasks/<task>/generations/<number>         a generation: its id, and where the task starts
     tasks/<task>/<generation>/full/<number>   a checkpoint, whole
     tasks/<task>/<generation>/delta/<number>  what a checkpoint adds to the one before it
 
-An object says itself what it is, so that one in the wrong place is told from the right one.
+An object holds its own label, so that a reader recognises an object under the wrong key.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _RESTORE = "restore it from a backup, or reset the task"
 
 
 class Label(NamedTuple):
-    """Which object it is."""
+    """Names one object of a task."""
 
     task: str
     generation: str
-    """Nothing where it is not known: the key of a generation does not tell its id."""
+    """Empty if it is not known: the key of a generation does not contain its id."""
     kind: Kind
     number: int
 
@@ -56,12 +56,12 @@ class _Object(msgspec.Struct, frozen=True, array_like=True):
     kind: Kind
     number: int
     size: int
-    """Of the checkpoint, before it was compressed."""
+    """Bytes of the checkpoint before compression."""
     compressed: bytes
 
 
 def parse_key(key: str) -> Label | None:
-    """What the key is of, or None if somebody else put an object there."""
+    """Return the label that has this key, or None if no label has it."""
     match key.split("/"):
         case [_, task, "generations", number] if number.isdecimal():
             label = Label(parse_component(task), "", "generations", int(number))
@@ -82,9 +82,9 @@ def encode(label: Label, checkpoint: Checkpoint) -> bytes:
 
 
 def decode(label: Label, data: bytes) -> tuple[str, Checkpoint]:
-    """The generation and the checkpoint of the object that was found under the label's key.
+    """Return the generation and the checkpoint of the object under the label's key.
 
-    What is damaged, or is another object, is a `DataError`.
+    Raises DataError if the object is damaged or is another one.
     """
     payload = memoryview(data)[_DIGEST_BYTES:]
     if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:

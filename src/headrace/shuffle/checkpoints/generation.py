@@ -1,8 +1,9 @@
-"""Generations of a task: the first is made when the task is, another by each reset.
+"""Generations of a task: creating the task puts the first, and each reset puts another.
 
-They are numbered and put if absent, and the older are deleted only after: the newest that is
-listed is the one that counts. Checkpoints are known by its id, which is random, so that they are
-not taken for those of a task of the same name that was removed and made again.
+A process puts a generation under the next number, if absent, and only then deletes older ones: the
+newest that a listing shows is the current one. The keys of checkpoints contain the generation's id.
+It is random, so that nobody mistakes them for those of a task that was removed and created again
+under the same name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Generation(NamedTuple):
 
 
 def list_labels(objects: Objects, task: str) -> dict[Label, int]:
-    """Everything there is of a task, with its bytes."""
+    """Return the labels of all objects of a task, with their bytes."""
     found = ((parse_key(each.key), each.bytes) for each in objects.list(checkpoints_prefix(task)))
     return {label: size for label, size in found if label}
 
@@ -44,17 +45,20 @@ def current_generation(objects: Objects, task: str) -> Generation:
         try:
             data = objects.get(label.key)
         except NotFoundError:
-            continue  # the task was reset since it was listed
+            continue  # somebody reset the task after the listing
         return Generation(number, *checkpoint_objects.decode(label, data))
 
 
 def put_first_generation(objects: Objects, task: str, start: Checkpoint) -> None:
-    """Unless another process has just done it."""
+    """Put generation 0, unless another process has just put it."""
     _put(objects, Label(task, _new_id(), "generations", 0), start)
 
 
 def put_next_generation(objects: Objects, task: str, start: Checkpoint) -> str:
-    """The id that the current one has, unless another process has reset the task too."""
+    """Put the next generation and return its id.
+
+    It is not current if another process has reset the task at the same time.
+    """
     number = newest_generation(list_labels(objects, task))
     if number is None:
         raise _no_task(task)
@@ -64,14 +68,16 @@ def put_next_generation(objects: Objects, task: str, start: Checkpoint) -> str:
 
 
 def check_current(objects: Objects, task: str, generation: str) -> None:
+    """Raise UsageError if the task has another generation now."""
     if current_generation(objects, task).id != generation:
         raise was_reset(task, generation)
 
 
 def was_reset(task: str, generation: str) -> UsageError:
     return UsageError(
-        f"task {task!r} has no generation {generation}: it was reset, or is another workspace's",
-        do="begin anew, with no progress of that generation, or open the right workspace",
+        f"task {task!r} has no generation {generation}: it was reset, or belongs to "
+        "another workspace",
+        do="begin anew without the progress of that generation, or open the right workspace",
     )
 
 
