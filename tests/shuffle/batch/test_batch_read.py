@@ -1,4 +1,4 @@
-"""Journals read without members: what is committed now, and what checkpoints have shown."""
+"""Plans and scans read what is committed now, or what checkpoints have shown, without members."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def plan_now(task: Task, bindings: Sequence[Binding]) -> Plan:
     return plan_cut(task.workspace, bindings, take_cut(task.workspace, bindings))
 
 
-class Recorded:
-    """A task whose checkpoints are stored, with what each has shown."""
+class RecordedTask:
+    """Stores the checkpoints of a task, and keeps what each has shown."""
 
     def __init__(self, task: Task, bindings: Sequence[Binding] = BINDINGS) -> None:
         self.task = task
@@ -57,7 +57,7 @@ class Recorded:
         self.numbers = 0
 
     def begin(self) -> None:
-        """A new Session, from the last checkpoint on."""
+        """Open a Session from the last checkpoint."""
         self.task.checkpoint = self.history.load(self.history.last())
         self.task.open(*self.bindings)
 
@@ -66,7 +66,7 @@ class Recorded:
         return [{"n": n} for n in range(self.numbers - count, self.numbers)]
 
     def take(self, count: int) -> None:
-        """Checkpoints, as small as they come, until they have shown so many documents."""
+        """Take the smallest possible checkpoints until they have shown `count` documents."""
         while count > 0:
             found = self.task.shuffle.next_checkpoint(20.0, documents_max=1)
             assert found
@@ -82,15 +82,15 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(task: Task) -> Recorded:
+def recorded(task: Task) -> RecordedTask:
     task.workspace.collection("b", "n long", key="n", journals=2)
-    return Recorded(task)
+    return RecordedTask(task)
 
 
-def fill(recorded: Recorded) -> None:
-    """Transactions across journals that overlap, some rolled back, and documents outside of any.
+def fill(recorded: RecordedTask) -> None:
+    """Publish overlapping transactions across journals, and documents outside of transactions.
 
-    Collection `a` is read under two bindings.
+    Some transactions are rolled back. Collection `a` is read under two bindings.
     """
     workspace = recorded.task.workspace
     publishers = [workspace.publisher(f"p{number}") for number in range(3)]
@@ -117,9 +117,9 @@ def fill(recorded: Recorded) -> None:
 
 # proves G7
 def test_two_checkpoints_give_what_those_between_them_showed(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+    recorded: RecordedTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each single one, and some of the pairs: test_scan has all of them."""
+    """Compare each single checkpoint and some pairs; test_journal_scan compares all pairs."""
     fill(recorded)
     last = len(recorded.shown)
     assert last > 10
@@ -127,14 +127,14 @@ def test_two_checkpoints_give_what_those_between_them_showed(
     pairs = [*combinations(marks, 2), *pairwise(range(last + 1))]
     for first, end in pairs:
         assert recorded.between(first, end) == sum(recorded.shown[first:end], Counter())
-    # Like journals that are large.
+    # Read small journals as if they were large.
     monkeypatch.setattr(batch_read, "_SMALL_BYTES", -1)
     for first, end in combinations(marks, 2):
         assert recorded.between(first, end) == sum(recorded.shown[first:end], Counter())
     assert recorded.between() == sum(recorded.shown, Counter())
 
 
-def test_what_is_committed_now_is_what_a_task_would_show(recorded: Recorded) -> None:
+def test_what_is_committed_now_is_what_a_task_would_show(recorded: RecordedTask) -> None:
     fill(recorded)
     workspace = recorded.task.workspace
     pending = workspace.publisher("slow").begin()
@@ -146,7 +146,7 @@ def test_what_is_committed_now_is_what_a_task_would_show(recorded: Recorded) -> 
     assert shown_by(recorded.task, plan) == sum(recorded.shown, Counter())
 
 
-def test_selectors_and_clock_windows_are_honoured(recorded: Recorded) -> None:
+def test_selectors_and_clock_windows_are_honoured(recorded: RecordedTask) -> None:
     workspace = recorded.task.workspace
     workspace.collection("c", "n long, part string", partition_by="part")
     for n, part in enumerate("xyxyx"):
@@ -173,7 +173,7 @@ def test_small_frames_become_large_batches(task: Task) -> None:
     assert [batch.num_rows for batch in found] == [300]
 
 
-def test_blocks_say_where_their_documents_stand(recorded: Recorded) -> None:
+def test_blocks_say_where_their_documents_stand(recorded: RecordedTask) -> None:
     fill(recorded)
     workspace = recorded.task.workspace
     plan = plan_now(recorded.task, [Binding(collection="a"), Binding(collection="b")])
@@ -197,7 +197,7 @@ def test_blocks_say_where_their_documents_stand(recorded: Recorded) -> None:
 
 
 def test_what_retention_removed_is_left_out_of_a_cut_and_refused_between_checkpoints(
-    recorded: Recorded,
+    recorded: RecordedTask,
 ) -> None:
     task = recorded.task
     task.append(0, 4)
@@ -214,7 +214,7 @@ def test_what_retention_removed_is_left_out_of_a_cut_and_refused_between_checkpo
         recorded.between()
 
 
-def test_a_journal_that_was_deleted_is_refused_where_it_was_shown(recorded: Recorded) -> None:
+def test_a_journal_that_was_deleted_is_refused_where_it_was_shown(recorded: RecordedTask) -> None:
     recorded.task.append(0, 10)
     recorded.begin()
     recorded.take(20)
@@ -222,12 +222,14 @@ def test_a_journal_that_was_deleted_is_refused_where_it_was_shown(recorded: Reco
     recorded.task.workspace.delete_journals(["a/0000"])
     recorded.task.workspace.append("b", recorded.rows(1))
     recorded.take(1)
-    with pytest.raises(NotFoundError, match=r"journal a/0000, which .* was deleted"):
+    with pytest.raises(
+        NotFoundError, match="journal a/0000 was deleted, and the checkpoints have shown"
+    ):
         recorded.between()
     assert recorded.between(shown) == recorded.shown[-1]
 
 
-def test_checkpoints_that_are_not_there_are_refused(recorded: Recorded) -> None:
+def test_checkpoints_that_are_not_there_are_refused(recorded: RecordedTask) -> None:
     workspace, bindings = recorded.task.workspace, recorded.bindings
     with pytest.raises(NotFoundError, match="there is no task 'other'"):
         plan_between(workspace, bindings, "other")
@@ -237,7 +239,7 @@ def test_checkpoints_that_are_not_there_are_refused(recorded: Recorded) -> None:
     recorded.begin()
     recorded.take(2)
     last = len(recorded.shown)
-    with pytest.raises(UsageError, match=f"from checkpoint {last} to 0 of task 't'"):
+    with pytest.raises(UsageError, match=f"checkpoint {last} of task 't' comes after checkpoint 0"):
         recorded.between(last, 0)
     with pytest.raises(NotFoundError, match=f"task 't' has no checkpoint {last + 1}"):
         recorded.between(0, last + 1)
@@ -254,7 +256,7 @@ def test_checkpoints_that_are_not_there_are_refused(recorded: Recorded) -> None:
 
 
 def test_if_nothing_else_is_said_all_checkpoints_that_are_kept_are_read(
-    recorded: Recorded,
+    recorded: RecordedTask,
 ) -> None:
     recorded.task.append(0, 4)
     recorded.begin()
@@ -269,16 +271,16 @@ def test_if_nothing_else_is_said_all_checkpoints_that_are_kept_are_read(
         recorded.between(last=kept - 1)
 
 
-def test_a_task_that_was_reset_has_no_longer_what_was_planned(recorded: Recorded) -> None:
+def test_a_task_that_was_reset_has_no_longer_what_was_planned(recorded: RecordedTask) -> None:
     recorded.begin()
     workspace = recorded.task.workspace
-    of = describe_task(workspace.objects, "t").generation
+    planned = describe_task(workspace.objects, "t").generation
     reset_task(workspace.objects, "t")
-    with pytest.raises(UsageError, match=f"task 't' has no generation {of}: it was reset"):
-        plan_between(workspace, recorded.bindings, "t", generation=of)
+    with pytest.raises(UsageError, match=f"task 't' has no generation {planned}: it was reset"):
+        plan_between(workspace, recorded.bindings, "t", generation=planned)
 
 
-def test_a_task_that_has_shown_nothing_gives_nothing(recorded: Recorded) -> None:
+def test_a_task_that_has_shown_nothing_gives_nothing(recorded: RecordedTask) -> None:
     recorded.task.append(0, 1)
     assert recorded.history.load(0) == Checkpoint()
     assert recorded.between() == Counter()

@@ -1,10 +1,10 @@
-"""What checkpoints have shown, read from the journals again."""
+"""Scans read from the journals exactly what checkpoints have shown."""
 
 from __future__ import annotations
 
 from headrace.errors import NotFoundError
 from headrace.frontier import BindingTag
-from headrace.shuffle.batch.journal_scan import parts, scans_between
+from headrace.shuffle.batch.journal_scan import scans_between, select_rows
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.testing.shuffle.simulator import Simulator
 
@@ -14,8 +14,8 @@ SEEDS = 120
 Shown = set[tuple[BindingTag, int]]
 
 
-class Remembering(Simulator):
-    """Keeps every checkpoint, and what it showed."""
+class RecordingSimulator(Simulator):
+    """Keeps every checkpoint and what it showed."""
 
     def __init__(self, seed: int) -> None:
         self.kept = [Checkpoint()]
@@ -30,43 +30,44 @@ class Remembering(Simulator):
         super().commit()
         self.kept.append(self.last_commit)
 
-    def scanned(self, first: int, last: int) -> list[tuple[BindingTag, int]]:
-        there = self.world.there()
-        journals = {id: journal.info() for id, journal in there.items()}
+    def scan(self, first: int, last: int) -> list[tuple[BindingTag, int]]:
+        """Read what the checkpoints after `first`, up to `last`, have shown."""
+        present = self.world.there()
+        journals = {id: journal.info() for id, journal in present.items()}
         deltas = self.deltas[first:last]
         return [
             (scan.binding, number)
             for scan in scans_between(self.run.sources, self.kept[first], deltas, journals)
-            for frame, skip, end in parts(
+            for frame, skip, end in select_rows(
                 self.run.sources.by_tag[scan.binding],
                 scan,
-                there[scan.journal.id].fetch(scan.offset, scan.journal.head, 1 << 40),
+                present[scan.journal.id].fetch(scan.offset, scan.journal.head, 1 << 40),
             )
             for number in frame.body.column(0).to_pylist()[skip:end]
         ]
 
     def check_pair(self, first: int, last: int) -> bool:
-        """Whether it was compared: what a journal had that was deleted is refused."""
-        wanted = set().union(*self.shown[first:last])
-        there = self.world.there()
+        """Compare the two and return True, or return False if a journal was deleted meanwhile."""
+        expected = set().union(*self.shown[first:last])
+        present = self.world.there()
         try:
-            found = self.scanned(first, last)
+            found = self.scan(first, last)
         except NotFoundError:
             moved = (progress for delta in self.deltas[first:last] for progress in delta.frontier)
             names = {tag: ref.id for kept in self.kept for tag, ref in kept.journals.items()}
-            assert any(names[each.journal] not in there for each in moved)
+            assert any(names[each.journal] not in present for each in moved)
             return False
         assert len(found) == len(set(found)), "nothing twice"
-        assert set(found) == wanted, f"from {first} to {last}"
+        assert set(found) == expected, f"from {first} to {last}"
         return True
 
 
 # proves G7
 def test_every_pair_of_checkpoints_gives_what_those_between_them_showed() -> None:
-    """Whatever was open, withheld, rolled back, pruned or deleted meanwhile."""
+    """This holds whatever was open, withheld, rolled back, pruned or deleted meanwhile."""
     compared = refused = 0
     for seed in range(SEEDS):
-        history = Remembering(seed)
+        history = RecordingSimulator(seed)
         history.simulate(STEPS)
         for first in range(len(history.kept)):
             for last in range(first + 1, len(history.kept)):

@@ -1,4 +1,4 @@
-"""Reads journals for one who wants what is past: a plan, then its scans in any process."""
+"""Reads what journals hold, without a Session: one process plans scans, any process reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.names import Selector, parse_journal_name
 from headrace.journal.workspace import Workspace
 from headrace.settings import KIB, MIB
-from headrace.shuffle.batch.journal_scan import Scan, parts, scans_between
+from headrace.shuffle.batch.journal_scan import Scan, scans_between, select_rows
 from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.block import Block, Piece, block_of, join_pieces
 from headrace.shuffle.checkpoint import Checkpoint
@@ -31,13 +31,15 @@ _BATCH_DOCUMENTS = 16_384
 _BATCH_BYTES = 4 << 20
 
 _SMALL_BYTES = 64 * KIB
-_AHEAD = 32
+_AHEAD_SCANS = 32
 _AHEAD_BYTES = MIB
-"""Of journals that are small so many are asked for before they are read, each for so much at most:
-else what there is to wait for would be more than what there is to read."""
+"""Ask for up to this many small journals before reading them, each up to so many bytes. Otherwise a
+reader of small journals would spend most of its time waiting for answers."""
 
 
 class Plan(NamedTuple):
+    """Scans, and the sources whose tags they name."""
+
     sources: Sources
     scans: list[Scan]
 
@@ -46,14 +48,17 @@ class Plan(NamedTuple):
 
 
 def take_cut(workspace: Workspace, bindings: Sequence[Binding]) -> list[JournalInfo]:
-    """The journals of the collections, all as of one moment: no transaction is half in it."""
+    """Return the journals of the bindings' collections as of one moment.
+
+    No transaction is half in a cut.
+    """
     names = {binding.collection for binding in bindings}
     journals = workspace.journals(Selector(min(names)) if len(names) == 1 else None)
     return [each for each in journals if parse_journal_name(each.name).collection in names]
 
 
 def plan_cut(workspace: Workspace, bindings: Sequence[Binding], cut: Sequence[JournalInfo]) -> Plan:
-    """Everything that was committed at the cut."""
+    """Plan to read everything that was committed at the cut."""
     sources = resolve(bindings, _collections(workspace), {})
     return Plan(
         sources,
@@ -75,20 +80,21 @@ def plan_between(
     *,
     generation: str = "",
 ) -> Plan:
-    """Exactly what the task's checkpoints after `first` have shown, up to and including `last`.
+    """Plan to read exactly what the task's checkpoints after `first` showed, up to and with `last`.
 
-    Of those that are kept, if nothing else is said, and of the generation that is current. That is
-    refused where a journal has lost some of it, or may have.
+    By default they are all checkpoints that the task keeps of its current generation. Raises
+    NotFoundError or BehindRetentionError if a journal has lost some of that, or may have.
     """
     objects = workspace.objects
-    there = describe_task(objects, task)
-    # A task that is asked for by its generation is not made by looking at it.
-    history = History(objects, task, generation=generation or there.generation)
-    last = there.last if last is None else last
-    first = min(there.first, last) if first is None else first
+    info = describe_task(objects, task)
+    # Always with a generation: a History that is opened without one would create the task.
+    history = History(objects, task, generation=generation or info.generation)
+    last = info.last if last is None else last
+    first = min(info.first, last) if first is None else first
     if first > last:
         raise UsageError(
-            f"from checkpoint {first} to {last} of task {task!r}", do="let the first come first"
+            f"checkpoint {first} of task {task!r} comes after checkpoint {last}",
+            do="give the earlier checkpoint first",
         )
     before = history.load(first)
     deltas = [history.delta(number) for number in range(first + 1, last + 1)]
@@ -99,14 +105,13 @@ def plan_between(
         if deltas and source.tag not in known:
             raise NotFoundError(
                 f"task {task!r} has no binding {source.name!r} up to checkpoint {last}",
-                do=f"name some of {', '.join(known.values())}",
+                do=f"name one of {', '.join(known.values())}",
             )
     return Plan(sources, list(scans_between(sources, before, deltas, journals)))
 
 
 def _known_bindings(before: Checkpoint, deltas: Sequence[Checkpoint]) -> dict[BindingTag, str]:
-    of_all = (each.bindings.items() for each in (before, *deltas))
-    return dict(chain.from_iterable(of_all))
+    return dict(chain.from_iterable(each.bindings.items() for each in (before, *deltas)))
 
 
 def _collections(workspace: Workspace) -> dict[str, Collection]:
@@ -119,62 +124,66 @@ def _collections(workspace: Workspace) -> dict[str, Collection]:
 def read_scans(
     workspace: Workspace, sources: Sources, scans: Sequence[Scan]
 ) -> Iterator[tuple[Source, pa.RecordBatch]]:
-    """Their documents. However small frames are, batches are not."""
-    for source, pieces in _gathered(workspace, sources, scans):
+    """Yield the documents of the scans, in large batches however small the frames are."""
+    for source, pieces in _gather(workspace, sources, scans):
         yield source, join_pieces(pieces)
 
 
 def read_blocks(workspace: Workspace, sources: Sources, scans: Sequence[Scan]) -> Iterator[Block]:
-    """The same with tables of pairs, whose places begin with the number of a scan."""
-    for source, pieces in _gathered(workspace, sources, scans):
+    """Yield them as blocks. A place in their pairs has the number of a scan as its journal tag."""
+    for source, pieces in _gather(workspace, sources, scans):
         yield block_of(source, pieces)
 
 
-def _gathered(
+def _gather(
     workspace: Workspace, sources: Sources, scans: Sequence[Scan]
 ) -> Iterator[tuple[Source, list[Piece]]]:
     decode = Decoder(sources, lambda: [each.definition for each in workspace.collections()])
-    waiting = {source.tag: _Waiting(source) for source in sources.all}
-    for number, (scan, frames) in enumerate(_asked_ahead(workspace, scans)):
-        found = waiting[scan.binding]
-        at = place(number, scan.binding)
-        for frame, skip, end in parts(found.source, scan, frames):
-            batch = decode(frame, found.source).slice(skip, end - skip)
-            found.add(Piece(at, frame.producer, Clock(frame.clock + skip), batch), frame.bytes)
-            if found.is_full:
-                yield found.source, found.take()
-    yield from ((each.source, each.take()) for each in waiting.values() if each)
+    gathered = {source.tag: _Gathered(source) for source in sources.all}
+    for number, (scan, frames) in enumerate(_fetch_ahead(workspace, scans)):
+        target = gathered[scan.binding]
+        scan_place = place(number, scan.binding)
+        for frame, skip, end in select_rows(target.source, scan, frames):
+            batch = decode(frame, target.source).slice(skip, end - skip)
+            piece = Piece(scan_place, frame.producer, Clock(frame.clock + skip), batch)
+            target.add(piece, frame.bytes)
+            if target.is_full:
+                yield target.source, target.take()
+    yield from ((each.source, each.take()) for each in gathered.values() if each)
 
 
-def _asked_ahead(
+def _fetch_ahead(
     workspace: Workspace, scans: Sequence[Scan]
 ) -> Iterator[tuple[Scan, Iterable[Frame]]]:
-    """Each with what `parts` wants."""
-    asked: deque[Future[list[Frame]] | None] = deque()
+    """Yield each scan with the frames that `select_rows` takes."""
+    fetches: deque[Future[list[Frame]] | None] = deque()
     coming = iter(scans)
     for scan in scans:
-        asked.extend(_fetch(workspace, each) for each in islice(coming, _AHEAD - len(asked)))
-        yield scan, _frames(workspace, scan, asked.popleft())
+        room = _AHEAD_SCANS - len(fetches)
+        fetches.extend(_fetch(workspace, each) for each in islice(coming, room))
+        yield scan, _frames(workspace, scan, fetches.popleft())
 
 
 def _fetch(workspace: Workspace, scan: Scan) -> Future[list[Frame]] | None:
+    """Ask for the frames of a scan; return None if they are too many to ask for at once."""
     if scan.bytes > _SMALL_BYTES:
         return None
     return workspace.fetch(scan.journal, scan.offset, _AHEAD_BYTES)
 
 
-def _frames(workspace: Workspace, scan: Scan, asked: Future[list[Frame]] | None) -> Iterable[Frame]:
-    # What was asked for ahead of a retention, of an owner that is lost, or is not all there is.
+def _frames(workspace: Workspace, scan: Scan, fetch: Future[list[Frame]] | None) -> Iterable[Frame]:
+    # A fetch may fail since retention went on or the owner was lost, or may not bring everything.
+    # The scan then reads the journal itself.
     with suppress(BehindRetentionError, PeerLostError):
-        if asked and (found := asked.result()) and found[-1].end >= scan.journal.head:
+        if fetch and (found := fetch.result()) and found[-1].end >= scan.journal.head:
             return found if scan.window else committed(found)
     if scan.window is None:
         return workspace.kept_frames(scan.journal)
     return workspace.frames(scan.journal, scan.window.offset, committed=False)
 
 
-class _Waiting:
-    """Documents of one source until there are enough of them."""
+class _Gathered:
+    """Collects the documents of one source until they fill a batch."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -1,10 +1,10 @@
-"""What is read straight from journals: no Session, no members, nothing to follow. Pure.
+"""Which rows to read straight from journals, without a Session and its members. Pure.
 
-Either everything that is committed in a journal, or what the checkpoints of a task have shown of it
-between two of them. A checkpoint says, by place and producer, up to which clock it has shown
-documents. So what follows one is read like a Session does that resumes there: from the resume
-offset of each place, with producers where they stood; and of what is committed, that is taken which
-the deltas up to the other have shown.
+A scan reads either everything that is committed in a journal, or what the checkpoints of a task
+showed of it between two numbers. A checkpoint says, for each place and producer, up to which clock
+it has shown documents. So a scan begins as a Session would that resumes from the first checkpoint:
+at the resume offset of the place, with the producers at their last commits. Of what is committed
+there, it takes what the deltas up to the last checkpoint have shown.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True):
-    """What checkpoints have shown of a place."""
+    """The part of a place that checkpoints have shown."""
 
     offset: Offset
-    """Where reading resumes."""
+    """Reading begins here."""
     since: dict[Producer, Clock]
-    """Up to which clocks producers were shown before, as far as the checkpoint keeps that."""
+    """The last clock of each producer that was shown before, if the checkpoint still keeps it."""
     upto: dict[Producer, Clock]
-    """Up to which clocks the producers are shown that were shown at all."""
+    """The last clock to show of each producer; producers that are absent are not shown."""
 
 
 class Scan(msgspec.Struct, frozen=True, array_like=True):
-    """A journal to be read under a binding, up to its head as it is here."""
+    """A journal to read under a binding, up to the head that `journal` has."""
 
     journal: JournalInfo
     binding: BindingTag
     window: Window | None = None
-    """Without one: everything that is committed there."""
+    """None to read everything that is committed."""
 
     @property
     def offset(self) -> Offset:
@@ -61,78 +61,84 @@ def scans_between(
     deltas: Sequence[Checkpoint],
     journals: Mapping[JournalId, JournalInfo],
 ) -> Iterator[Scan]:
-    """Exactly what the deltas, which follow `before`, have shown.
+    """Yield scans of exactly what the deltas, which follow `before`, have shown.
 
-    That is refused where a journal has lost some of it, or may have.
+    Raises NotFoundError or BehindRetentionError if a journal has lost some of that, or may have.
     """
     refs = dict(chain.from_iterable(each.journals.items() for each in (before, *deltas)))
-    # Not pruned: of a producer that is done there is no other trace.
+    # Do not prune: a producer that is done appears nowhere else.
     shown = reduce(*(each.frontier for each in deltas))
     for progress in shown.project(bindings=sources.by_tag):
-        upto = {p: at.last_commit for p, at in progress.producers.items() if at.last_commit}
+        upto = {p: row.last_commit for p, row in progress.producers.items() if row.last_commit}
         ref, source = refs[progress.journal], sources.by_tag[progress.binding]
-        if upto and _reads(source, ref):
+        if upto and _selects(source, ref):
             window = _window(before.frontier, progress, upto)
-            journal = _there(ref, journals.get(ref.id), window.offset)
+            journal = _check_readable(ref, journals.get(ref.id), window.offset)
             journal = msgspec.structs.replace(journal, head=progress.through)
             yield Scan(journal, progress.binding, window)
 
 
-def _reads(source: Source, ref: JournalRef) -> bool:
+def _selects(source: Source, ref: JournalRef) -> bool:
+    """Return True if the source selects the journal; raise UsageError if it never could."""
     name = parse_journal_name(ref.name)
     if name.collection != source.collection:
         raise UsageError(
             f"binding {source.name!r} reads {source.collection!r}, and the task has read"
             f" {name.collection!r} under that name",
-            do="give the bindings of the task",
+            do="give the same bindings as the task has",
         )
     return source.selector.matches(name)
 
 
 def _window(before: Frontier, progress: JournalProgress, upto: dict[Producer, Clock]) -> Window:
-    stood = before.get(progress.journal, progress.binding)
-    if stood is None:
+    resumed = before.get(progress.journal, progress.binding)
+    if resumed is None:
         return Window(FIRST, {}, upto)
-    since = {producer: at.last_commit for producer, at in stood.producers.items()}
-    return Window(stood.resume_offset, since, upto)
+    since = {producer: row.last_commit for producer, row in resumed.producers.items()}
+    return Window(resumed.resume_offset, since, upto)
 
 
-def _there(ref: JournalRef, journal: JournalInfo | None, offset: Offset) -> JournalInfo:
+def _check_readable(ref: JournalRef, journal: JournalInfo | None, offset: Offset) -> JournalInfo:
+    """Return the journal; raise an error if it does not hold everything from `offset` on."""
     if journal is None:
         raise NotFoundError(
-            f"journal {ref.name}, which the checkpoints have shown documents of, was deleted",
-            do="read checkpoints that came after it",
+            f"journal {ref.name} was deleted, and the checkpoints have shown documents of it",
+            do="read only checkpoints that were made after the deletion",
         )
     if offset < journal.begin:
         raise BehindRetentionError(
             f"{ref.name}: the checkpoint goes on at {offset}, and retention has removed everything"
             f" below {journal.begin}",
-            do="begin at a later checkpoint, or leave the task out to read what is there",
+            do="begin at a later checkpoint, or name no task to read everything that is kept",
         )
     return journal
 
 
-class ScanPart(NamedTuple):
-    """The rows of a frame that are read: those from `skip` on, up to `end`."""
+class FrameRows(NamedTuple):
+    """The rows of a frame that a scan reads: from `skip` on, up to but without `end`."""
 
     frame: Frame
     skip: int
     end: int
 
 
-def parts(source: Source, scan: Scan, frames: Iterable[Frame]) -> Iterator[ScanPart]:
-    """Of the frames of a journal; if there is a window, of all from its offset on, with ACKs."""
+def select_rows(source: Source, scan: Scan, frames: Iterable[Frame]) -> Iterator[FrameRows]:
+    """Yield the rows that the scan reads.
+
+    If it has a window, `frames` are all frames from its offset on, with ACKs. Otherwise they are
+    the committed frames of the journal.
+    """
     if scan.window:
         from_first = scan.offset == FIRST
-        stood = {
+        resumed = {
             producer: Sequenced(commit, is_known=from_first or commit > ZERO)
             for producer, commit in scan.window.since.items()
         }
-        frames = committed(frames, stood)
+        frames = committed(frames, resumed)
     for frame in frames:
         upto = scan.window.upto.get(frame.producer, 0) if scan.window else CLOCK_MAX
-        # The clocks of its documents are consecutive.
+        # The clocks of a frame's documents are consecutive.
         skip = max(frame.skip, source.not_before - frame.clock)
         end = min(frame.documents, min(upto, source.not_after) - frame.clock + 1)
         if skip < end:
-            yield ScanPart(frame, skip, end)
+            yield FrameRows(frame, skip, end)

@@ -13,17 +13,17 @@ from headrace.shuffle.binding import Sources
 from headrace.shuffle.progress_delta import Delta
 
 
-def check_cut(cut: Sequence[JournalInfo], there: Iterable[JournalInfo], sources: Sources) -> None:
-    """Raises UsageError if the cut lacks a journal of a binding that it should have.
+def check_cut(cut: Sequence[JournalInfo], now: Iterable[JournalInfo], sources: Sources) -> None:
+    """Raise UsageError if the cut lacks a journal of a binding that it should have.
 
-    `there` are the journals of the bindings' collections as they are now. Those that were made
-    after the cut are not in it: ids ascend. A binding of which the cut has nothing is refused too,
-    since that cannot be told from a cut of other collections.
+    `now` are the present journals of the bindings' collections. Ids ascend, so a journal with a
+    greater id than all of the cut may be newer than the cut. But the cut must have a journal of
+    every binding: otherwise it may be a cut of other collections.
     """
     known = {journal.id for journal in cut}
     newest = max(known, default=0)
     read = {source.tag for journal in cut for source in sources.of_journal(journal.name)}
-    for journal in there:
+    for journal in now:
         if journal.id in known or journal.head == FIRST:
             continue
         for source in sources.of_journal(journal.name):
@@ -37,7 +37,7 @@ def check_cut(cut: Sequence[JournalInfo], there: Iterable[JournalInfo], sources:
 def check_cut_has(
     delta: Delta, place_of: Callable[[JournalId, int], int | None], sources: Sources
 ) -> None:
-    """Raises UsageError if a transaction of the cut has an ACK in a journal that is not in it."""
+    """Raise UsageError if a transaction of the cut has an ACK in a journal that is not in it."""
     for journal, binding in set(delta.parts[["journal", "binding"]].tolist()):
         if place_of(journal, binding) is None:
             name = sources.by_tag[BindingTag(binding)].name
