@@ -1,17 +1,17 @@
-"""ProgressDelta: what a Slice tells its Session after a Flush, in columns. Pure.
+"""ProgressDelta: the report that a Slice sends its Session after a Flush, in columns. Pure.
 
-`producers` has two columns that a frontier has not. They tell of the first span that the delta is
-the first to report committed: `since` is the offset where it begins, `first` the clock of its
-commit. If there is no such span, they are -1 and 0. `commits` and `parts` describe transactions of
-which this Slice alone cannot say that they are complete:
+`producers` has two columns that a frontier does not have. They describe the first span that no
+earlier report had as committed: `since` is the offset where the span begins, `first` is the clock
+of its commit. If there is no such span, they are -1 and 0. `commits` and `parts` describe
+transactions that may be incomplete as far as this Slice knows:
 
-    commits  this Slice read the ACK of `group` in `place`; `first` is the clock of its first
-             document there, and `begin` the offset of that
-    parts    `group` also has an ACK of `producer` at `clock` at `offset` of `journal`, which is
-             named by its id, since it may not have a tag yet
+    commits  this Slice read the transaction's ACK in `place`; the transaction's first document
+             there has the clock `first` and the offset `begin`
+    parts    the transaction also has an ACK of `producer` with `clock` at `offset` of `journal`;
+             `journal` is an id, since the journal may not have a tag yet
 
-A group is one transaction within one cohort. All Slices name it alike: by the least (producer,
-clock) of its ACKs.
+Every Slice identifies a transaction within a cohort in the same way: by the least (producer, clock)
+of its ACKs, in the columns `transaction_producer` and `transaction_clock`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PROGRESS_ROW = np.dtype(
 COMMIT_ROW = np.dtype(
     [
         ("cohort", np.uint32),
-        ("group_producer", np.uint64),
-        ("group_clock", np.uint64),
+        ("transaction_producer", np.uint64),
+        ("transaction_clock", np.uint64),
         ("place", np.uint64),
         ("producer", np.uint64),
         ("clock", np.uint64),
@@ -49,8 +49,8 @@ COMMIT_ROW = np.dtype(
 PART_ROW = np.dtype(
     [
         ("cohort", np.uint32),
-        ("group_producer", np.uint64),
-        ("group_clock", np.uint64),
+        ("transaction_producer", np.uint64),
+        ("transaction_clock", np.uint64),
         ("journal", np.uint64),
         ("binding", np.uint32),
         ("producer", np.uint64),
@@ -68,12 +68,14 @@ def _no_rows(dtype: np.dtype[np.void]) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
+    """A report of one Slice about one lane."""
+
     journals: Rows = field(default_factory=lambda: _no_rows(JOURNAL_ROW))
     producers: Rows = field(default_factory=lambda: _no_rows(PROGRESS_ROW))
     commits: Rows = field(default_factory=lambda: _no_rows(COMMIT_ROW))
     parts: Rows = field(default_factory=lambda: _no_rows(PART_ROW))
     documents: int = 0
-    """How many became committed, whether or not their transactions are complete."""
+    """How many documents the report commits, whether or not their transactions are complete."""
 
     @property
     def rows(self) -> int:
@@ -94,14 +96,14 @@ class Delta:
         return replace(self, journals=journals, producers=producers, commits=commits)
 
     def bodies(self) -> list[bytes]:
-        """For the wire, in the order that `from_bodies` takes them."""
+        """Return the tables for the wire, in the order that `from_bodies` expects."""
         return [
             rows.tobytes() for rows in (self.journals, self.producers, self.commits, self.parts)
         ]
 
     @classmethod
     def from_bodies(cls, bodies: Sequence[memoryview], documents: int) -> Delta:
-        """Raises ValueError if they are no tables."""
+        """Return the report that `bodies` made. Raises ValueError if these are not its tables."""
         dtypes = (JOURNAL_ROW, PROGRESS_ROW, COMMIT_ROW, PART_ROW)
         if len(bodies) != len(dtypes):
             raise ValueError(f"it has {len(bodies)} tables, not {len(dtypes)}")

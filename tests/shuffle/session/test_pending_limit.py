@@ -107,7 +107,7 @@ def test_nobody_waits_for_an_ack_that_stands_nowhere_and_the_hard_limit_names_it
 # proves G12, G13
 def test_a_journal_that_lags_is_named_at_the_hard_limit_and_a_retry_helps() -> None:
     state = session()
-    with pytest.raises(QueueFullError, match=r"waits for an ACK in b/0000; a retry helps"):
+    with pytest.raises(QueueFullError, match=r"waits for an ACK in b/0000; retry once that"):
         read_a(state, 1, 4 * PENDING_MAX + 1)
 
 

@@ -60,7 +60,7 @@ def delta(
 
 BEFORE = delta([(A, 50)], [(A, 7, 1000, -50, 10)])
 SAME = delta([(A, 50)], [(A, 7, 1000, -50, -1)])
-GROUP = (7, 1000)
+TRANSACTION = (7, 1000)
 
 
 # proves G13
@@ -87,14 +87,26 @@ GROUP = (7, 1000)
         (delta([(A, 60)], [(A, 7, 1001, -60, 50, 1002)]), "commits 1002 first and 1001 last"),
         (delta([(A, 60)], [(A, 7, 1001, -60, 50, 0)]), "commits 0 first and 1001 last"),
         (delta([(A, 60)], [(A, 7, 1001, -60, -1)] * 2), "producer 000000000007 is there twice"),
-        (delta([], [], [(0, *GROUP, place(0, 9), 7, 1000, 1, 0)]), "it is about place 9, which"),
-        (delta([], [], [(1, *GROUP, A, 7, 1000, 1, 0)]), "place 0 is not in cohort 1"),
-        (delta([], [], [(0, *GROUP, A, 7, 1000, 1001, 0)]), "commits 1000, which is before it"),
-        (delta([(A, 60)], [], [(0, *GROUP, A, 7, 1000, 1, 61)]), "began at 61, read only through"),
-        (delta([(A, 60)], [], [(0, *GROUP, A, 7, 1000, 1, -1)]), "began at -1, read only through"),
-        (delta([], [], [], [(0, *GROUP, 5, 9, 7, 1000, 3)]), "binding 9 is not in cohort 0"),
-        (delta([], [], [], [(0, *GROUP, 5, 1, 7, 1000, 3)]), "binding 1 is not in cohort 0"),
-        (delta([], [], [], [(0, *GROUP, 5, 0, 7, 1000, -3)]), "an ACK at -3 of journal 5"),
+        (
+            delta([], [], [(0, *TRANSACTION, place(0, 9), 7, 1000, 1, 0)]),
+            "it is about place 9, which",
+        ),
+        (delta([], [], [(1, *TRANSACTION, A, 7, 1000, 1, 0)]), "place 0 is not in cohort 1"),
+        (
+            delta([], [], [(0, *TRANSACTION, A, 7, 1000, 1001, 0)]),
+            "commits 1000, which is before it",
+        ),
+        (
+            delta([(A, 60)], [], [(0, *TRANSACTION, A, 7, 1000, 1, 61)]),
+            "began at 61, read only through",
+        ),
+        (
+            delta([(A, 60)], [], [(0, *TRANSACTION, A, 7, 1000, 1, -1)]),
+            "began at -1, read only through",
+        ),
+        (delta([], [], [], [(0, *TRANSACTION, 5, 9, 7, 1000, 3)]), "binding 9 is not in cohort 0"),
+        (delta([], [], [], [(0, *TRANSACTION, 5, 1, 7, 1000, 3)]), "binding 1 is not in cohort 0"),
+        (delta([], [], [], [(0, *TRANSACTION, 5, 0, 7, 1000, -3)]), "an ACK at -3 of journal 5"),
     ],
 )
 def test_a_report_that_cannot_be_true_is_refused_and_nothing_of_it_is_used(
@@ -116,7 +128,9 @@ def test_a_report_that_cannot_be_true_is_refused_and_nothing_of_it_is_used(
         delta([]),
         SAME,
         delta([(A, HEAD), (B, 10)], [(A, 7, 1001, 60, 50), (A, 8, 0, 60, -1)]),
-        delta([], [], [(0, *GROUP, A, 7, 1000, 1000, 0)], [(0, *GROUP, 99, 0, 7, 1000, 0)]),
+        delta(
+            [], [], [(0, *TRANSACTION, A, 7, 1000, 1000, 0)], [(0, *TRANSACTION, 99, 0, 7, 1000, 0)]
+        ),
     ],
 )
 def test_a_report_that_may_be_true_is_taken(right: Delta) -> None:
@@ -184,7 +198,7 @@ def test_bodies_that_are_no_tables_are_told_apart(bodies: list[bytes], why: str)
 
 
 def test_a_report_travels_as_it_is() -> None:
-    sent = delta([(A, 60)], [(A, 7, 1001, -60, 50)], [(0, *GROUP, A, 7, 1000, 1, 50)])
+    sent = delta([(A, 60)], [(A, 7, 1001, -60, 50)], [(0, *TRANSACTION, A, 7, 1000, 1, 50)])
     heard = Delta.from_bodies([memoryview(body) for body in sent.bodies()], sent.documents)
     assert [rows.tolist() for rows in _tables(heard)] == [rows.tolist() for rows in _tables(sent)]
     assert heard.documents == sent.documents

@@ -1,8 +1,8 @@
-"""ACKs that hints name and that are not read, by where they stand. Pure.
+"""ACKs that hints name and that nobody has read yet, by the place that should have them. Pure.
 
-A journal is looked at when something of it changed: it was read further, or another of its ACKs is
-awaited. One that is at its end is looked at every time, since documents elsewhere may be so far on
-that its ACKs are given up.
+The Session looks at a place again when something about it changed: a Slice read more of it, or a
+hint named another ACK there. It looks at a place that is read to its end every time, since
+documents elsewhere may be so far ahead that it gives up the ACKs there.
 """
 
 from __future__ import annotations
@@ -11,70 +11,77 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
+from headrace.ids import JournalId
+
 T = TypeVar("T")
 
-Stand = tuple[int, int]
-"""A journal and a binding under which it is read."""
+HintedPlace = tuple[JournalId, int]
+"""A journal and a binding. Hints name a journal by its id: it may have no tag yet."""
 
 
 class AwaitedAcks(Generic[T]):
-    """`_waiting` has, by offset, the transactions that await the ACK there: one, unless hints
-    contradict each other. `_offsets` is a heap of these offsets, and of some that are removed."""
+    """By place and offset, the transactions that await the ACK there.
+
+    An ACK has one transaction, unless hints contradict each other. `_offsets` has a heap of the
+    offsets of each place. A heap may also have offsets that were removed.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[Stand, dict[int, tuple[T, ...]]] = {}
-        self._offsets: dict[Stand, list[int]] = {}
-        self._touched: set[Stand] = set()
+        self._waiting: dict[HintedPlace, dict[int, tuple[T, ...]]] = {}
+        self._offsets: dict[HintedPlace, list[int]] = {}
+        self._touched: set[HintedPlace] = set()
 
-    def __iter__(self) -> Iterator[tuple[Stand, int, T]]:
-        for stand, waiting in self._waiting.items():
-            for offset, items in waiting.items():
-                for item in items:
-                    yield stand, offset, item
+    def __iter__(self) -> Iterator[tuple[HintedPlace, int, T]]:
+        for hinted, waiting in self._waiting.items():
+            for offset, transactions in waiting.items():
+                for transaction in transactions:
+                    yield hinted, offset, transaction
 
-    def add(self, stand: Stand, offset: int, item: T) -> bool:
-        """Whether it was not awaited before."""
-        waiting = self._waiting.setdefault(stand, {})
-        self._touched.add(stand)
+    def add(self, hinted: HintedPlace, offset: int, transaction: T) -> bool:
+        """Return True if the transaction did not await this ACK before."""
+        waiting = self._waiting.setdefault(hinted, {})
+        self._touched.add(hinted)
         known = waiting.get(offset, ())
-        if any(each is item for each in known):
+        if any(other is transaction for other in known):
             return False
         if not known:
-            heappush(self._offsets.setdefault(stand, []), offset)
-        waiting[offset] = (*known, item)
+            heappush(self._offsets.setdefault(hinted, []), offset)
+        waiting[offset] = (*known, transaction)
         return True
 
-    def touch(self, stand: Stand) -> None:
-        if stand in self._waiting:
-            self._touched.add(stand)
+    def touch(self, hinted: HintedPlace) -> None:
+        """Have the place looked at again, if an ACK is awaited there."""
+        if hinted in self._waiting:
+            self._touched.add(hinted)
 
     def touch_all(self) -> None:
         self._touched.update(self._waiting)
 
-    def stands(self) -> list[Stand]:
+    def places(self) -> list[HintedPlace]:
         return list(self._waiting)
 
-    def to_look_at(self) -> list[Stand]:
+    def touched(self) -> list[HintedPlace]:
+        """Return the places to look at."""
         return list(self._touched)
 
-    def looked_at(self, stand: Stand, *, again: bool) -> None:
-        """`again`: it is to be looked at the next time too, whatever happens."""
-        if not again:
-            self._touched.discard(stand)
-        if not self._waiting.get(stand, True):
-            del self._waiting[stand], self._offsets[stand]
-            self._touched.discard(stand)
+    def settle(self, hinted: HintedPlace, *, stays_touched: bool) -> None:
+        """The Session has looked at the place, and forgets it if no ACK is awaited there."""
+        if not stays_touched:
+            self._touched.discard(hinted)
+        if not self._waiting.get(hinted, True):
+            del self._waiting[hinted], self._offsets[hinted]
+            self._touched.discard(hinted)
 
-    def first(self, stand: Stand) -> tuple[int, tuple[T, ...]] | None:
-        """Offset and transactions of the first that is awaited."""
-        offsets, waiting = self._offsets.get(stand, []), self._waiting.get(stand, {})
+    def first(self, hinted: HintedPlace) -> tuple[int, tuple[T, ...]] | None:
+        """Return the least awaited offset of the place, with its transactions."""
+        offsets, waiting = self._offsets.get(hinted, []), self._waiting.get(hinted, {})
         while offsets and offsets[0] not in waiting:
             heappop(offsets)
         return (offsets[0], waiting[offsets[0]]) if offsets else None
 
-    def at(self, stand: Stand) -> list[tuple[int, tuple[T, ...]]]:
-        """Offsets and transactions of all that are awaited there, in no order."""
-        return list(self._waiting[stand].items())
+    def acks(self, hinted: HintedPlace) -> list[tuple[int, tuple[T, ...]]]:
+        """Return all awaited offsets of the place with their transactions, in no order."""
+        return list(self._waiting[hinted].items())
 
-    def remove(self, stand: Stand, offset: int) -> None:
-        del self._waiting[stand][offset]
+    def remove(self, hinted: HintedPlace, offset: int) -> None:
+        del self._waiting[hinted][offset]

@@ -275,7 +275,7 @@ class CompleteFrontier:
             # Rows without a commit wait for nothing: their places may not be started yet.
             self._place_row(place).producer(producer).replay(commit, span)
             commits[place, producer] = commit
-        self.pending.complete(commits)
+        self.pending.forget_shown(commits)
         for place, through in wanted.journals.tolist():
             self._place_row(place).published_through = through
 
@@ -299,7 +299,7 @@ class CompleteFrontier:
     def waiting_for(self) -> Iterator[tuple[Producer, str]]:
         """Producers with pending transactions, each with a journal that it waits for."""
         for producer, journal in self.pending.waiting(self._find):
-            yield Producer(producer), self._assignment.journal_name_by_id(JournalId(journal))
+            yield Producer(producer), self._assignment.journal_name_by_id(journal)
 
     def validate(self) -> None:
         """Assert what holds between events."""

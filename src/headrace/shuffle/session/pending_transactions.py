@@ -1,18 +1,18 @@
 """Transactions that are not yet known to be complete. Pure.
 
-A group is one transaction within one cohort: the ACKs it has there, and of those that were read,
-where its documents begin in that place. It is released, and forgotten, once every ACK that it
-waits for is read or given up, and every older group of each of its producers is released before
-it or with it.
+A transaction here is what a transaction has within one cohort: the ACKs there, and where its
+documents begin in each place whose ACK was read. The Session releases and forgets a transaction
+once two things hold: every ACK that it waits for is read or given up, and every older transaction
+of each of its producers is released before it or with it.
 
-An ACK that stands in a journal is waited for however long it takes to read up to it: Slices advance
-at their own pace through years of documents. One that stands nowhere may never come. It is given up
-once documents are read whose clocks are further on than the horizon: in the journals that named it,
-in the journal where it should stand, or of the same producer anywhere in the cohort. Documents that
-have nothing to do with the transaction do not count: their clocks may be wrong.
+A transaction waits for an ACK that a journal has, however long it takes to read that far: Slices
+advance at their own pace through years of documents. An ACK that no journal has may never come. The
+Session gives it up once it has read documents whose clocks are beyond the transaction's by more
+than the horizon: in a journal that named the ACK, in the journal that should have it, or of the
+same producer anywhere in the cohort. Other documents do not count: their clocks may be wrong.
 
-Work is done for what changed, never for all that is pending: the awaited ACKs of a journal are in
-the order of their offsets, and the groups of a producer in the order of their clocks.
+The cost depends on what changed, never on how much is pending: the awaited ACKs of a journal are
+sorted by offset, and the transactions of a producer by clock.
 """
 
 from __future__ import annotations
@@ -24,66 +24,65 @@ from typing import NamedTuple
 
 from headrace.ids import JournalId
 from headrace.shuffle.progress_delta import Delta
-from headrace.shuffle.session.awaited_acks import AwaitedAcks
+from headrace.shuffle.session.awaited_acks import AwaitedAcks, HintedPlace
 from headrace.shuffle.session.producer_line import ProducerLine
 
 
 class AckStatus(Enum):
-    """How an ACK stands that a hint names."""
+    """Where the ACK is that a hint names."""
 
     READ = "it is read, or can never be"
     COMING = "the journal has it, or more before it"
     NOWHERE = "the journal is read to its end and does not have it, or is not there"
 
 
-Find = Callable[[JournalId, int, int], AckStatus]
-"""The ACK at an offset of a journal, under a binding."""
+AckLookup = Callable[[JournalId, int, int], AckStatus]
+"""Returns the status of the ACK at an offset of a journal, under a binding."""
 
 PlaceOf = Callable[[JournalId, int], int | None]
-"""The place of a journal under a binding, if it is read."""
+"""Returns the place of a journal under a binding, or None if nobody reads it."""
 
 TransactionId = tuple[int, int, int]
-"""Its cohort, and the least (producer, clock) of its ACKs."""
+"""A cohort, and the least (producer, clock) of the transaction's ACKs."""
 
 LineId = tuple[int, int]
 """A cohort and a producer."""
 
 
 class CommitCap(NamedTuple):
-    """How far a pending transaction lets a producer be shown in a place."""
+    """How much of a producer a checkpoint may show in a place while a transaction is pending."""
 
     commit: int
     """The greatest clock that a checkpoint may show."""
     begin: int
-    """Where the transaction begins in the place; zero if no ACK of it was read there."""
+    """The offset where the transaction begins; zero if none of its ACKs was read there."""
 
 
-class _Span(NamedTuple):
-    """A transaction in one place, of one producer."""
+class _Begin(NamedTuple):
+    """The first document that a producer has in one place within a transaction."""
 
-    first: int
-    """The clock of its first document."""
-    begin: int
-    """The offset of that."""
+    clock: int
+    offset: int
 
 
 class PendingTransaction:
-    """One transaction within a cohort; `awaits` counts the ACKs neither read nor given up."""
+    """What a transaction has within one cohort."""
 
-    __slots__ = ("awaits", "clocks", "id", "is_dropped", "spans")
+    __slots__ = ("awaits", "begins", "clocks", "id", "is_dropped")
 
     def __init__(self, id: TransactionId) -> None:
         self.id = id
         self.clocks: tuple[tuple[int, int], ...] = ()
-        """Each producer with the clock of its ACKs."""
-        self.spans: dict[tuple[int, int], _Span] = {}
-        """By place and producer, of the ACKs that were read."""
+        """Every producer with the clock of its ACKs."""
+        self.begins: dict[tuple[int, int], _Begin] = {}
+        """By place and producer, for the ACKs that were read."""
         self.awaits = 0
+        """How many of its ACKs are neither read nor given up."""
         self.is_dropped = False
 
     @property
     def lines(self) -> Iterator[tuple[LineId, int]]:
-        """The lines that it stands in, each with its clock there."""
+        """Yield the lines that have the transaction, each with its clock there."""
         return (((self.id[0], producer), clock) for producer, clock in self.clocks)
 
     @property
@@ -92,167 +91,181 @@ class PendingTransaction:
 
 
 class PendingTransactions:
-    """Pending transactions. After `settle`, no group could be released that is still here."""
+    """All pending transactions. `settle` leaves none that could be released."""
 
     def __init__(self, horizon: int, cohort_of: Callable[[int], int] = lambda _: 0) -> None:
-        """`cohort_of` is that of a place."""
+        """`horizon` is in clock units. `cohort_of` returns the cohort of a place."""
         self._horizon = horizon
         self._cohort_of = cohort_of
         self._newest_in: dict[int, int] = {}
         """By place, the greatest clock that was committed there."""
         self._newest_of: dict[LineId, int] = {}
-        """By cohort and producer, the greatest clock that it committed."""
+        """By cohort and producer, the greatest clock that the producer committed."""
         self._newest = 0
         """The greatest clock of all."""
-        self._groups: dict[TransactionId, PendingTransaction] = {}
+        self._transactions: dict[TransactionId, PendingTransaction] = {}
         self._lines: dict[LineId, ProducerLine[PendingTransaction]] = {}
-        """By cohort and producer, its groups in the order of their clocks."""
+        """By cohort and producer, the producer's transactions, sorted by clock."""
         self._awaited: AwaitedAcks[PendingTransaction] = AwaitedAcks()
         self._dirty: set[LineId] = set()
-        """Lines in which a group came or became complete since they were last settled."""
+        """Lines that got a transaction, or have one that became complete, since `settle`."""
         self._changed: set[LineId] = set()
+        """Lines that lost a transaction since `take_changed`."""
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self._transactions)
 
-    # -- what is reported ------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------
 
     def fold(self, delta: Delta) -> None:
-        """Take over what a Slice reports of transactions."""
-        for at, producer, clock in delta.producers[["place", "producer", "last_commit"]].tolist():
-            self.committed(at, producer, clock)
-        for cohort, g_producer, g_clock, at, producer, clock, *span in delta.commits.tolist():
-            id = cohort, g_producer, g_clock
-            if (group := self._groups.get(id)) is None:
-                group = self._groups[id] = PendingTransaction(id)
-            self._add_producer(group, producer, clock)
-            group.spans[at, producer] = _Span(*span)
-        for *ids, journal, binding, producer, clock, offset in delta.parts.tolist():
-            # Without a commit the journals are gone in which this Slice read it.
-            if (group := self._groups.get(tuple(ids))) is not None:
-                self._add_producer(group, producer, clock)
-                group.awaits += self._awaited.add((journal, binding), offset, group)
+        """Take over the transactions of a report."""
+        for place, producer, clock in delta.producers[
+            ["place", "producer", "last_commit"]
+        ].tolist():
+            self.committed(place, producer, clock)
+        for cohort, id_producer, id_clock, place, producer, clock, *begin in delta.commits.tolist():
+            id = cohort, id_producer, id_clock
+            if (transaction := self._transactions.get(id)) is None:
+                transaction = self._transactions[id] = PendingTransaction(id)
+            self._add_producer(transaction, producer, clock)
+            transaction.begins[place, producer] = _Begin(*begin)
+        for *id_columns, journal, binding, producer, clock, offset in delta.parts.tolist():
+            # If it is unknown, the journals are deleted in which the Slice read its ACKs.
+            if (transaction := self._transactions.get(tuple(id_columns))) is not None:
+                self._add_producer(transaction, producer, clock)
+                transaction.awaits += self._awaited.add((journal, binding), offset, transaction)
 
-    def committed(self, at: int, producer: int, clock: int) -> None:
+    def committed(self, place: int, producer: int, clock: int) -> None:
         """A producer committed this clock in a place, in this Session or before it."""
-        line = self._cohort_of(at), producer
-        self._newest_in[at] = max(self._newest_in.get(at, 0), clock)
+        line = self._cohort_of(place), producer
+        self._newest_in[place] = max(self._newest_in.get(place, 0), clock)
         self._newest_of[line] = max(self._newest_of.get(line, 0), clock)
         self._newest = max(self._newest, clock)
 
-    def _add_producer(self, group: PendingTransaction, producer: int, clock: int) -> None:
-        if any(known == producer for known, _ in group.clocks):
+    def _add_producer(self, transaction: PendingTransaction, producer: int, clock: int) -> None:
+        if any(known == producer for known, _ in transaction.clocks):
             return
-        group.clocks += ((producer, clock),)
-        line_id = group.id[0], producer
+        transaction.clocks += ((producer, clock),)
+        line_id = transaction.id[0], producer
         if (line := self._lines.get(line_id)) is None:
             line = self._lines[line_id] = ProducerLine()
-        line.insert(clock, group)
+        line.insert(clock, transaction)
         self._dirty.add(line_id)
 
     def moved(self, journal: JournalId, binding: int) -> None:
-        """The journal is read further under the binding."""
+        """A Slice read more of the journal under the binding."""
         self._awaited.touch((journal, binding))
 
     def forget(self, is_gone: Callable[[int], bool], left: Collection[LineId]) -> None:
-        """Those places are not read any more; in others, producers are `left`.
+        """Forget the places that are gone. `left` are the producers that other places have.
 
-        A group of which nothing else was read is forgotten: whoever reads another ACK of it
-        reports it again.
+        This also forgets a transaction whose ACKs were read in no other place: a Slice that reads
+        another of its ACKs reports it again.
         """
         self._newest_of = {line: clock for line, clock in self._newest_of.items() if line in left}
-        self._newest_in = {at: clock for at, clock in self._newest_in.items() if not is_gone(at)}
-        for group in list(self._groups.values()):
-            group.spans = {key: span for key, span in group.spans.items() if not is_gone(key[0])}
-            if not group.spans:
-                self._drop(group)
+        self._newest_in = {
+            place: clock for place, clock in self._newest_in.items() if not is_gone(place)
+        }
+        for transaction in list(self._transactions.values()):
+            transaction.begins = {
+                key: begin for key, begin in transaction.begins.items() if not is_gone(key[0])
+            }
+            if not transaction.begins:
+                self._drop(transaction)
         self._awaited.touch_all()
 
-    def complete(self, shown: Mapping[tuple[int, int], int]) -> None:
-        """Forget what was shown of groups: `shown` has the clocks up to which.
+    def forget_shown(self, shown: Mapping[tuple[int, int], int]) -> None:
+        """Forget what a checkpoint showed: by place and producer, everything up to a clock.
 
-        What is left of a group, under bindings that the task did not have then, is still shown
-        as a whole.
+        The rest of a transaction, under bindings that the task did not have then, stays pending,
+        so that a checkpoint shows it as a whole.
         """
-        for group in list(self._groups.values()):
-            clocks = dict(group.clocks)
-            group.spans = {
-                key: span for key, span in group.spans.items() if shown.get(key, 0) < clocks[key[1]]
+        for transaction in list(self._transactions.values()):
+            clocks = dict(transaction.clocks)
+            transaction.begins = {
+                key: begin
+                for key, begin in transaction.begins.items()
+                if shown.get(key, 0) < clocks[key[1]]
             }
-            if not group.spans:
-                self._drop(group)
+            if not transaction.begins:
+                self._drop(transaction)
 
-    # -- what becomes complete -------------------------------------------------------------
+    # -- release --------------------------------------------------------------------------
 
-    def settle(self, find: Find, place_of: PlaceOf = lambda *_: None) -> None:
-        """Forget the groups that are complete."""
-        for key in self._awaited.to_look_at():
-            journal, binding = JournalId(key[0]), key[1]
-            found = AckStatus.READ
-            while (first := self._awaited.first(key)) is not None:
-                offset, groups = first
-                if any(not group.is_dropped for group in groups):
-                    found = find(journal, binding, offset)
-                if found is not AckStatus.READ:
+    def settle(self, find: AckLookup, place_of: PlaceOf = lambda *_: None) -> None:
+        """Release the transactions that are complete."""
+        for hinted in self._awaited.touched():
+            status = AckStatus.READ
+            while (first := self._awaited.first(hinted)) is not None:
+                offset, transactions = first
+                if any(not transaction.is_dropped for transaction in transactions):
+                    status = find(*hinted, offset)
+                if status is not AckStatus.READ:
                     break
-                self._await_no_more(key, offset, groups)
-            if found is AckStatus.NOWHERE:
-                self._give_up(key, place_of(journal, binding))
-            self._awaited.looked_at(key, again=found is AckStatus.NOWHERE)
+                self._stop_awaiting(hinted, offset, transactions)
+            if status is AckStatus.NOWHERE:
+                self._give_up(hinted, place_of(*hinted))
+            self._awaited.settle(hinted, stays_touched=status is AckStatus.NOWHERE)
         self._release()
 
-    def _await_no_more(
-        self, key: tuple[int, int], offset: int, groups: Iterable[PendingTransaction]
+    def _stop_awaiting(
+        self, hinted: HintedPlace, offset: int, transactions: Iterable[PendingTransaction]
     ) -> None:
-        self._awaited.remove(key, offset)
-        for group in groups:
-            group.awaits -= 1
-            if not (group.awaits or group.is_dropped):
-                self._dirty.update(line for line, _ in group.lines)
+        self._awaited.remove(hinted, offset)
+        for transaction in transactions:
+            transaction.awaits -= 1
+            if not (transaction.awaits or transaction.is_dropped):
+                self._dirty.update(line for line, _ in transaction.lines)
 
-    def _give_up(self, key: tuple[int, int], at: int | None) -> None:
-        """Await no ACK of a late group in a journal that is read to its end, or is not there.
+    def _give_up(self, hinted: HintedPlace, place: int | None) -> None:
+        """Give up the ACKs of late transactions that the journal, read to its end, does not have.
 
-        ACKs stand about in the order of their clocks. So only if the first could be late, others
-        are looked at: each group is as late as documents that have to do with it say.
+        A journal has its ACKs roughly in the order of their clocks. So if the first one cannot be
+        late, there is no need to look at the others.
         """
-        first = self._awaited.first(key)
-        if first is None or not any(self._may_be_late(group) for group in first[1]):
+        first = self._awaited.first(hinted)
+        if first is None or not any(self._may_be_late(transaction) for transaction in first[1]):
             return
-        for offset, groups in self._awaited.at(key):
-            if all(group.is_dropped or self._is_late(group, at) for group in groups):
-                self._await_no_more(key, offset, groups)
+        for offset, transactions in self._awaited.acks(hinted):
+            if all(
+                transaction.is_dropped or self._is_late(transaction, place)
+                for transaction in transactions
+            ):
+                self._stop_awaiting(hinted, offset, transactions)
 
-    def _may_be_late(self, group: PendingTransaction) -> bool:
-        return self._newest - group.last_clock > self._horizon
+    def _may_be_late(self, transaction: PendingTransaction) -> bool:
+        return self._newest - transaction.last_clock > self._horizon
 
-    def _is_late(self, group: PendingTransaction, awaited: int | None) -> bool:
-        """Whether documents that have to do with the group are beyond the horizon."""
-        if not self._may_be_late(group):
+    def _is_late(self, transaction: PendingTransaction, awaited: int | None) -> bool:
+        """Return True if documents that count for the transaction are beyond the horizon."""
+        if not self._may_be_late(transaction):
             return False
-        places = [at for at, _ in group.spans]
+        places = [place for place, _ in transaction.begins]
         places += [] if awaited is None else [awaited]
-        newest = max(self._newest_in.get(at, 0) for at in places)
-        newest = max(newest, *(self._newest_of.get(line, 0) for line, _ in group.lines))
-        return newest - group.last_clock > self._horizon
+        newest = max(self._newest_in.get(place, 0) for place in places)
+        newest = max(newest, *(self._newest_of.get(line, 0) for line, _ in transaction.lines))
+        return newest - transaction.last_clock > self._horizon
 
     def _release(self) -> None:
-        """Drop what waits for nothing: from the oldest of each line on, as far as that goes."""
+        """Drop complete transactions: in each line from the oldest on, up to one that waits."""
         while self._dirty:
             line_id = self._dirty.pop()
             while (line := self._lines.get(line_id)) is not None:
-                if not (found := self._that_waits_for_nothing_else(line.oldest)):
+                if not (found := self._releasable_with(line.oldest)):
                     break
-                for group in found:
-                    self._drop(group)
+                for transaction in found:
+                    self._drop(transaction)
 
-    def _that_waits_for_nothing_else(self, group: PendingTransaction) -> list[PendingTransaction]:
-        """The group with all that must be released before or with it; nothing if one of these
-        waits for an ACK. Of several producers two can be older than each other."""
-        if group.awaits:
+    def _releasable_with(self, transaction: PendingTransaction) -> list[PendingTransaction]:
+        """Return the transaction with all that must be released before it or with it.
+
+        Returns nothing if one of them waits for an ACK. Two transactions of several producers can
+        each be older than the other.
+        """
+        if transaction.awaits:
             return []
-        found = {group.id: group}
-        to_follow = [self._older_than(group)]
+        found = {transaction.id: transaction}
+        to_follow = [self._older_than(transaction)]
         while to_follow:
             if (older := next(to_follow[-1], None)) is None:
                 to_follow.pop()
@@ -263,75 +276,79 @@ class PendingTransactions:
                 to_follow.append(self._older_than(older))
         return list(found.values())
 
-    def _older_than(self, group: PendingTransaction) -> Iterator[PendingTransaction]:
-        for line, clock in group.lines:
+    def _older_than(self, transaction: PendingTransaction) -> Iterator[PendingTransaction]:
+        for line, clock in transaction.lines:
             yield from self._lines[line].older_than(clock)
 
-    def _drop(self, group: PendingTransaction) -> None:
-        group.is_dropped = True
-        del self._groups[group.id]
-        for line_id, clock in group.lines:
+    def _drop(self, transaction: PendingTransaction) -> None:
+        transaction.is_dropped = True
+        del self._transactions[transaction.id]
+        for line_id, clock in transaction.lines:
             line = self._lines[line_id]
-            line.remove(clock, group)
+            line.remove(clock, transaction)
             if not line:
                 del self._lines[line_id]
             self._changed.add(line_id)
             self._dirty.add(line_id)
 
-    # -- what is held ----------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------
 
     def take_changed(self) -> set[LineId]:
-        """The producers of which groups were released since this was last asked."""
+        """Return the lines that lost a transaction since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     @property
     def changed_lines(self) -> frozenset[LineId]:
-        """What `take_changed` would return."""
+        """The lines that `take_changed` would return."""
         return frozenset(self._changed)
 
     def cap(self, cohort: int, producer: int, place: int) -> CommitCap | None:
-        """What the producer's oldest pending transaction allows; None if it has none."""
+        """Return what the producer's oldest pending transaction allows; None if it has none."""
         if (line := self._lines.get((cohort, producer))) is None:
             return None
-        span = line.oldest.spans.get((place, producer), _Span(line.oldest_clock, 0))
-        return CommitCap(span.first - 1, span.begin)
+        begin = line.oldest.begins.get((place, producer), _Begin(line.oldest_clock, 0))
+        return CommitCap(begin.clock - 1, begin.offset)
 
-    def behind(self, find: Find, count: int) -> list[tuple[int, int]]:
-        """Journals, each with a binding, that pending transactions wait for and that have more to
-        read: those that the oldest transactions wait for, so many at most."""
-        found: list[tuple[int, int, int]] = []
-        for stand in self._awaited.stands():
-            first = self._awaited.first(stand)
-            if first and find(JournalId(stand[0]), stand[1], first[0]) is AckStatus.COMING:
-                found.append((min(group.last_clock for group in first[1]), *stand))
+    def places_behind(self, find: AckLookup, count: int) -> list[HintedPlace]:
+        """Return up to `count` places that have more to read and that transactions wait for.
+
+        The oldest transactions decide which.
+        """
+        found: list[tuple[int, JournalId, int]] = []
+        for hinted in self._awaited.places():
+            first = self._awaited.first(hinted)
+            if first and find(*hinted, first[0]) is AckStatus.COMING:
+                found.append((min(transaction.last_clock for transaction in first[1]), *hinted))
         return [(journal, binding) for _, journal, binding in nsmallest(count, found)]
 
-    def floors(self) -> dict[LineId, int]:
-        """By cohort and producer, the clock of the oldest group that is pending."""
+    def oldest_clocks(self) -> dict[LineId, int]:
+        """Return, by cohort and producer, the clock of the oldest pending transaction."""
         return {id: line.oldest_clock for id, line in self._lines.items()}
 
-    def waiting(self, find: Find) -> Iterator[tuple[int, int]]:
-        """Each producer of a pending group, with a journal that the group waits for."""
-        told: set[TransactionId] = set()
-        for (journal, binding), offset, group in self._awaited:
-            if group.is_dropped or group.id in told:
+    def waiting(self, find: AckLookup) -> Iterator[tuple[int, JournalId]]:
+        """Yield the producers of each pending transaction, with a journal that it waits for."""
+        yielded: set[TransactionId] = set()
+        for hinted, offset, transaction in self._awaited:
+            if transaction.is_dropped or transaction.id in yielded:
                 continue
-            if find(JournalId(journal), binding, offset) is not AckStatus.READ:
-                told.add(group.id)
-                yield from ((producer, journal) for producer, _ in group.clocks)
+            if find(*hinted, offset) is not AckStatus.READ:
+                yielded.add(transaction.id)
+                yield from ((producer, hinted[0]) for producer, _ in transaction.clocks)
 
     def validate(self) -> None:
-        """Assert what holds between events."""
+        """Assert the invariants that hold between events."""
         awaited: dict[TransactionId, int] = {}
-        for _, _, group in self._awaited:
-            awaited[group.id] = awaited.get(group.id, 0) + (not group.is_dropped)
-        for id, group in self._groups.items():
-            assert id == group.id, f"transaction {id} is kept as {group.id}"
-            assert group.spans, f"transaction {id} was read nowhere"
-            assert not group.is_dropped, f"transaction {id} is dropped and kept"
-            assert group.awaits == awaited.get(id, 0), f"transaction {id} counts its ACKs wrong"
-            for line, _ in group.lines:
-                assert group in self._lines[line], f"{id} is not in line {line}"
-        members = sum(len(group.clocks) for group in self._groups.values())
-        assert sum(map(len, self._lines.values())) == members, "a line has a dropped transaction"
+        for _, _, transaction in self._awaited:
+            awaited[transaction.id] = awaited.get(transaction.id, 0) + (not transaction.is_dropped)
+        for id, transaction in self._transactions.items():
+            assert id == transaction.id, f"transaction {id} is kept as {transaction.id}"
+            assert transaction.begins, f"transaction {id} was read nowhere"
+            assert not transaction.is_dropped, f"transaction {id} is dropped and kept"
+            assert transaction.awaits == awaited.get(id, 0), (
+                f"transaction {id} counts its ACKs wrong"
+            )
+            for line, _ in transaction.lines:
+                assert transaction in self._lines[line], f"{id} is not in line {line}"
+        entries = sum(len(transaction.clocks) for transaction in self._transactions.values())
+        assert sum(map(len, self._lines.values())) == entries, "a line has a dropped transaction"

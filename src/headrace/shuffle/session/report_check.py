@@ -35,7 +35,7 @@ class ReportCheck:
         flaw = (
             self._wrong_journals(delta, through)
             or self._wrong_producers(delta, through, commits)
-            or self._wrong_groups(delta, through)
+            or self._wrong_transactions(delta, through)
         )
         if flaw is None:
             for place, offset in through.items():
@@ -80,7 +80,7 @@ class ReportCheck:
             commits[key] = commit
         return None
 
-    def _wrong_groups(self, delta: Delta, through: dict[Place, int]) -> str | None:
+    def _wrong_transactions(self, delta: Delta, through: dict[Place, int]) -> str | None:
         for cohort, _, _, place, producer, clock, first, begin in delta.commits.tolist():
             if cohort != self._cohort(binding_tag(place)):
                 return f"place {place} is not in cohort {cohort}"

@@ -26,7 +26,7 @@ from headrace.shuffle.slice.journal_read import Read
 NOT_COMMITTED = -1
 
 
-class _Group(NamedTuple):
+class _TransactionId(NamedTuple):
     """A transaction within a cohort, named by its least ACK."""
 
     cohort: int
@@ -61,8 +61,8 @@ class LaneProgress:
         """By place, the state of each producer, and its span as a frontier has it."""
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
         """By place and producer, the first span that was committed: its begin and its commit."""
-        self._parts: dict[_Group, list[TransactionPart]] = {}
-        self._commits: dict[_Group, list[tuple[SpanEnd, int]]] = {}
+        self._parts: dict[_TransactionId, list[TransactionPart]] = {}
+        self._commits: dict[_TransactionId, list[tuple[SpanEnd, int]]] = {}
         """The ACKs of each transaction, each with the offset where its span begins."""
         self.documents = 0
         """The number of documents that were committed."""
@@ -115,10 +115,10 @@ class LaneProgress:
             hinted = HintedTransaction([row], end.producer, end.last, {})
         if not hinted.rows:
             return
-        group = _Group(source.cohort, hinted.producer, hinted.clock)
-        self._commits.setdefault(group, []).append((end, begin))
-        if group not in self._parts:
-            self._parts[group] = self._hints.parts_of(hinted, source.cohort)
+        transaction = _TransactionId(source.cohort, hinted.producer, hinted.clock)
+        self._commits.setdefault(transaction, []).append((end, begin))
+        if transaction not in self._parts:
+            self._parts[transaction] = self._hints.parts_of(hinted, source.cohort)
 
     # -- what it reports -------------------------------------------------------------------
 
@@ -154,14 +154,14 @@ class LaneProgress:
     def _delta(self, reads: Mapping[int, Read]) -> Delta:
         commits: list[tuple[int, ...]] = []
         parts: list[tuple[int, ...]] = []
-        for group, of_group in self._parts.items():
-            awaited = [part for part in of_group if not self._is_taken(part, reads)]
-            if not awaited and len({part.producer for part in of_group}) < 2:
+        for transaction, hinted_parts in self._parts.items():
+            awaited = [part for part in hinted_parts if not self._is_taken(part, reads)]
+            if not awaited and len({part.producer for part in hinted_parts}) < 2:
                 continue
-            parts += [(*group, *part) for part in awaited]
+            parts += [(*transaction, *part) for part in awaited]
             commits += [
-                (*group, end.place, end.producer, end.last, end.first, begin)
-                for end, begin in self._commits[group]
+                (*transaction, end.place, end.producer, end.last, end.first, begin)
+                for end, begin in self._commits[transaction]
             ]
         self._hints.reported()
         return Delta(

@@ -215,9 +215,9 @@ class Trace:
         for place, producer, commit, span, *_ in delta.producers.tolist():
             yield f"{self._progress(producer, commit, span)} in {self.place(place)}"
         for row in delta.parts.tolist():
-            _, group, group_clock, journal, _, producer, clock, offset = row
+            _, id_producer, id_clock, journal, _, producer, clock, offset = row
             yield (
-                f"hint, {self._producer(group)}@{group_clock} has {self._producer(producer)}'s"
+                f"hint, {self._producer(id_producer)}@{id_clock} has {self._producer(producer)}'s"
                 f" ACK {clock} at {offset} of {self._journal(journal)}"
             )
 
