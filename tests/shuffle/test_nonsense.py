@@ -54,6 +54,7 @@ def talking(task: Task, kind: str) -> Iterator[Channel[Any]]:
         yield client.converse(kind, msgspec.msgpack.Decoder())
 
 
+APPEND = messages.Append(head((1, 1, 1, 1)))
 UNKNOWN_READ = ReadStart(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # type: ignore[arg-type]
 
 
@@ -65,9 +66,9 @@ UNKNOWN_READ = ReadStart(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # 
         (messages.SLICE, [Nonsense()], "sent a malformed message"),
         (messages.SLICE, ["open", "open"], "a Slice got OpenSlice after it was opened"),
         (messages.SLICE, ["open", messages.StartRead([UNKNOWN_READ])], "KeyError: 9"),
-        (messages.QUEUE, [messages.Flush(1, 0)], "a Queue was told Flush before it was opened"),
-        (messages.QUEUE, [open_queue(), open_queue()], "a Queue was told"),
-        (messages.QUEUE, [open_queue(), messages.Append(head((1, 1, 1, 1)))], "a Queue was told"),
+        (messages.QUEUE, [messages.Flush(1, 0)], "a Queue got Flush before it was opened"),
+        (messages.QUEUE, [open_queue(), open_queue()], "Slice 0 sent a Queue OpenQueue"),
+        (messages.QUEUE, [open_queue(), APPEND], "Slice 0 sent a Queue Append with 0 bodies"),
         (messages.QUEUE, [open_queue(), messages.Acks(7, ())], "IndexError"),
         (messages.QUEUE, [open_queue(), Nonsense()], "sent a malformed message"),
     ],

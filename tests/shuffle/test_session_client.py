@@ -222,7 +222,7 @@ def test_who_reads_a_checkpoint_of_a_session_that_ended_is_told_why_it_did(task:
     task.members[1].close()
     eventually(lambda: not queue_files(task), SOON_S, "the end of the Session")
     # Whoever heard it first: a Slice, a Queue, or the Session.
-    cause = r"^its Session has ended: (the (Queue|Slice) of )?member 1"
+    cause = r"^the Session has ended: (the (Queue|Slice) of )?member 1"
     with pytest.raises(PeerLostError, match=cause):
         list(share.read(ServiceSettings()))
 

@@ -1,4 +1,4 @@
-"""Members of this machine that end before they begin."""
+"""LocalMembers reports member processes that end while they start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Openings that a member spoils end at once, with the cause, and leave nothing."""
+"""An opening that a member spoils ends at once, names the cause, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.shuffle.real_task import SOON_S, Task, soon, swift, threads_of_sessio
 from tests.sockets import sockets
 
 OPEN_S = 3.0
-"""Far above what an opening takes, also on a busy machine."""
+"""Much longer than an opening takes, even on a busy machine."""
 
 
 # proves G13
@@ -67,7 +67,7 @@ def test_an_opening_that_one_member_spoils_ends_at_once_with_the_cause(
     error: type[HeadraceError],
     text: str,
 ) -> None:
-    """The other Slice sits in a rendezvous with the Queue that never opens."""
+    """Meanwhile the other Slice waits for the Queue that never opens."""
     with fake_member(slice, queue) as fake, soon():
         with pytest.raises(error, match=text):
             task.open("a", members=[task.addresses[0], fake.address], service=swift())
@@ -118,7 +118,7 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
     late: str,
 ) -> None:
     with fake_member(slice, queue) as fake, soon():
-        threads, connections = threads_of_us(), sockets()
+        threads, connections = own_threads(), sockets()
         with pytest.raises(PeerLostError) as given_up:
             task.open(
                 "a",
@@ -127,7 +127,7 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
                 service=swift(),
             )
         assert late.format(fake.address) in str(given_up.value)
-        eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
+        eventually(lambda: own_threads() <= threads, SOON_S, "no thread is left")
         eventually(lambda: sockets() <= connections, SOON_S, "no socket is left")
         eventually(
             lambda: fake.conversations == task.members[0].streams == 0, SOON_S, "no stream is left"
@@ -137,16 +137,16 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
     assert sum(len(shown.documents) for shown in task.take(4)) == 4
 
 
-# proves G13
 @pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Ctrl-C interrupts, also where a shell started the tests in the background and ignores it."""
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt the test, even if the shell that started it ignores Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("ctrl_c")
+# proves G13
+@pytest.mark.usefixtures("interruptible")
 def test_an_opening_that_is_interrupted_ends_at_once(task: Task) -> None:
     ended = threading.Event()
 
@@ -156,13 +156,13 @@ def test_an_opening_that_is_interrupted_ends_at_once(task: Task) -> None:
         ended.wait(2 * SOON_S)
 
     with fake_member(slice=interrupt) as fake, soon():
-        threads, connections = threads_of_us(), sockets()
+        threads, connections = own_threads(), sockets()
         with pytest.raises(KeyboardInterrupt):
             task.open("a", members=[task.addresses[0], fake.address])
         assert ended.wait(SOON_S)
-        eventually(lambda: threads_of_us() <= threads, SOON_S, "no thread is left")
-        # Flight disconnects when nothing refers to a call, and the tracebacks of those who were
-        # freed may wait to be collected.
+        eventually(lambda: own_threads() <= threads, SOON_S, "no thread is left")
+        # Flight disconnects when nothing refers to a call any more. Tracebacks that wait for the
+        # garbage collector may still refer to one.
         gc.collect()
         eventually(lambda: sockets() <= connections, SOON_S, "no socket is left")
     task.append(0, 4)
@@ -170,6 +170,6 @@ def test_an_opening_that_is_interrupted_ends_at_once(task: Task) -> None:
     assert sum(len(shown.documents) for shown in task.take(4)) == 4
 
 
-def threads_of_us() -> set[threading.Thread]:
-    """All but those of gRPC's pool, which Python remembers if they ever called it."""
+def own_threads() -> set[threading.Thread]:
+    """Return all threads but those of gRPC's pool, which Python lists once they have called it."""
     return {each for each in threading.enumerate() if not each.name.startswith("Dummy-")}

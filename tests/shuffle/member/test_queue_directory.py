@@ -1,4 +1,4 @@
-"""Folders of members: one each, gone with them, and those of killed members with the next one."""
+"""A member deletes its folder when it ends, and those of killed members when it starts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_folder_of_another_user_stays_and_hinders_nobody(
 ) -> None:
     theirs = tmp_path / "headrace-member-theirs"
     theirs.mkdir(mode=0)
-    if os.geteuid() == 0:  # whom no mode keeps out
+    if os.geteuid() == 0:  # no mode keeps root out
         open_one = os.open
 
         def refuse_theirs(path: Path, flags: int, **how: Any) -> int:
@@ -74,7 +74,7 @@ def test_a_folder_of_another_user_stays_and_hinders_nobody(
 
 
 def _locked(root: Path, by: Child) -> set[Path]:
-    """The folders that a process holds open."""
+    """Return the folders that a process holds open."""
     by.answer()
     descriptors = Path(f"/proc/{by.pid}/fd")
     held = {os.readlink(each) for each in descriptors.iterdir()}

@@ -1,4 +1,4 @@
-"""A real Queue behind a real service, whose Slices say what they are told to."""
+"""A real Queue behind a real service, to which a test speaks as its Slices and its consumer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SESSION = "s"
 WAIT_S = 30.0
 
 Pair = tuple[int, int, int, int]
-"""Place, producer, and the first and last clock of a block's documents of those."""
+"""Place, producer, and the first and last clock of the documents that a block has of them."""
 
 
 class ScriptedQueue:
@@ -57,23 +57,23 @@ class ScriptedQueue:
                     SESSION, 0, slice, slices, sources, settings or ShuffleSettings()
                 )
             )
-            assert self.said(slice) == messages.QueueOpened(SESSION)
+            assert self.receive(slice) == messages.QueueOpened(SESSION)
             channel.send(messages.Bounds((INFINITE,)))
         self.actor = queues.of(SESSION)
         self.consumer = Consumer(client, SESSION, Sources(sources))
         self._schema = block_schema(sources[0])
         self._flushes = 0
 
-    def said(self, slice: int = 0) -> Any:
-        """What the Queue says next to a Slice."""
+    def receive(self, slice: int = 0) -> Any:
+        """Return the next message of the Queue to a Slice."""
         message = self.slices[slice].receive(WAIT_S)
         return message and message.control
 
     def append(self, *pairs: Pair, slice: int = 0) -> None:
-        """A block of documents that are named by their clocks."""
-        parts = [documents(first, last - first + 1) for _, _, first, last in pairs]
-        batch = pa.concat_batches(parts)
-        counts = [part.num_rows for part in parts]
+        """Send a block. The number of each document is its clock."""
+        batches = [documents(first, last - first + 1) for _, _, first, last in pairs]
+        batch = pa.concat_batches(batches)
+        counts = [each.num_rows for each in batches]
         columns = [
             *batch.columns,
             pa.array(batch["doc"].to_numpy().astype(np.uint64)),
@@ -86,14 +86,14 @@ class ScriptedQueue:
         self.slices[slice].send(messages.Acks(0, ends))
 
     def flush(self, slice: int = 0) -> None:
-        """Everything that was said is written, and synced."""
+        """Wait until everything that was sent is written and synced."""
         self._flushes += 1
         self.slices[slice].send(messages.Flush(self._flushes, 0))
-        while (said := self.said(slice)) != messages.Flushed(self._flushes):
-            assert isinstance(said, messages.Grant)
+        while (answer := self.receive(slice)) != messages.Flushed(self._flushes):
+            assert isinstance(answer, messages.Grant)
 
     def read(self, number: int, *commits: tuple[int, int, int, int]) -> list[int]:
-        """The documents, by clock, of a checkpoint with commits of (journal, binding, producer)."""
+        """Read a checkpoint with commits, each of a journal, binding, producer and clock."""
         checkpoint = Checkpoint(frontier(*commits))
         return [
             clock
@@ -112,13 +112,13 @@ class ScriptedQueue:
 
 
 class Gate:
-    """Once it is shut, syncs wait for it to open."""
+    """Makes syncs wait while it is shut."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
         self._open.set()
         self.reached = threading.Event()
-        """Somebody waits."""
+        """Set once a sync waits."""
 
     def shut(self) -> None:
         self.reached.clear()
@@ -134,7 +134,7 @@ class Gate:
 
 
 class GatedDisk:
-    """Its files are synced when a gate lets them."""
+    """A disk whose files sync only when a gate is open."""
 
     def __init__(self, disk: Disk, gate: Gate) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""A Queue as Slices and readers meet it: on a disk, with its threads, behind its service."""
+"""A Queue on a disk, with its threads, as its service shows it to Slices and readers."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_flushed_is_said_after_the_sync_and_not_before(
         queue.append((P, 1, 1, 10))
         queue.slices[0].send(messages.Flush(1, 0))
         assert gate.reached.wait(WAIT_S)
-        assert isinstance(queue.said(), messages.Grant)
+        assert isinstance(queue.receive(), messages.Grant)
         queue.append((P, 1, 11, 20))
-        assert isinstance(queue.said(), messages.Grant), "it takes more while the disk is busy"
+        assert isinstance(queue.receive(), messages.Grant), "it takes more while the disk is busy"
         gate.open()
-        assert queue.said() == messages.Flushed(1)
+        assert queue.receive() == messages.Flushed(1)
 
 
 # proves G7
@@ -72,7 +72,7 @@ def test_what_was_flushed_survives_a_power_failure_unless_a_setting_says_otherwi
 
 
 def blocks_of(disk: RecordedDisk) -> int:
-    """How many payloads are found there."""
+    """Return how many payloads the log on the disk has."""
     log = Log(disk)
     try:
         return len(list(log.scan()))
@@ -84,23 +84,23 @@ def blocks_of(disk: RecordedDisk) -> int:
 def test_what_was_flushed_is_found_though_the_log_has_yet_to_say_that_it_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log calls back before it moves its end; a checkpoint can be read in between."""
+    """The log calls back before it moves its end. A consumer may read a checkpoint in between."""
     read = threading.Event()
     wait = Log.wait
 
-    def told(*args: object) -> None:
+    def call_and_wait(*args: object) -> None:
         call_all(*args)  # type: ignore[arg-type]
         assert read.wait(WAIT_S)
 
-    def waited(log: Log, offset: int) -> None:
+    def note_and_wait(log: Log, offset: int) -> None:
         read.set()
         wait(log, offset)
 
-    monkeypatch.setattr(Log, "wait", waited)
+    monkeypatch.setattr(Log, "wait", note_and_wait)
     with ScriptedQueue(tmp_path) as queue:
         queue.append((P, 1, 1, 10))
         with monkeypatch.context() as patch:
-            patch.setattr("headrace.log.log.call_all", told)
+            patch.setattr("headrace.log.log.call_all", call_and_wait)
             queue.flush()
             try:
                 assert queue.read(1, commit(10)) == list(range(1, 11))
@@ -110,7 +110,7 @@ def test_what_was_flushed_is_found_though_the_log_has_yet_to_say_that_it_is_sync
 
 SMALL = ShuffleSettings(queue_soft_bytes=32 * KIB, queue_hard_bytes=512 * KIB)
 DOCUMENTS = 500
-"""Of a block: some 14 KiB."""
+"""The number of documents in a block. They have about 14 KiB."""
 
 
 def held_bytes(queue: ScriptedQueue) -> int:
@@ -118,7 +118,7 @@ def held_bytes(queue: ScriptedQueue) -> int:
 
 
 def block(queue: ScriptedQueue, number: int, producer: int = 1) -> list[int]:
-    """Append one; the clocks of its documents."""
+    """Append a block and return the clocks of its documents."""
     first = number * DOCUMENTS + 1
     queue.append((P, producer, first, first + DOCUMENTS - 1))
     return list(range(first, first + DOCUMENTS))
@@ -153,7 +153,7 @@ def test_a_block_is_read_where_it_was_until_its_copy_is_durable(
 
 # proves G10, G12
 def test_checkpoints_can_be_read_again_while_blocks_before_and_in_them_move(tmp_path: Path) -> None:
-    """The next but one is read before a checkpoint is released; one producer is always open."""
+    """The consumer reads two checkpoints ahead before it releases one. One producer stays open."""
     with ScriptedQueue(tmp_path, settings=SMALL) as queue:
         size = 0
         kept = block(queue, 0)
@@ -177,15 +177,15 @@ def test_checkpoints_can_be_read_again_while_blocks_before_and_in_them_move(tmp_
         eventually(lambda: held_bytes(queue) == 0, WAIT_S, "everything is given back")
 
 
-class Watched(dict[tuple[int, int], int]):
-    """Notes who looks at it, or changes it, without holding the lock."""
+class WatchedDict(dict[tuple[int, int], int]):
+    """Notes whether the lock was held when somebody read or changed it."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
         self.used: set[tuple[str, bool]] = set()
 
     def items(self) -> Any:
-        self.used.add(("looked at", self.lock.locked()))
+        self.used.add(("read", self.lock.locked()))
         return super().items()
 
     def __setitem__(self, key: tuple[int, int], value: int) -> None:
@@ -195,20 +195,20 @@ class Watched(dict[tuple[int, int], int]):
 
 # proves G13
 def test_a_queue_is_not_asked_how_it_stands_while_that_changes(tmp_path: Path) -> None:
-    """The one who asks is another thread than the one that works."""
+    """The thread that asks is not the one that works."""
     with ScriptedQueue(tmp_path, settings=ShuffleSettings(queue_soft_bytes=1)) as queue:
-        watched = queue.actor._state._pinned._bytes = Watched(queue.actor._deciding)
+        watched = queue.actor._state._pinned._bytes = WatchedDict(queue.actor._deciding)
         block(queue, 0)
         queue.flush()
         held, reason = queue.actor.status()
         assert held
         assert "pinned by producer" in reason
-        assert watched.used == {("changed", True), ("looked at", True)}
+        assert watched.used == {("changed", True), ("read", True)}
 
 
 # proves G13
 def test_a_queue_that_is_opened_as_that_of_another_member_refuses(tmp_path: Path) -> None:
-    """Whoever names a member twice would mix up two ranges."""
+    """A Session that names one member twice would mix up two ranges."""
     with ScriptedQueue(tmp_path, slices=2) as queue:
         channel = queue.client.converse(messages.QUEUE, msgspec.msgpack.Decoder())
         channel.send(messages.OpenQueue(SESSION, 1, 0, 2, (), ShuffleSettings()))
@@ -232,13 +232,13 @@ def test_a_release_that_meets_the_end_of_the_session_says_so_and_blames_no_disk(
 
 # proves G13
 def test_a_session_that_ended_gets_no_queue_from_a_slice_that_comes_late(tmp_path: Path) -> None:
-    """Nobody would end that Queue."""
+    """Nobody would end such a Queue."""
     queues = Queues(tmp_path, LogSettings())
-    asked = messages.OpenQueue(SESSION, 0, 0, 2, (), ShuffleSettings())
+    opening = messages.OpenQueue(SESSION, 0, 0, 2, (), ShuffleSettings())
     try:
         queues.end(SESSION)
-        with pytest.raises(PeerLostError, match="that Session has ended; open another"):
-            queues.open(asked)
+        with pytest.raises(PeerLostError, match="the Session has ended; open another Session"):
+            queues.open(opening)
         assert list(tmp_path.iterdir()) == []
     finally:
         queues.close()
@@ -248,14 +248,14 @@ def test_a_session_that_ended_gets_no_queue_from_a_slice_that_comes_late(tmp_pat
 def test_a_full_disk_that_cannot_even_be_cut_leaves_nothing_in_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file goes with its Session, so it is an error of the disk and no more."""
+    """The file ends with its Session, so the error is one of storage only."""
     disk = Faults(10**6, forever=True, code=errno.ENOSPC)
     monkeypatch.setattr(store, "Directory", lambda path: FaultyDisk(Directory(path), disk))
     gate = threading.Event()
-    told: list[HeadraceError | None] = []
+    results: list[HeadraceError | None] = []
 
     def note(error: HeadraceError | None) -> None:
-        told.append(error)
+        results.append(error)
         gate.set()
 
     queue = store.QueueStore(tmp_path / "queue", LogSettings())
@@ -263,12 +263,12 @@ def test_a_full_disk_that_cannot_even_be_cut_leaves_nothing_in_doubt(
     queue.sync(note)
     assert gate.wait(WAIT_S)
     gate.clear()
-    # The write goes through; its sync and the cut that follows do not.
+    # The write succeeds. Its sync fails, and so does cutting it off.
     disk.first = disk.calls + 1
     queue.write_retraction(())
     queue.sync(note)
     assert gate.wait(WAIT_S)
     queue.close()
-    assert told[0] is None
-    assert type(told[1]) is StorageError
-    assert "could not be cut" in told[1].what
+    assert results[0] is None
+    assert type(results[1]) is StorageError
+    assert "could not be cut" in results[1].what

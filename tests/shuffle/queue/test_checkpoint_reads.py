@@ -1,4 +1,4 @@
-"""What readers find in a Queue's file, and what the Queue gives back of it."""
+"""Readers find what they need in a Queue's file, and the Queue gives back the rest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FileWithReaders:
         self.space.validate()
 
     def append(self, clock: int, producer: int, count: int = 1) -> int:
-        """Append a block of documents from a clock on; returns what it counts for."""
+        """Append a block of documents from `clock` on, and return its bytes."""
         pair = P, producer, clock, clock + count - 1
         body = memoryview(block(pair).serialize())
         self.carry_out(self.state.append(0, head(pair), body))
@@ -68,7 +68,7 @@ class FileWithReaders:
         assert done.wait(WAIT_S)
 
     def read(self, number: int, *commits: tuple[int, int]) -> int:
-        """Returns how many documents a checkpoint with these commits of producers shows."""
+        """Return how many documents a checkpoint with these commits of producers shows."""
         checkpoint = Checkpoint(frontier(*((0, 0, *each) for each in commits)))
         self.reading.advance(number, checkpoint)
         found = [message.control for message in self.reading.read(number)]
@@ -87,7 +87,7 @@ def file(tmp_path: Path) -> Iterator[FileWithReaders]:
 def test_what_was_copied_is_given_back_where_it_was(
     file: FileWithReaders, scanned_first: bool
 ) -> None:
-    """Whether or not a reader scans the copy before the Queue hears that it is durable."""
+    """A reader may scan the copy before the Queue hears that it is durable, or after."""
     size = file.append(10, 1)
     file.append(20, 2)
     file.sync()
@@ -111,7 +111,7 @@ def test_what_was_copied_is_given_back_where_it_was(
 def test_a_block_is_not_given_back_while_it_is_being_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What would then be written is damaged, and nobody could read on."""
+    """Otherwise the Queue would write a damaged copy, and nobody could read on."""
     gate = Gate()
     monkeypatch.setattr(store, "Directory", lambda path: GatedDisk(Directory(path), gate))
     file = FileWithReaders(tmp_path / "queue")

@@ -1,4 +1,4 @@
-"""The order of a checkpoint's documents against `sorted`."""
+"""`in_order` yields documents as `sorted` would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.shuffle.builders import head
 Document = tuple[int, int, int]
 """Binding, adjusted clock, number."""
 NOW = from_unix_ns(1_700_000_000_000_000_000)
-"""Clocks of today are beyond what a float tells apart."""
+"""A float cannot hold the clocks of today exactly."""
 
 
 def shown(position: int, binding: int, lane: int, clocks: list[int], delay: int) -> Shown:
@@ -80,8 +80,8 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
 
     found = [
         (tag, adjusted(clock, delays[tag]), n)
-        for tag, part in in_order(blocks, load, delays)
-        for n, clock in zip(part["doc"].to_pylist(), part["_clock"].to_pylist(), strict=True)
+        for tag, run in in_order(blocks, load, delays)
+        for n, clock in zip(run["doc"].to_pylist(), run["_clock"].to_pylist(), strict=True)
     ]
     assert [(lanes[tag], clock) for tag, clock, _ in found] == [
         each[:2] for each in sorted(expected)
@@ -89,7 +89,7 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
     assert sorted(found) == sorted(document for *_, document in expected)
     assert sorted(loaded) == sorted(set(loaded)) == list(batches)
     for tag in range(3):
-        mine = [(clock, n) for at, clock, n in found if at == tag]
+        mine = [(clock, n) for binding, clock, n in found if binding == tag]
         for position in batches:
             inside = set(batches[position]["doc"].to_pylist())
             own = [each for each in mine if each[1] in inside]
@@ -98,7 +98,7 @@ def test_documents_come_by_lane_and_adjusted_clock_and_else_as_they_stand(seed: 
 
 @pytest.mark.parametrize("first", [0, NOW])
 def test_a_block_is_loaded_when_the_merge_reaches_it(first: Clock) -> None:
-    blocks = [shown(at, 0, 0, [first + at * 10, first + at * 10 + 5], 0) for at in range(5)]
+    blocks = [shown(n, 0, 0, [first + n * 10, first + n * 10 + 5], 0) for n in range(5)]
     loaded: list[int] = []
 
     def load(block: Shown) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Reading a Queue on its member's machine, from its files, and elsewhere, through the member."""
+"""A reader takes documents from the files on the member's machine, elsewhere from the member."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not running_kernel(), reason="this system does n
 
 
 def answers(task: Task, shown: Shown, kernel: str) -> list[Message[Any]]:
-    """What the first member says to one who asks from there."""
+    """Return what the first member answers to a reader that runs on this kernel."""
     reader = task.shuffle._consumers[0]
     delta = shown.checkpoint.delta.encode()
     request = messages.ReadCheckpoint(
@@ -40,13 +40,13 @@ def controls(found: list[Message[Any]]) -> set[type]:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process does not see what members and owners of workspaces see."""
+    """Make this process unable to see the files of members and owners."""
     monkeypatch.setattr("headrace.shuffle.queue.queue_client.is_here", lambda _: False)
     monkeypatch.setattr("headrace.journal.wire.remote_journals.is_here", lambda _: False)
 
 
 def half_shown(task: Task) -> tuple[Shown, list[Document]]:
-    """A checkpoint of blocks that are shown whole, and of one that is shown in part."""
+    """Make a checkpoint that shows some blocks whole and one in part."""
     task.append(0, 100)
     task.open("a")
     first = task.take(100)
@@ -76,16 +76,16 @@ def test_documents_are_the_same_from_files_and_through_the_member(
     assert sorted(task.documents(shown.checkpoint, ordered=True)) == sorted(from_files)
 
 
-def standing(task: Task, shown: Shown) -> dict[int, tuple[str, str, int]]:
-    """Of each document the journal, the producer and the clock, as its block has them."""
+def origins_of(task: Task, shown: Shown) -> dict[int, tuple[str, str, int]]:
+    """Return the journal, the producer and the clock of each document, as its block has them."""
     found: dict[int, tuple[str, str, int]] = {}
     for share in task.shuffle.shares(shown.checkpoint, names=True):
         for _, batch, pairs in share.blocks(ServiceSettings()):
-            of = pairs[batch["_pair"].to_numpy()]
-            journals = [share.journals[at >> TAG_BITS] for at in of["place"].tolist()]
-            producers = map(format_producer, of["producer"].tolist())
-            about = zip(journals, producers, batch["_clock"].to_pylist(), strict=True)
-            found |= dict(zip(batch["n"].to_pylist(), about, strict=True))
+            rows = pairs[batch["_pair"].to_numpy()]
+            journals = [share.journals[place >> TAG_BITS] for place in rows["place"].tolist()]
+            producers = map(format_producer, rows["producer"].tolist())
+            origins = zip(journals, producers, batch["_clock"].to_pylist(), strict=True)
+            found |= dict(zip(batch["n"].to_pylist(), origins, strict=True))
     return found
 
 
@@ -100,9 +100,9 @@ def test_blocks_say_where_their_documents_stand(
         if row["n"] >= 2000
     }
     assert len(expected) == 50
-    assert standing(task, shown) == expected
+    assert origins_of(task, shown) == expected
     monkeypatch.setattr(queue_client, "is_here", lambda _: False)
-    assert standing(task, shown) == expected
+    assert origins_of(task, shown) == expected
 
 
 def test_shares_name_the_journals_that_they_show_and_no_others(task: Task) -> None:
@@ -126,7 +126,7 @@ def test_shares_name_the_journals_that_they_show_and_no_others(task: Task) -> No
 
 
 class TooManyFiles(LogFiles):
-    """Files of which so many blocks can be read, and then none can be opened."""
+    """Reads `readable` blocks, then fails to open a file."""
 
     readable = 0
 

@@ -1,4 +1,4 @@
-"""What a Queue's reader shows at each checkpoint."""
+"""A Queue's reader shows each committed document at one checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA = block((P, 1, 1, 1)).schema
 
 @dataclass
 class Queue:
-    """A Queue's file of hand-made entries, and its reader."""
+    """The file of a Queue, with entries that a test makes, and its reader."""
 
     reader: QueueReader = field(default_factory=QueueReader)
     entries: list[Entry] = field(default_factory=list)
@@ -50,11 +50,11 @@ class Queue:
         ended = SpanEnd(*key, first, last, False, last_commit)
         self.entries.append(RetractionEntry(len(self.entries), (ended,)))
 
-    def stop(self, *places: int, made: int) -> None:
-        self.entries.append(StopEntry(len(self.entries), places, made))
+    def stop(self, *places: int, last_checkpoint: int) -> None:
+        self.entries.append(StopEntry(len(self.entries), places, last_checkpoint))
 
     def show(self, *commits: tuple[int, int, int, int]) -> list[int]:
-        """The documents, by clock, that a checkpoint with these commits shows."""
+        """Return the clocks of the documents that a checkpoint with these commits shows."""
         self.number += 1
         fresh = self.entries[self.scanned :]
         self.scanned = len(self.entries)
@@ -62,7 +62,7 @@ class Queue:
         self.open |= {e.position for e in fresh if isinstance(e, BlockEntry)}
         assert self.open >= set(closed)
         self.open -= set(closed)
-        loader = BlockLoader(lambda at: self.blocks[at].serialize(), {TAG: SCHEMA})
+        loader = BlockLoader(lambda position: self.blocks[position].serialize(), {TAG: SCHEMA})
         return [
             clock
             for each in shown
@@ -108,7 +108,7 @@ def test_a_commit_above_everything_shows_the_block_as_it_is() -> None:
 # proves G6
 @pytest.mark.parametrize("when", ["before", "with", "after"])
 def test_what_is_rolled_back_is_never_shown(when: str) -> None:
-    """`C10 C11 ACK5 C20 ACK20`, the retraction arriving before, with and after the commit."""
+    """`C10 C11 ACK5 C20 ACK20`: the retraction comes before, with or after the commit."""
     queue = Queue()
     queue.add((P, 1, 10, 11))
     if when == "before":
@@ -156,7 +156,7 @@ def test_a_retraction_does_not_end_the_wait_for_what_is_committed_before_it() ->
 
 
 def test_a_block_of_which_every_part_was_retracted_is_not_kept() -> None:
-    """The producer's last commit came before the Session, so no checkpoint tells of it."""
+    """The producer's last commit came before the Session, so no checkpoint contains it."""
     queue = Queue()
     queue.add((P, 1, 1479, 1480))
     queue.add((P, 1, 1500, 1502))
@@ -187,7 +187,7 @@ def test_the_oldest_open_block_is_what_must_be_kept() -> None:
 
 # proves G12
 def test_retractions_are_forgotten_with_the_blocks_they_concern() -> None:
-    """Though the producer always has the next transaction open."""
+    """This holds although the producer always has its next transaction open."""
     queue = Queue()
     queue.add((P, 1, 1, 1))
     for clock in range(2, 200):
@@ -216,7 +216,7 @@ def test_nothing_is_kept_of_a_place_that_is_stopped() -> None:
     queue.retract(10, 11, 9)
     assert queue.show() == []
     assert queue.open == {0}
-    queue.stop(P, made=1)
+    queue.stop(P, last_checkpoint=1)
     assert queue.show() == []
     assert queue.open == set()
     assert not queue.reader._by_key
@@ -224,14 +224,14 @@ def test_nothing_is_kept_of_a_place_that_is_stopped() -> None:
     assert not queue.reader._stopping
 
 
-@pytest.mark.parametrize("made", [1, 2, 3])
-def test_a_place_that_is_stopped_is_shown_up_to_the_last_checkpoint_that_has_it(made: int) -> None:
-    """Also if it was stopped before that was read."""
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_a_place_that_is_stopped_is_shown_up_to_the_last_checkpoint_that_has_it(last: int) -> None:
+    """This holds also if the stop comes before the reader reaches that checkpoint."""
     queue = Queue()
     queue.add((P, 1, 10, 19))
-    queue.stop(P, made=made)
-    seen = [clock for last in range(10, 10 + made) for clock in queue.show(commit(last))]
-    assert seen == list(range(10, 10 + made))
+    queue.stop(P, last_checkpoint=last)
+    seen = [clock for n in range(10, 10 + last) for clock in queue.show(commit(n))]
+    assert seen == list(range(10, 10 + last))
     assert queue.open == set()
     assert queue.show(commit(19)) == []
 
@@ -240,7 +240,7 @@ def test_of_a_block_only_the_rows_of_the_stopped_place_are_gone() -> None:
     queue = Queue()
     other = place(1, 0)
     queue.add((P, 1, 10, 11), (other, 1, 20, 21))
-    queue.stop(P, made=0)
+    queue.stop(P, last_checkpoint=0)
     assert queue.show() == []
     assert queue.open == {0}
     assert queue.show((1, 0, 1, 21)) == [20, 21]
@@ -257,7 +257,7 @@ class Producer:
 
 
 class History:
-    """Producers that commit and roll back, and what a reader must have seen of them."""
+    """Producers that commit and roll back, and what the reader must show of them."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -270,19 +270,19 @@ class History:
         self.stopped: dict[int, int] = {}
 
     def stop(self, key: tuple[int, int]) -> None:
-        """Nothing more is written to the journal; the next checkpoint, or none, still has it."""
+        """Stop a journal. The next checkpoint may still show its documents, or none may."""
         journal = key[0]
         if journal not in self.stopped:
-            self.cut()
+            self.end_block()
             self.stopped[journal] = self.queue.number + self.rng.randint(0, 1)
-            self.queue.stop(place(journal, 0), made=self.stopped[journal])
+            self.queue.stop(place(journal, 0), last_checkpoint=self.stopped[journal])
 
     def write(self, key: tuple[int, int]) -> None:
         producer = self.producers[key]
         if key[0] in self.stopped:
             return
         if key in self.pending and self.rng.random() < 0.5:
-            self.cut()
+            self.end_block()
         if key not in self.pending:
             producer.clock += self.rng.randint(1, 3)
         count = self.rng.randint(1, 4)
@@ -301,7 +301,7 @@ class History:
         if self.rng.random() < 0.5:
             producer.commits.append(producer.clock)
         else:
-            self.cut()
+            self.end_block()
             producer.retracted |= set(range(producer.open_from, producer.clock + 1))
             last_commit = producer.commits[-1] if producer.commits else 0
             self.queue.retract(
@@ -309,14 +309,14 @@ class History:
             )
         producer.open_from = None
 
-    def cut(self) -> None:
-        """What was written becomes a block."""
+    def end_block(self) -> None:
+        """Make a block of what was written since the last one."""
         if self.pending:
             self.queue.add(*((place(j, 0), p, *span) for (j, p), span in self.pending.items()))
             self.pending = {}
 
     def publish(self, everything: bool = False) -> None:
-        self.cut()
+        self.end_block()
         moved = []
         for key, producer in self.producers.items():
             later = [clock for clock in producer.commits if clock > producer.published]
@@ -341,8 +341,8 @@ def test_random_histories_show_each_committed_document_once(seed: int) -> None:
     history = History(Random(seed))
     for _ in range(60):
         key = history.rng.choice(history.keys)
-        deeds = [lambda k=key: history.write(k)] * 4 + [lambda k=key: history.end(k)] * 2
-        history.rng.choice([*deeds, history.publish])()
+        steps = [lambda k=key: history.write(k)] * 4 + [lambda k=key: history.end(k)] * 2
+        history.rng.choice([*steps, history.publish])()
         if history.rng.random() < 0.01:
             history.stop(key)
     for key in history.keys:

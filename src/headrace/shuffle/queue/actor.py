@@ -160,7 +160,10 @@ class QueueActor:
                 return self._state.flush(slice, lane, number)
             case messages.Starving(starving, checkpoint), _:
                 return self._state.starve(starving, checkpoint)
-        raise ProtocolError(f"Slice {slice} sent a Queue {control!r}", do=REPORT)
+        raise ProtocolError(
+            f"Slice {slice} sent a Queue {type(control).__name__} with {len(bodies)} bodies",
+            do=REPORT,
+        )
 
     def _carry_out(self, effect: state.Effect) -> None:
         match effect:

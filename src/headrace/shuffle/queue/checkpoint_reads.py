@@ -1,4 +1,4 @@
-"""Serves the checkpoints of one Queue from its file, as far as that is durable."""
+"""Serves checkpoints from the durable part of a Queue's file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from headrace.shuffle.queue.store import QueueStore
 from headrace.transport import Message
 
 _EXTENTS_MAX = 256
-"""A reader is told where up to this many blocks are in one message."""
+"""One message tells a reader where up to this many blocks are."""
 
 
 class CheckpointReads:
-    """Readers call it from threads of their own, except for `scan`, which the Queue calls."""
+    """Serves the readers of one Queue, on their own threads. Only the Queue itself calls `scan`."""
 
     def __init__(
         self,
@@ -33,22 +33,22 @@ class CheckpointReads:
         deciding: threading.Lock,
         decided: Callable[[list[Effect]], None],
     ) -> None:
-        """Changes `state.space`, always with `deciding` held, and passes on what follows."""
+        """Changes `state.space` only while it holds `deciding`; `decided` gets the effects."""
         self._store = store
         self._state = state
         self._deciding = deciding
         self._decided = decided
         self._delays = {source.tag: source.delay for source in sources.all}
         schemas = {source.tag: block_schema(source) for source in sources.all}
-        self._loader = BlockLoader(lambda at: store.body(self._location(at)), schemas)
+        self._loader = BlockLoader(lambda pos: store.body(self._location(pos)), schemas)
         self._scanning = threading.Lock()
-        """Held while somebody scans the file, with `_reader`."""
+        """Held while a thread scans the file. It guards `_reader`."""
         self._reader = QueueReader()
         self._shown: dict[int, list[Shown]] = {}
-        """By checkpoint that is not released; guarded by `_deciding`."""
+        """For each checkpoint that is not released. `_deciding` guards it."""
 
     def advance(self, number: int, checkpoint: Checkpoint) -> None:
-        """Find what a checkpoint shows; readers may ask for that until it is released."""
+        """Find what a checkpoint shows. Readers may ask for it until somebody releases it."""
         with self._scanning:
             with self._deciding:
                 if number in self._shown:
@@ -63,7 +63,7 @@ class CheckpointReads:
             return self._scan(self._state.space.last_read)
 
     def _scan(self, number: int, checkpoint: Frontier | None = None) -> list[Effect]:
-        """Scan what is durable, and see what the checkpoint shows of it, if there is one."""
+        """Scan what is durable, and find what the checkpoint shows of it, if there is one."""
         space = self._state.space
         end = self._store.synced_end()
         found = list(takewhile(lambda each: each[0] < end, self._store.entries(space.scanned_to)))
@@ -84,12 +84,12 @@ class CheckpointReads:
     def read(
         self, number: int, *, ordered: bool = False, kernel: str = "", pairs: bool = False
     ) -> Iterator[Message[messages.FromReader]]:
-        """Yields the documents of a checkpoint, as `ReadCheckpoint` asks for them."""
+        """Yield the documents of a checkpoint, as `ReadCheckpoint` asks for them."""
         with self._deciding:
             shown = self._shown.get(number)
         if shown is None:
             raise UsageError(
-                f"checkpoint {number} cannot be read: it was released, or is yet to come",
+                f"checkpoint {number} cannot be read: it was released, or does not exist yet",
                 do="read a checkpoint before you release it",
             )
         if ordered:
@@ -104,7 +104,7 @@ class CheckpointReads:
     def _locate(
         self, shown: Sequence[Shown], pairs: bool
     ) -> Iterator[Message[messages.FromReader]]:
-        """Yields where the files are, then where each block is, or its rows if it is not whole."""
+        """Yield where the files are, then where each block is, or its rows if it is not whole."""
         yield Message(messages.Blocks(self._store.directory, [], []))
         for is_whole, blocks in groupby(shown, key=lambda each: each.whole):
             if not is_whole:
@@ -130,7 +130,7 @@ class CheckpointReads:
             return self._state.space.location(position)
 
     def release(self, number: int) -> None:
-        """Nobody will read the checkpoints up to `number` again: give up what only they need."""
+        """Give up what only the checkpoints up to `number` need: nobody will read them again."""
         with self._deciding:
             self._state.space.release(number)
             for released in [each for each in self._shown if each <= number]:

@@ -1,14 +1,14 @@
-"""The documents of a checkpoint in order: lanes, then adjusted clocks. Pure.
+"""Merges the documents of a checkpoint into the order of lanes, then adjusted clocks. Pure.
 
-Blocks overlap in clocks, since Slices read side by side, but little: a block is loaded when the
-merge reaches its least clock and let go when it has passed its greatest.
+The clocks of blocks overlap a little, since Slices read at the same time. The merge loads a block
+when it reaches the block's least clock, and drops it when it has passed the greatest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from headrace.shuffle.binding import ADJUSTED_MAX
 from headrace.shuffle.queue.queue_reader import Shown
 
 Load = Callable[[Shown], pa.RecordBatch]
-"""The rows of a block that are shown, with our columns."""
+"""Loads the shown rows of a block, with `_clock` and `_pair`."""
 
 
 @dataclass(slots=True)
 class _Rest:
-    """What is left of a block, its clocks ascending."""
+    """The rows of a block that are not yet merged, with their clocks ascending."""
 
     binding: BindingTag
     batch: pa.RecordBatch
@@ -35,17 +35,15 @@ class _Rest:
 def in_order(
     shown: Iterable[Shown], load: Load, delays: dict[BindingTag, int]
 ) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
-    """Runs of documents, each of one binding; equal clocks keep the Queue's order."""
+    """Yield runs of documents, each of one binding. Equal clocks keep the Queue's order."""
     by_lane = sorted(shown, key=lambda each: (each.head.lane, each.head.low))
     for _, lane in groupby(by_lane, key=lambda each: each.head.lane):
         blocks = list(lane)
         rests: list[_Rest] = []
-        for at, block in enumerate(blocks):
+        for block, following in zip_longest(blocks, blocks[1:]):
             rests.append(_rest(block, load(block), delays))
-            if at + 1 < len(blocks):
-                yield from _merge(rests, blocks[at + 1].head.low)
-                rests = [rest for rest in rests if len(rest.clocks)]
-        yield from _merge(rests, None)
+            yield from _merge(rests, following.head.low if following else None)
+            rests = [rest for rest in rests if len(rest.clocks)]
 
 
 def _rest(block: Shown, batch: pa.RecordBatch, delays: dict[BindingTag, int]) -> _Rest:
@@ -59,38 +57,39 @@ def _rest(block: Shown, batch: pa.RecordBatch, delays: dict[BindingTag, int]) ->
 
 
 def _merge(rests: list[_Rest], below: int | None) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
-    """What lies below a clock, in order; it is taken off the rests."""
+    """Yield the rows below a clock, or all rows, in order, and take them off the rests."""
     counts = [
-        # Of another type, both would be compared as floats.
+        # With another type, numpy would compare both as floats.
         len(rest.clocks) if below is None else int(np.searchsorted(rest.clocks, np.uint64(below)))
         for rest in rests
     ]
-    parts = [rest for rest, count in zip(rests, counts, strict=True) if count]
-    taken = [count for count in counts if count]
-    if len(parts) == 1:
-        yield parts[0].binding, parts[0].batch.slice(0, taken[0])
-    elif parts:
-        yield from _interleave(parts, taken)
-    for rest, count in zip(parts, taken, strict=True):
+    taken = [(rest, count) for rest, count in zip(rests, counts, strict=True) if count]
+    if len(taken) == 1:
+        [(rest, count)] = taken
+        yield rest.binding, rest.batch.slice(0, count)
+    elif taken:
+        yield from _interleave(taken)
+    for rest, count in taken:
         rest.batch, rest.clocks = rest.batch.slice(count), rest.clocks[count:]
 
 
-def _interleave(
-    parts: list[_Rest], taken: list[int]
-) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
-    """Rows of several blocks; those of one binding are joined first, so that runs are long."""
-    bindings = list(dict.fromkeys(part.binding for part in parts))
+def _interleave(taken: list[tuple[_Rest, int]]) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
+    """Yield the first rows of several blocks, in order, so many of each.
+
+    It joins the rows of each binding first, so that runs are long.
+    """
+    bindings = list(dict.fromkeys(rest.binding for rest, _ in taken))
     joined: list[pa.RecordBatch] = []
     clocks: list[Any] = []
     for binding in bindings:
-        mine = [(p, n) for p, n in zip(parts, taken, strict=True) if p.binding == binding]
-        joined.append(pa.concat_batches([part.batch.slice(0, n) for part, n in mine]))
-        clocks.append(np.concatenate([part.clocks[:n] for part, n in mine]))
+        mine = [(rest, count) for rest, count in taken if rest.binding == binding]
+        joined.append(pa.concat_batches([rest.batch.slice(0, count) for rest, count in mine]))
+        clocks.append(np.concatenate([rest.clocks[:count] for rest, count in mine]))
     which = np.repeat(np.arange(len(bindings)), [len(each) for each in clocks])
     rows = np.concatenate([np.arange(len(each)) for each in clocks])
     order = np.argsort(np.concatenate(clocks), kind="stable")
     which, rows = which[order], rows[order]
     starts = np.flatnonzero(np.diff(which, prepend=-1))
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(which)], strict=True):
-        at = int(which[start])
-        yield bindings[at], joined[at].take(pa.array(rows[start:end]))
+        index = int(which[start])
+        yield bindings[index], joined[index].take(pa.array(rows[start:end]))

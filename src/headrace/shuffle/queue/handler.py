@@ -1,4 +1,4 @@
-"""How a Queue opens: the Slices of a Session meet in one Queue, made for the first of them."""
+"""Opens Queues: the first Slice of a Session that comes makes its Queue, and the others join it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Queues:
         self._lock = threading.Lock()
         self._queues: dict[str, QueueActor] = {}
         self._ended: dict[str, str] = {}
-        """Why each Session ended that had a Queue here; nothing if it was closed."""
+        """Why each Session ended that had a Queue here; empty if nobody gave a reason."""
 
     def open(self, opening: messages.OpenQueue) -> QueueActor:
+        """Return the Queue of a Session, which the first call makes."""
         with self._lock:
             self._check_has_not_ended(opening.session)
             if (found := self._queues.get(opening.session)) is None:
@@ -43,19 +44,20 @@ class Queues:
             return found
 
     def of(self, session: str) -> QueueActor:
+        """Return the Queue of a Session; raise PeerLostError if it has none here."""
         with self._lock:
             self._check_has_not_ended(session)
             if (found := self._queues.get(session)) is None:
-                raise PeerLostError("that Session has no Queue here", do="open the Session again")
+                raise PeerLostError("the Session has no Queue here", do="open another Session")
             return found
 
     def _check_has_not_ended(self, session: str) -> None:
         if (why := self._ended.get(session)) is not None:
-            what = f"its Session has ended: {why}" if why else "that Session has ended"
-            raise PeerLostError(what, do="open another")
+            what = f"the Session has ended: {why}" if why else "the Session has ended"
+            raise PeerLostError(what, do="open another Session")
 
     def end(self, session: str, why: str = "") -> None:
-        """Discard a Session's Queue. The first who says why is believed."""
+        """Discard a Session's Queue. The first reason that is given counts."""
         with self._lock:
             self._ended[session] = self._ended.get(session) or why
             found = self._queues.pop(session, None)
@@ -68,13 +70,15 @@ class Queues:
 
 
 class QueueService:
+    """Serves the Slices that send to the Queues of this member."""
+
     requests: msgspec.msgpack.Decoder[messages.ToQueue] = msgspec.msgpack.Decoder(messages.ToQueue)
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
 
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
-        raise ProtocolError("a Queue is not a stream", do="converse")
+        raise ProtocolError("a Queue does not answer a stream", do="open a conversation with it")
 
     def converse(self, channel: Channel[Any]) -> None:
         first = channel.receive()
@@ -83,7 +87,7 @@ class QueueService:
         opening = first.control
         if not isinstance(opening, messages.OpenQueue):
             raise ProtocolError(
-                f"a Queue was told {type(opening).__name__} before it was opened",
+                f"a Queue got {type(opening).__name__} before it was opened",
                 do=REPORT,
             )
         why = ""
@@ -93,7 +97,7 @@ class QueueService:
             why = f"the Slice of member {opening.slice}: {error.what}"
             raise
         finally:
-            # A Session has all of its Slices or none; the one of this member may never come.
+            # A Session ends with its first Slice that leaves. Others may not even have come yet.
             self._queues.end(opening.session, why)
 
 
@@ -108,7 +112,7 @@ class ReaderService:
         self._queues = queues
 
     def converse(self, channel: Channel[Any]) -> None:
-        raise ProtocolError("a reader is a stream", do="ask for a checkpoint")
+        raise ProtocolError("a Queue holds no conversation with readers", do="open a stream")
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
         queue = self._queues.of(request.session)

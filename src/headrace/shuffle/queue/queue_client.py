@@ -1,7 +1,7 @@
 """Reads one member's Queue: on the member's machine from its files, elsewhere through the member.
 
-Also for processes other than the one that holds the Session: they need to know no more than the
-member's address and the Session's name.
+Any process can do so, not only the one that holds the Session: it needs only the member's address
+and the Session's name.
 """
 
 from __future__ import annotations
@@ -29,45 +29,47 @@ _replies: msgspec.msgpack.Decoder[messages.FromReader] = msgspec.msgpack.Decoder
 )
 
 
-class _Found(NamedTuple):
+class _ReadBlock(NamedTuple):
     source: Source
     batch: pa.RecordBatch
     pairs: Any
-    """The table, encoded; nothing if it was not asked for."""
+    """The encoded table of pairs; empty unless the request asks for it."""
 
 
 class Consumer:
+    """Calls the Queue that a Session has on one member."""
+
     def __init__(self, client: Client, session: str, sources: Sources) -> None:
         self._client = client
         self._session = session
         self._sources = sources
         self._schemas = {source.tag: block_schema(source) for source in sources.all}
         self._kernel = running_kernel()
-        """Nothing once it is known that the member's files cannot be read here."""
+        """Empty once it is known that this process cannot read the member's files."""
 
     def advance(self, number: int, checkpoint: bytes) -> None:
-        """From now on the checkpoint can be read by its number."""
+        """Tell the Queue of a checkpoint. From now on readers can ask for it by its number."""
         self._call(messages.Advance(self._session, number, checkpoint))
 
     def read(
         self, number: int, checkpoint: bytes = b"", *, ordered: bool = False
     ) -> Iterator[tuple[Source, pa.RecordBatch]]:
-        """The documents that a checkpoint shows there, with `_clock` and `_pair`.
+        """Yield the documents that a checkpoint shows there, with `_clock` and `_pair`.
 
-        Without the delta the member must have been advanced to it.
+        `checkpoint` is its encoded delta. It may be empty after `advance`.
         """
         request = messages.ReadCheckpoint(self._session, number, checkpoint, ordered)
         for source, batch, _ in self._read(request):
             yield source, batch
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """The same with the tables of pairs. The member must have been advanced to it."""
+        """Yield them with their tables of pairs. Call `advance` before."""
         request = messages.ReadCheckpoint(self._session, number, b"", pairs=True)
         for source, batch, pairs in self._read(request):
             yield Block(source, batch, np.frombuffer(pairs, PAIR_ROW))
 
     def release(self, number: int) -> None:
-        """Checkpoints up to this number will not be read again."""
+        """Tell the Queue that nobody will read the checkpoints up to this number again."""
         self._call(messages.Release(self._session, number))
 
     def _call(self, request: messages.ToReader) -> None:
@@ -75,19 +77,20 @@ class Consumer:
             for _ in stream:
                 pass
 
-    def _read(self, request: messages.ReadCheckpoint) -> Iterator[_Found]:
+    def _read(self, request: messages.ReadCheckpoint) -> Iterator[_ReadBlock]:
         if self._kernel and not request.ordered and (yield from self._from_files(request)):
             return
         with self._client.stream(messages.READER, request, _replies) as stream:
             yield from self._documents(stream, request.pairs)
 
-    def _from_files(self, request: messages.ReadCheckpoint) -> Generator[_Found, None, bool]:
-        """Whether they could be read: if not, nothing was yielded, and the member is to be asked.
+    def _from_files(self, request: messages.ReadCheckpoint) -> Generator[_ReadBlock, None, bool]:
+        """Yield the blocks from the member's files, and return True if that was possible.
 
-        Once something was, a file that cannot be read is an error: nothing is yielded twice.
+        If it returns False, it has yielded nothing, and the caller reads through the member. Once
+        it has yielded a block, a file that it cannot read is an error: no document comes twice.
         """
-        at_hand = msgspec.structs.replace(request, kernel=self._kernel)
-        with self._client.stream(messages.READER, at_hand, _replies) as stream:
+        from_here = msgspec.structs.replace(request, kernel=self._kernel)
+        with self._client.stream(messages.READER, from_here, _replies) as stream:
             if not _sees_files(stream):
                 self._kernel = ""
                 return False
@@ -103,21 +106,21 @@ class Consumer:
 
     def _documents(
         self, stream: Iterable[Message[messages.FromReader]], with_pairs: bool
-    ) -> Iterator[_Found]:
+    ) -> Iterator[_ReadBlock]:
         for message in stream:
             control = message.control
             if isinstance(control, messages.Documents):
                 body, *pairs = message.bodies
-                yield self._found(control.binding, body, *pairs)
+                yield self._decode(control.binding, body, *pairs)
                 continue
             payloads = LogFiles(control.directory.path).read(control.extents)
             for binding, payload in zip(control.bindings, payloads, strict=True):
                 pairs = [stored_pairs(payload)] if with_pairs else []
-                yield self._found(binding, stored_body(payload), *pairs)
+                yield self._decode(binding, stored_body(payload), *pairs)
 
-    def _found(self, binding: BindingTag, body: Any, pairs: Any = b"") -> _Found:
+    def _decode(self, binding: BindingTag, body: Any, pairs: Any = b"") -> _ReadBlock:
         source, schema = self._sources.by_tag[binding], self._schemas[binding]
-        return _Found(source, decode_block(body, schema), pairs)
+        return _ReadBlock(source, decode_block(body, schema), pairs)
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -129,24 +132,27 @@ class Share(msgspec.Struct, frozen=True):
     address: str
     session: str
     number: int
-    """Of the checkpoint, within the Session."""
+    """The number of the checkpoint within the Session."""
     sources: tuple[Source, ...]
     journals: dict[int, str] = {}
-    """If they were asked for: the names of the journals that it shows any of, by tag."""
+    """The names of the journals that it shows documents of, by tag; empty unless asked for."""
 
     def read(self, service: ServiceSettings) -> Iterator[tuple[Source, pa.RecordBatch]]:
-        """The documents, with `_clock` and `_pair`."""
+        """Yield the documents, with `_clock` and `_pair`."""
         with Client(self.address, service) as client:
             yield from Consumer(client, self.session, Sources(self.sources)).read(self.number)
 
     def blocks(self, service: ServiceSettings) -> Iterator[Block]:
-        """The same with the tables of pairs, whose places begin with tags."""
+        """Yield them with their tables of pairs, whose places contain the tags of `journals`."""
         with Client(self.address, service) as client:
             yield from Consumer(client, self.session, Sources(self.sources)).blocks(self.number)
 
 
 def _sees_files(stream: Stream[messages.FromReader]) -> bool:
-    """The first answer to who would read files says which."""
+    """Return True if the member points this process to files that it can see.
+
+    The first answer to a reader that can read files names their directory.
+    """
     first = stream.receive()
     return (
         first is not None

@@ -1,12 +1,12 @@
-"""Reads a member's Queue: the documents that became visible between two checkpoints. Pure.
+"""Finds in a Queue's file the documents that each checkpoint makes visible. Pure.
 
 A document is visible once its clock is at or below its producer's last commit in its place, unless
 a rollback retracted it. Slices send nothing that was committed before the Session's first
-checkpoint, so of the state before that nothing is needed.
+checkpoint, so the reader needs to know nothing from before it.
 
-For each checkpoint the reader passes over the entries that came since the one before, and over
-those it left open. It keeps the positions of entries that are not yet shown completely, and the
-retractions that concern them: memory grows with open transactions, not with documents.
+For each checkpoint the reader visits the entries that came since the one before, and the open
+blocks: those of which it may still show more. It keeps only the heads of open blocks, and the
+retractions that concern them, so its memory grows with open transactions and not with documents.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ Key = tuple[int, int]
 
 
 class BlockEntry(NamedTuple):
-    """A block on disk."""
+    """A block in the file."""
 
     position: int
     head: BlockHead
 
 
 class RetractionEntry(NamedTuple):
-    """Rollbacks, after the blocks that they concern."""
+    """Spans that were rolled back. It follows the blocks that hold their documents."""
 
     position: int
     retracted: tuple[SpanEnd, ...]
 
 
 class StopEntry(NamedTuple):
-    """Places that are not read any more, after all of their blocks."""
+    """Places that the Slice has stopped reading. It follows all of their blocks."""
 
     position: int
     places: tuple[int, ...]
-    made: int
-    """The last checkpoint that may show anything of them."""
+    last_checkpoint: int
+    """The last checkpoint that may show documents of these places."""
 
 
 Entry = BlockEntry | RetractionEntry | StopEntry
 
 
 class Shown(NamedTuple):
-    """What a block shows at one checkpoint: rows of each pair with clocks in (above, upto].
-
-    `whole` if that is every row.
-    """
+    """The rows of a block that one checkpoint shows."""
 
     position: int
     head: BlockHead
     whole: bool
+    """True if they are all rows of the block."""
     above: NDArray[np.uint64]
     upto: NDArray[np.uint64]
+    """For each pair, the checkpoint shows the rows with clocks in (above, upto]."""
     retracted: tuple[SpanEnd, ...]
+    """It does not show the rows of these spans."""
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the block that are shown."""
+        """Return the shown rows of the whole block `batch`."""
         if self.whole:
             return batch
         clocks = batch.column(batch.num_columns - 2).to_numpy()
@@ -85,61 +85,66 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A block that is not yet shown completely."""
+    """A block of which more may be shown."""
 
     entry: BlockEntry
     keys: list[Key]
     upto: NDArray[np.uint64]
-    """For each pair, the greatest clock that was shown."""
+    """For each pair, all rows up to this clock were shown or retracted."""
     waiting: set[Key]
-    """Those of which more may be shown."""
+    """The pairs of which more may be shown."""
 
 
 class CheckpointChange(NamedTuple):
-    """What a checkpoint changes."""
+    """What a checkpoint shows, and which blocks it closes."""
 
     shown: list[Shown]
-    """In the Queue's order."""
+    """In the order of the Queue's file."""
     closed: list[int]
     """The positions of blocks of which nothing more will be shown."""
 
 
 class QueueReader:
+    """Keeps the open blocks of a Queue between checkpoints."""
+
     def __init__(self) -> None:
         self.open: dict[int, _Open] = {}
-        """By position, the blocks of which more may be shown."""
+        """The blocks of which more may be shown, by position."""
         self._by_key: dict[Key, dict[int, int]] = {}
-        """The open blocks that each producer has rows in, with its least clock there: ascending."""
+        """For each pair, its open blocks by position, with its least clock in each: ascending."""
         self._retracted: dict[Key, list[SpanEnd]] = {}
         self._stopping: dict[int, int] = {}
-        """Places that are not read any more, with the last checkpoint that may show any of them."""
+        """Stopped places, with the last checkpoint that may show documents of them."""
         self._closed: list[int] = []
 
     def advance(
         self, entries: Iterable[Entry], checkpoint: Frontier, number: int
     ) -> CheckpointChange:
-        """`entries` are those that came since the last call; they include at least all that were
-        flushed before the checkpoint was made, which has this number."""
+        """Find what the checkpoint with this number shows.
+
+        `entries` are those that came since the last call. They include all entries that Slices
+        flushed before the Session made the checkpoint.
+        """
         self._closed = []
         commits: dict[Key, int] = {
             (place, producer): commit
             for place, producer, commit, _ in checkpoint.producers.tolist()
         }
-        touched = {at for key in commits for at in self._by_key.get(key, ())}
+        touched = {position for key in commits for position in self._by_key.get(key, ())}
         for entry in entries:
             if isinstance(entry, BlockEntry):
                 self._add(entry)
                 touched.add(entry.position)
             elif isinstance(entry, StopEntry):
-                self._stopping |= dict.fromkeys(entry.places, entry.made)
+                self._stopping |= dict.fromkeys(entry.places, entry.last_checkpoint)
             else:
                 for end in entry.retracted:
                     key = end.place, end.producer
                     if blocks := self._by_key.get(key):
                         self._retracted.setdefault(key, []).append(end)
                         touched |= blocks.keys()
-        shown = [self._show(self.open[at], commits) for at in sorted(touched)]
-        self._stop({place for place, made in self._stopping.items() if made <= number})
+        shown = [self._show(self.open[position], commits) for position in sorted(touched)]
+        self._stop({place for place, last in self._stopping.items() if last <= number})
         return CheckpointChange([each for each in shown if each is not None], self._closed)
 
     def _add(self, entry: BlockEntry) -> None:
@@ -153,6 +158,7 @@ class QueueReader:
             self._by_key.setdefault(key, {})[entry.position] = first
 
     def _show(self, opened: _Open, commits: Mapping[Key, int]) -> Shown | None:
+        """Return what the commits show of an open block; None if that is nothing."""
         table = opened.entry.head.pair_rows()
         above = opened.upto
         upto = np.array(
@@ -176,10 +182,10 @@ class QueueReader:
     def _stop_waiting(
         self, opened: _Open, table: NDArray[np.void], retracted: Sequence[SpanEnd]
     ) -> None:
-        """For the pairs of which nothing more can come."""
+        """Stop waiting for the pairs of which nothing more can be shown."""
         limits = opened.upto.tolist()
-        for at, (place, producer, first, last, _) in enumerate(table.tolist()):
-            key, limit = (place, producer), limits[at]
+        for limit, (place, producer, first, last, _) in zip(limits, table.tolist(), strict=True):
+            key = place, producer
             done = limit >= last or any(
                 (end.place, end.producer) == key
                 and end.last >= last
@@ -187,28 +193,29 @@ class QueueReader:
                 for end in retracted
             )
             if done and key in opened.waiting:
-                self._let_go(key, opened.entry.position)
-                self._wait_no_more(opened, key)
+                self._forget(key, opened.entry.position)
+                self._remove_pair(opened, key)
 
     def _stop(self, places: set[int]) -> None:
-        """Nothing more is shown of these."""
+        """Forget what the open blocks have of these places."""
         if not places:
             return
         for key in [key for key in self._by_key if key[0] in places]:
             self._retracted.pop(key, None)
             for position in self._by_key.pop(key):
-                self._wait_no_more(self.open[position], key)
+                self._remove_pair(self.open[position], key)
         for place in places:
             del self._stopping[place]
 
-    def _wait_no_more(self, opened: _Open, key: Key) -> None:
+    def _remove_pair(self, opened: _Open, key: Key) -> None:
+        """Wait for the pair no more, and close the block if it was the last pair."""
         opened.waiting.discard(key)
         if not opened.waiting:
             del self.open[opened.entry.position]
             self._closed.append(opened.entry.position)
 
-    def _let_go(self, key: Key, position: int) -> None:
-        """Of a block, and of the retractions that concern none but it."""
+    def _forget(self, key: Key, position: int) -> None:
+        """Forget that a pair has rows in a block, and the retractions that concern no other."""
         blocks = self._by_key[key]
         del blocks[position]
         if not blocks:
@@ -225,27 +232,27 @@ def _rows(head: BlockHead) -> list[tuple[int, int, int, int, int]]:
 
 
 class BlockLoader:
-    """The documents of what is shown."""
+    """Loads the documents that are shown."""
 
     def __init__(self, body: Callable[[int], Any], schemas: Mapping[BindingTag, pa.Schema]) -> None:
-        """`body` finds a whole block, encoded, by its position."""
+        """`body` returns the whole block at a position, encoded."""
         self._body = body
         self._schemas = schemas
 
     def encoded(self, shown: Shown) -> Iterator[tuple[int, Any]]:
-        """How many rows are shown, and those rows, if there are any."""
+        """Yield the number of rows that are shown, and these rows, if there are any."""
         if shown.whole:
             yield shown.head.rows, self._body(shown.position)
         elif (batch := self.load(shown)).num_rows:
             yield batch.num_rows, batch.serialize()
 
     def load(self, shown: Shown) -> pa.RecordBatch:
-        """The rows that are shown."""
+        """Return the rows that are shown."""
         body, schema = self._body(shown.position), self._schemas[shown.head.binding]
         try:
             return shown.select(decode_block(body, schema))
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
-                f"a block of the Queue cannot be read at {shown.position}: {error}",
-                do="the Session must be opened again",
+                f"the Queue cannot read its block at {shown.position}: {error}",
+                do="open another Session",
             ) from error

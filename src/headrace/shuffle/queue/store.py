@@ -1,9 +1,9 @@
-"""The file of a Queue: blocks and rollbacks, in the order they are to be read in.
+"""The file of a Queue: blocks, retractions and stops, in the order in which readers meet them.
 
-Space is given back from the front: see `space`.
+The Queue gives space back from the front: see `space`.
 
-Each is one payload of a `log`: a kind, the length of the head, the head, and for a block its
-documents. They are aligned, so that a reader maps them without copying.
+Each entry is one payload of a `log`: a kind, the length of the head, the head, and for a block its
+documents. The documents are aligned, so that a reader maps them without copying.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ _stopped = msgspec.msgpack.Decoder(tuple[tuple[int, ...], int])
 
 
 class QueueStore:
-    """One Session's file; it is gone when closed."""
+    """The file of one Session's Queue. Closing it deletes it."""
 
     def __init__(self, root: Path, settings: LogSettings) -> None:
         self._root = root
         self._log = Log(Directory(root), settings)
         self.directory = identify_directory(root)
         self._written = -1
+        """Where the last payload that was written begins."""
         self._synced = -1
-        """Where the last payload begins that was written, and that is known to be durable."""
+        """Where the last payload that is known to be durable begins."""
         self._released = 0
 
     def write_block(self, head: BlockHead, body: Any) -> None:
@@ -55,13 +56,13 @@ class QueueStore:
         self._append(_framed(_STOP, _encode((places, checkpoint))))
 
     def sync(self, done: Callable[[HeadraceError | None], None]) -> None:
-        """Called back, from another thread, when all that was written before is durable."""
+        """Call `done` from another thread when everything that was written before is durable."""
         written = self._written
 
         def synced(_: list[int], error: HeadraceError | None) -> None:
             if error is None:
                 self._synced = written
-            # Nobody opens this file again, so nothing that the log could not cut is in doubt.
+            # Nobody opens this file again, so what the log could not cut off leaves no doubt.
             if isinstance(error, InDoubtError):
                 error = StorageError(error.what, do=error.do)
             done(error)
@@ -69,39 +70,40 @@ class QueueStore:
         self._log.append([], synced)
 
     def synced_end(self) -> int:
-        """Where what can be read ends: behind all that `sync` has called back for."""
+        """Return the end of what is durable. It covers all that `sync` has called back for."""
         if (synced := self._synced) >= 0:
             # The log calls back before it moves its end.
             self._log.wait(synced)
         return self._log.synced_end
 
     def entries(self, position: int) -> Iterator[tuple[int, int, Entry | None]]:
-        """What is durable from a position on: where, what it counts for, and what it is.
+        """Yield the location, the bytes and the entry of each durable payload from `position` on.
 
-        The copy of a block is nothing new.
+        Only blocks have bytes. The entry is None for the copy of a block.
         """
-        for at, payload in self._log.scan(position):
-            kind, head, body = _parts(payload)
+        for location, payload in self._log.scan(position):
+            kind, head, body = _split(payload)
             if kind == _RETRACTION:
-                yield at, 0, RetractionEntry(at, _retracted.decode(head))
+                yield location, 0, RetractionEntry(location, _retracted.decode(head))
                 continue
             if kind == _STOP:
-                yield at, 0, StopEntry(at, *_stopped.decode(head))
+                yield location, 0, StopEntry(location, *_stopped.decode(head))
                 continue
             block = _block_head.decode(head)
-            yield at, block_bytes(block, body), BlockEntry(at, block) if kind == _BLOCK else None
+            entry = BlockEntry(location, block) if kind == _BLOCK else None
+            yield location, block_bytes(block, body), entry
 
     def body(self, location: int) -> memoryview:
-        """The documents of the block that is there."""
-        return _parts(self._log.read(location))[2]
+        """Return the documents of the block at a location."""
+        return _split(self._log.read(location))[2]
 
     def extent(self, location: int) -> Extent:
-        """Where `stored_body` finds it, in the files of `directory`."""
+        """Return where the payload lies in the files of `directory`, for `stored_body`."""
         return self._log.extent(location)
 
     def copy(self, location: int) -> int:
-        """Write a block again at the end, and return where that is."""
-        _, head, body = _parts(self._log.read(location))
+        """Write a block again at the end, and return its new location."""
+        _, head, body = _split(self._log.read(location))
         return self._append(_framed(_COPY, bytes(head)), body)
 
     def release_before(self, position: int) -> None:
@@ -119,13 +121,13 @@ class QueueStore:
 
 
 def stored_body(payload: memoryview) -> memoryview:
-    """The documents of a block that was read from the files."""
-    return _parts(payload)[2]
+    """Return the documents of a block, from its payload."""
+    return _split(payload)[2]
 
 
 def stored_pairs(payload: memoryview) -> bytes:
-    """And its pairs."""
-    return _block_head.decode(_parts(payload)[1]).pairs
+    """Return the encoded table of pairs of a block, from its payload."""
+    return _block_head.decode(_split(payload)[1]).pairs
 
 
 def _framed(kind: int, head: bytes) -> bytes:
@@ -133,7 +135,8 @@ def _framed(kind: int, head: bytes) -> bytes:
     return _HEAD.pack(kind, len(head)) + head + bytes(padding)
 
 
-def _parts(payload: memoryview) -> tuple[int, memoryview, memoryview]:
+def _split(payload: memoryview) -> tuple[int, memoryview, memoryview]:
+    """Return the kind, the head and the body of a payload."""
     kind, length = _HEAD.unpack_from(payload)
     end = _HEAD.size + length
     return kind, payload[_HEAD.size : end], payload[end + -end % _ALIGNED :]

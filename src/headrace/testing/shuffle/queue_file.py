@@ -1,4 +1,4 @@
-"""The file of a Queue, in memory. A position in it is the number of an entry."""
+"""The file of a Queue, in memory. A position in it is the number of an item."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Retraction(NamedTuple):
 
 class _Stop(NamedTuple):
     places: tuple[int, ...]
-    checkpoint: int
+    last_checkpoint: int
 
 
 class QueueFile(QueueStore):
-    """Entries become durable with `synced`. Reading an entry that was given back fails."""
+    """Items become durable with `synced`. Reading a block that was given back fails."""
 
     def __init__(self) -> None:
         self._items: list[_Block | _Retraction | _Stop | None] = []
@@ -46,7 +46,7 @@ class QueueFile(QueueStore):
         self._items.append(_Stop(places, checkpoint))
 
     def synced(self, end: int) -> None:
-        """Everything below `end` has become durable."""
+        """Note that everything below `end` is durable."""
         self._synced_end = max(self._synced_end, end)
 
     def synced_end(self) -> int:
