@@ -1,4 +1,4 @@
-"""Bindings against the collections they name."""
+"""`resolve` turns bindings and their collections into sources, and refuses bad bindings."""
 
 from __future__ import annotations
 

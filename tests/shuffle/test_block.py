@@ -1,4 +1,4 @@
-"""Blocks against a loop over documents."""
+"""BlockMaker makes the blocks that a loop over the documents would make."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def random_pieces(rng: Random) -> list[Piece]:
 
 def rows_of(pieces: list[Piece], window: tuple[int, int]) -> list[Row]:
     return [
-        Row(number, piece.place, piece.producer, piece.clock + at)
+        Row(number, piece.place, piece.producer, clock)
         for piece in pieces
-        for at, number in enumerate(piece.batch.column(0).to_pylist())
-        if window[0] <= piece.clock + at <= window[1]
+        for clock, number in enumerate(piece.batch.column(0).to_pylist(), piece.clock)
+        if window[0] <= clock <= window[1]
     ]
 
 
@@ -82,10 +82,10 @@ def test_blocks_hold_every_document_in_its_order_at_its_member(seed: int) -> Non
     )
     owners = router.route(keys, read.key, np.array([r.clock for r in expected], np.uint64)).tolist()
 
-    made = BlockMaker(read, router).make(pieces)
+    blocks = BlockMaker(read, router).make(pieces)
 
-    assert sorted(block.member for block in made) == sorted(set(owners))
-    for member, head, body in made:
+    assert sorted(block.member for block in blocks) == sorted(set(owners))
+    for member, head, body in blocks:
         mine = [row for row, owner in zip(expected, owners, strict=True) if owner == member]
         batch = decode_block(body, block_schema(read))
         assert decoded(head, batch) == mine
@@ -102,7 +102,7 @@ def pair_table(rows: list[Row]) -> list[tuple[int, int, int, int, int]]:
     clocks: dict[tuple[int, int], list[int]] = {}
     for row in rows:
         clocks.setdefault((row.place, row.producer), []).append(row.clock)
-    return sorted((*key, min(some), max(some), len(some)) for key, some in clocks.items())
+    return sorted((*pair, min(mine), max(mine), len(mine)) for pair, mine in clocks.items())
 
 
 # proves G8

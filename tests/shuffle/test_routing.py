@@ -65,8 +65,8 @@ def test_an_r_clock_is_the_low_half_of_the_clock_reversed(clock: int, expected: 
 
 def owner(ranges: list[Range], hash: int, reversed_clock: int) -> int:
     (found,) = [
-        at
-        for at, r in enumerate(ranges)
+        member
+        for member, r in enumerate(ranges)
         if r.key_begin <= hash <= r.key_end and r.rclock_begin <= reversed_clock <= r.rclock_end
     ]
     return found
@@ -102,7 +102,7 @@ def test_the_ends_of_ranges_belong_to_them() -> None:
 def test_documents_without_a_key_spread_evenly_whichever_way_the_plane_is_cut(
     ranges: list[Range],
 ) -> None:
-    """Of one frame: their clocks are consecutive."""
+    """The documents are of one frame, so their clocks are consecutive."""
     clocks = np.arange(1 << 50, (1 << 50) + 16_000, dtype=np.uint64)
     assert is_even(counts_without_a_key(ranges, clocks), ranges)
 
@@ -122,7 +122,7 @@ def counts_without_a_key(ranges: list[Range], clocks: NDArray[np.uint64]) -> lis
 
 
 def is_even(counts: list[int], ranges: list[Range]) -> bool:
-    """Every member has about the share that its range is of the plane."""
+    """Return True if the share of every member is about that of its range in the plane."""
     shares = [sum(counts) * r.area / (SPACE * SPACE) for r in ranges]
     return all(0.8 * s < n < 1.2 * s for n, s in zip(counts, shares, strict=True))
 

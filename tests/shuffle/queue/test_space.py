@@ -1,4 +1,4 @@
-"""Which parts of its file a Queue keeps, and what it counts."""
+"""A Queue keeps the parts of its file that somebody needs, and its counts are true."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def account(space: FileSpace) -> Account:
 
 
 def scanned(*sizes: int, end: int = 1000) -> FileSpace:
-    """Open blocks at 0, 100, 200, …"""
+    """Return the space of a file with open blocks at 0, 100, 200, …"""
     space = FileSpace()
     for number, size in enumerate(sizes):
         space.wrote(size)
@@ -133,7 +133,7 @@ def test_a_block_can_be_moved_again() -> None:
 
 @pytest.mark.parametrize("shown_when", ["before", "after"])
 def test_what_a_checkpoint_shows_stays_where_it_is(shown_when: str) -> None:
-    """Readers were told where; also of a block that is being copied."""
+    """Readers know its location. This holds also for a block that is being copied."""
     space = scanned(10, 20)
     if shown_when == "before":
         space.read(1, [0])
@@ -149,7 +149,7 @@ def test_what_a_checkpoint_shows_stays_where_it_is(shown_when: str) -> None:
 
 
 def test_a_block_that_closes_while_it_is_copied_is_kept_until_that_is_done() -> None:
-    """What is copied from it is still to be written."""
+    """The Queue has yet to write the copy."""
     space = scanned(10, 20)
     assert space.start_copies(SIZE) == {0: 0}
     space.closed([0, 100])
@@ -204,39 +204,39 @@ def test_what_lies_behind_a_shown_block_cannot_be_given_back_by_moving() -> None
 
 @dataclass
 class Entry:
-    at: int
+    location: int
     size: int
     position: int
-    """Of the block that it is, or is a copy of."""
+    """Where the block was first written; the location itself unless this is a copy."""
 
 
 @dataclass
 class File:
-    """A file, everything that happens to it, and a plain account of what must be kept."""
+    """A file to which random things happen, and a plain account of what must be kept."""
 
     rng: Random
     space: FileSpace = field(default_factory=FileSpace)
     entries: list[Entry] = field(default_factory=list)
     durable: int = 0
-    """How many entries are."""
+    """The number of entries that are durable."""
     open: set[int] = field(default_factory=set)
     shown: dict[int, list[int]] = field(default_factory=dict)
     shown_ever: set[int] = field(default_factory=set)
     located: dict[int, int] = field(default_factory=dict)
-    """Where readers were told that shown blocks are."""
+    """The locations of shown blocks, as readers know them."""
     checkpoints: int = 0
     kept_from: int = 0
     copying: bool = False
     copied_from: dict[int, int] = field(default_factory=dict)
-    """Where blocks are that are being copied, by where they will be."""
+    """The location of each block that is being copied, by the location of its copy."""
 
     def add(self, size: int, position: int | None = None) -> int:
-        at = self.entries[-1].at + self.entries[-1].size if self.entries else 0
-        self.entries.append(Entry(at, size, at if position is None else position))
-        return at
+        location = self.end(len(self.entries))
+        self.entries.append(Entry(location, size, location if position is None else position))
+        return location
 
     def end(self, count: int) -> int:
-        return self.entries[count - 1].at + self.entries[count - 1].size if count else 0
+        return self.entries[count - 1].location + self.entries[count - 1].size if count else 0
 
     def write(self) -> None:
         size = self.rng.randint(1, 9)
@@ -251,9 +251,9 @@ class File:
             self.copying = True
             sizes = {each.position: each.size for each in self.entries}
             found = self.space.start_copies(self.rng.randint(1, 30))
-            copies = {at: self.add(sizes[at], at) for at in found}
+            copies = {position: self.add(sizes[position], position) for position in found}
             self.space.copies_written(copies)
-            self.copied_from = {copies[at]: location for at, location in found.items()}
+            self.copied_from = {copies[position]: old for position, old in found.items()}
 
     def settle(self) -> None:
         if self.copying:
@@ -265,55 +265,58 @@ class File:
     def read(self) -> None:
         end = self.end(self.durable)
         self.space.copies_durable(end)
-        self.copied_from = {to: at for to, at in self.copied_from.items() if to >= end}
+        self.copied_from = {new: old for new, old in self.copied_from.items() if new >= end}
         for each in self.entries:
-            if self.space.scanned_to <= each.at < end:
-                is_copy = each.at != each.position
-                self.space.scanned(each.at, each.size, is_copy=is_copy)
+            if self.space.scanned_to <= each.location < end:
+                is_copy = each.location != each.position
+                self.space.scanned(each.location, each.size, is_copy=is_copy)
                 if not is_copy:
                     self.open.add(each.position)
         self.space.scanned_to = end
         self.checkpoints += 1
-        some = [at for at in sorted(self.open) if self.rng.random() < 0.4]
-        self.shown[self.checkpoints] = some
-        self.shown_ever |= set(some)
-        self.space.read(self.checkpoints, some)
-        self.located |= {at: self.space.location(at) for at in some}
-        closed = [at for at in sorted(self.open) if self.rng.random() < 0.3]
+        shown = [block for block in sorted(self.open) if self.rng.random() < 0.4]
+        self.shown[self.checkpoints] = shown
+        self.shown_ever |= set(shown)
+        self.space.read(self.checkpoints, shown)
+        self.located |= {block: self.space.location(block) for block in shown}
+        closed = [block for block in sorted(self.open) if self.rng.random() < 0.3]
         self.open -= set(closed)
         self.space.closed(closed)
 
     def release(self) -> None:
         if self.checkpoints:
             number = self.rng.randint(max(1, self.checkpoints - 2), self.checkpoints)
-            self.shown = {n: some for n, some in self.shown.items() if n > number}
+            self.shown = {n: blocks for n, blocks in self.shown.items() if n > number}
             self.space.release(number)
 
     def check(self) -> None:
-        shown = {at for some in self.shown.values() for at in some}
-        self.located = {at: where for at, where in self.located.items() if at in shown}
-        assert self.located == {at: self.space.location(at) for at in shown}
-        wanted = {self.space.location(at): at for at in self.open | shown}
-        found = {each.at: each.position for each in self.entries[: self.durable]}
-        assert wanted.items() <= found.items(), "each is where it is said to be, and durable"
+        shown = {block for blocks in self.shown.values() for block in blocks}
+        self.located = {block: where for block, where in self.located.items() if block in shown}
+        assert self.located == {block: self.space.location(block) for block in shown}
+        needed = {self.space.location(block): block for block in self.open | shown}
+        found = {each.location: each.position for each in self.entries[: self.durable]}
+        assert needed.items() <= found.items(), "each block is durable at its location"
         end = self.space.scanned_to
-        kept = {*wanted, *self.copied_from.values()}
+        kept = {*needed, *self.copied_from.values()}
         assert self.space.kept_from == min([end, *kept])
         assert self.kept_from <= self.space.kept_from
         self.kept_from = self.space.kept_from
-        assert self.space.held_bytes == sum(e.size for e in self.entries if e.at >= self.kept_from)
+        held = [each.size for each in self.entries if each.location >= self.kept_from]
+        assert self.space.held_bytes == sum(held)
         limit = min([end, *self.located.values()])
-        of = {each.position: each.size for each in self.entries}
+        sizes = {each.position: each.size for each in self.entries}
         assert account(self.space) == Account(
-            sum(each.size for each in self.entries if each.at < self.kept_from),
+            sum(each.size for each in self.entries if each.location < self.kept_from),
             sum(
-                e.size for e in self.entries if self.kept_from <= e.at < limit and e.at not in kept
+                each.size
+                for each in self.entries
+                if self.kept_from <= each.location < limit and each.location not in kept
             ),
-            sum(of[at] for at in self.open - shown),
-            sum(of[at] for at in shown),
+            sum(sizes[block] for block in self.open - shown),
+            sum(sizes[block] for block in shown),
             self.checkpoints,
             self.space.last_released,
-            sum(of[at] for at in (self.open - shown) & self.shown_ever),
+            sum(sizes[block] for block in (self.open - shown) & self.shown_ever),
         )
 
 

@@ -1,4 +1,4 @@
-"""What a Queue writes, grants and acknowledges, and when."""
+"""A Queue writes blocks in order, answers Flushes, and grants credit within its limits."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ROOMY = 1 << 40
 P = place(3, 0)
 
 
-def at(low: int, lane: int = 0, producer: int = 1) -> BlockHead:
+def block_at(low: int, lane: int = 0, producer: int = 1) -> BlockHead:
     return head((P, producer, low, low), lane=lane)
 
 
 def queue(slices: int = 1, lanes: int = 1, *, idle: bool = True) -> QueueState:
-    """With plenty of room; `idle`: every Slice has announced that it has nothing."""
+    """Return a Queue with plenty of room. If `idle`, no Slice has anything to send."""
     state = QueueState(slices, lanes, ROOMY, 2 * ROOMY)
     if idle:
         for slice in range(slices):
@@ -43,19 +43,19 @@ def queue(slices: int = 1, lanes: int = 1, *, idle: bool = True) -> QueueState:
 
 
 def written(effects: list[Effect]) -> list[tuple[int, int]]:
-    """Lane and low of the blocks."""
+    """Return the lane and the least clock of each block that is written."""
     return [(e.head.lane, e.head.low) for e in effects if isinstance(e, WriteBlock)]
 
 
 def scan(state: QueueState, *sizes: int) -> None:
-    """A reader scans the blocks that were written, which have these sizes, at 0, 1, 2, …"""
+    """Let a reader scan the written blocks, which have these sizes and lie at 0, 1, 2, …"""
     for location, size in enumerate(sizes):
         state.space.scanned(location, size)
     state.space.scanned_to = len(sizes)
 
 
 def close(state: QueueState, *positions: int) -> list[Effect]:
-    """No checkpoint will show more of these blocks."""
+    """Close these blocks: no checkpoint will show more of them."""
     state.space.closed(positions)
     effects = state.space_changed()
     state.validate()
@@ -69,15 +69,15 @@ def ended(producer: int, first: int, last: int, *, committed: bool) -> SpanEnd:
 # proves G8
 def test_a_block_waits_for_slices_that_may_have_something_before_it() -> None:
     state = queue(2, idle=False)
-    assert written(state.append(0, at(20), b"")) == []
+    assert written(state.append(0, block_at(20), b"")) == []
     assert written(state.bound(1, [15])) == []
-    assert written(state.append(1, at(15), b"")) == [(0, 15)]
+    assert written(state.append(1, block_at(15), b"")) == [(0, 15)]
     assert written(state.bound(1, [20])) == [(0, 20)]
 
 
 def test_before_every_slice_has_announced_nothing_is_written() -> None:
     state = queue(3, idle=False)
-    assert written(state.append(0, at(20), b"")) == []
+    assert written(state.append(0, block_at(20), b"")) == []
     assert written(state.bound(1, [INFINITE])) == []
     assert written(state.bound(2, [INFINITE])) == [(0, 20)]
 
@@ -85,17 +85,17 @@ def test_before_every_slice_has_announced_nothing_is_written() -> None:
 def test_a_slice_does_not_wait_for_itself() -> None:
     state = queue(2)
     state.bound(0, [5])
-    assert written(state.append(0, at(20), b"")) == [(0, 20)]
+    assert written(state.append(0, block_at(20), b"")) == [(0, 20)]
 
 
 # proves G8
 def test_a_lane_waits_for_the_lanes_before_it_and_never_for_those_after() -> None:
     state = queue(2, 2)
     state.bound(1, [7, INFINITE])
-    assert written(state.append(0, at(1, lane=1), b"")) == []
-    assert written(state.append(0, at(6), b"")) == [(0, 6)]
+    assert written(state.append(0, block_at(1, lane=1), b"")) == []
+    assert written(state.append(0, block_at(6), b"")) == [(0, 6)]
     assert written(state.bound(1, [INFINITE, 0])) == []
-    assert written(state.append(0, at(9), b"")) == [(0, 9)]
+    assert written(state.append(0, block_at(9), b"")) == [(0, 9)]
     assert written(state.bound(1, [INFINITE, 2])) == [(1, 1)]
 
 
@@ -103,10 +103,10 @@ def test_two_slices_never_wait_for_each_other() -> None:
     state = queue(2, idle=False)
     state.bound(0, [30])
     state.bound(1, [20])
-    assert written(state.append(0, at(30), b"")) == []
-    assert written(state.append(1, at(20), b"")) == [(0, 20)]
+    assert written(state.append(0, block_at(30), b"")) == []
+    assert written(state.append(1, block_at(20), b"")) == [(0, 20)]
     # Slice 1 has more, above what Slice 0 has sent.
-    assert written(state.append(1, at(40), b"")) == [(0, 30)]
+    assert written(state.append(1, block_at(40), b"")) == [(0, 30)]
     assert written(state.bound(0, [INFINITE])) == [(0, 40)]
 
 
@@ -134,7 +134,7 @@ def test_with_true_bounds_everything_is_written_in_order(seed: int) -> None:
     while busy := [(s, n) for s, one in enumerate(todo) for n, lows in enumerate(one) if lows]:
         slice, lane = rng.choice(busy)
         low = todo[slice][lane][0]
-        found.extend(written(state.append(slice, at(low, lane), b"")))
+        found.extend(written(state.append(slice, block_at(low, lane), b"")))
         todo[slice][lane].pop(0)
         if rng.random() < 0.7:
             announce(slice)
@@ -152,9 +152,9 @@ def test_rollbacks_are_written_in_their_place_and_commits_are_not() -> None:
     state = queue(2)
     state.bound(1, [5])
     rollback = ended(1, 10, 10, committed=False)
-    assert state.append(0, at(10), b"") == []
+    assert state.append(0, block_at(10), b"") == []
     assert state.end(0, 0, [rollback, ended(2, 1, 9, committed=True)]) == []
-    assert state.append(0, at(11), b"") == []
+    assert state.append(0, block_at(11), b"") == []
     effects = state.bound(1, [INFINITE])
     assert [type(e) for e in effects] == [WriteBlock, WriteRetraction, WriteBlock, SendGrant]
     assert effects[1] == WriteRetraction((rollback,))
@@ -167,7 +167,7 @@ def test_a_stop_is_written_after_the_blocks_of_its_lane_and_what_it_stops_pins_n
     for slice in range(2):
         state.bound(slice, [INFINITE, INFINITE])
     state.bound(1, [INFINITE, 5])
-    assert state.append(0, at(10, lane=1), b"") == []
+    assert state.append(0, block_at(10, lane=1), b"") == []
     assert state.stop(0, 1, [P], 7) == []
     effects = state.bound(1, [INFINITE, INFINITE])
     assert [type(e) for e in effects] == [WriteBlock, WriteStop]
@@ -179,9 +179,9 @@ def test_a_stop_is_written_after_the_blocks_of_its_lane_and_what_it_stops_pins_n
 def test_a_flush_is_answered_when_all_before_it_is_written_and_synced() -> None:
     state = queue(2, 2)
     state.bound(1, [5, INFINITE])
-    state.append(0, at(10, lane=1), b"")
+    state.append(0, block_at(10, lane=1), b"")
     assert state.flush(0, 1, 1) == []
-    assert written(state.append(0, at(4), b"")) == [(0, 4)]
+    assert written(state.append(0, block_at(4), b"")) == [(0, 4)]
     effects = state.bound(1, [INFINITE, INFINITE])
     assert [type(e) for e in effects] == [WriteBlock, Sync, SendGrant]
     assert state.synced(effects[1].number) == [SendFlushed(0, 1)]  # type: ignore[union-attr]
@@ -191,18 +191,18 @@ def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
     state = queue(2)
     state.bound(1, [5])
     effects = state.flush(0, 0, 1)
-    state.append(0, at(10), b"")
+    state.append(0, block_at(10), b"")
     assert effects == [Sync(0)]
     assert state.synced(0) == [SendFlushed(0, 1)]
 
 
 # proves G11
 def test_a_flush_waits_for_its_own_lane_only() -> None:
-    """Another Slice has a backlog in lane 0; what this one has in lane 1 waits for it."""
+    """Another Slice has a backlog in lane 0, and the blocks of this one in lane 1 wait for it."""
     state = queue(2, 2)
     state.bound(0, [INFINITE, INFINITE])
     state.bound(1, [5, INFINITE])
-    state.append(0, at(10, lane=1), b"")
+    state.append(0, block_at(10, lane=1), b"")
     assert state.flush(0, 1, 7) == []
     assert state.flush(0, 0, 8) == [Sync(0)]
     assert state.synced(0) == [SendFlushed(0, 8)]
@@ -215,7 +215,7 @@ def test_one_sync_serves_the_flushes_of_all_slices() -> None:
     state = queue(3)
     state.bound(2, [5])
     for slice in (0, 1):
-        state.append(slice, at(10), b"")
+        state.append(slice, block_at(10), b"")
         assert state.flush(slice, 0, 7) == []
     effects = state.bound(2, [INFINITE])
     assert [e for e in effects if isinstance(e, Sync)] == [Sync(0)]
@@ -228,8 +228,8 @@ def test_one_sync_serves_the_flushes_of_all_slices() -> None:
 def test_credit_comes_back_when_a_block_is_written() -> None:
     state = queue(2, 2)
     state.bound(1, [5, INFINITE])
-    size = block_bytes(at(10), b"body")
-    assert state.append(0, at(10), b"body") == []
+    size = block_bytes(block_at(10), b"body")
+    assert state.append(0, block_at(10), b"body") == []
     effects = state.bound(1, [INFINITE, INFINITE])
     assert effects[1:] == [SendGrant(0, 0, size)]
     assert state.space.held_bytes == size
@@ -237,12 +237,12 @@ def test_credit_comes_back_when_a_block_is_written() -> None:
 
 # proves G12
 def test_at_the_soft_limit_credit_is_kept_until_something_is_released() -> None:
-    size = block_bytes(at(10), b"x" * 100)
+    size = block_bytes(block_at(10), b"x" * 100)
     state = QueueState(1, 1, 2 * size, 10 * size)
     body = b"x" * 100
-    assert state.append(0, at(10), body)[1:] == [SendGrant(0, 0, size)]
+    assert state.append(0, block_at(10), body)[1:] == [SendGrant(0, 0, size)]
     assert state.reason() == ""
-    assert written(second := state.append(0, at(11), body)) == [(0, 11)]
+    assert written(second := state.append(0, block_at(11), body)) == [(0, 11)]
     assert second[1:] == []
     assert state.reason() == (
         "the Queue is over its soft limit of 0.0 MiB, 0.0 MiB pinned by producer 000000000001"
@@ -255,44 +255,44 @@ def test_at_the_soft_limit_credit_is_kept_until_something_is_released() -> None:
 
 # proves G12
 def test_a_starving_consumer_gets_credit_beyond_the_soft_limit() -> None:
-    size = block_bytes(at(10), b"x" * 100)
+    size = block_bytes(block_at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
-    assert state.append(0, at(10), b"x" * 100)[1:] == []
+    assert state.append(0, block_at(10), b"x" * 100)[1:] == []
     assert state.starve(True, 0) == [SendGrant(0, 0, size)]
-    assert state.append(0, at(11), b"x" * 100)[1:] == [SendGrant(0, 0, size)]
+    assert state.append(0, block_at(11), b"x" * 100)[1:] == [SendGrant(0, 0, size)]
     assert state.starve(False, 0) == []
-    assert state.append(0, at(12), b"x" * 100)[1:] == []
+    assert state.append(0, block_at(12), b"x" * 100)[1:] == []
 
 
 # proves G12
 def test_a_starving_consumer_gets_what_is_flushed_before_more_credit() -> None:
-    size = block_bytes(at(10), b"x" * 100)
+    size = block_bytes(block_at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
     state.starve(True, 0)
-    assert state.append(0, at(10), b"x" * 100)[1:] == [SendGrant(0, 0, size)]
+    assert state.append(0, block_at(10), b"x" * 100)[1:] == [SendGrant(0, 0, size)]
     assert state.flush(0, 0, 1) == [Sync(0)]
-    assert state.append(0, at(11), b"x" * 100)[1:] == []
+    assert state.append(0, block_at(11), b"x" * 100)[1:] == []
     assert state.synced(0) == [SendFlushed(0, 1), SendGrant(0, 0, size)]
 
 
 # proves G12
 @pytest.mark.parametrize(
-    ("made", "released", "starves"),
+    ("last_made", "released", "starves"),
     [(0, 0, True), (1, 0, True), (1, 1, True), (2, 0, False), (2, 1, True), (9, 7, False)],
 )
 def test_a_consumer_does_not_starve_that_has_checkpoints_to_release_but_the_last(
-    made: int, released: int, starves: bool
+    last_made: int, released: int, starves: bool
 ) -> None:
-    size = block_bytes(at(10), b"x" * 100)
+    size = block_bytes(block_at(10), b"x" * 100)
     state = QueueState(1, 1, size, 3 * size)
-    state.append(0, at(10), b"x" * 100)
-    for number in range(1, made + 1):
+    state.append(0, block_at(10), b"x" * 100)
+    for number in range(1, last_made + 1):
         state.space.read(number, [])
     state.space.release(released)
     assert state.space_changed() == []
-    assert (state.starve(True, made) == [SendGrant(0, 0, size)]) is starves
+    assert (state.starve(True, last_made) == [SendGrant(0, 0, size)]) is starves
     if not starves:
-        state.space.release(made - 1)
+        state.space.release(last_made - 1)
         assert state.space_changed() == [SendGrant(0, 0, size)]
 
 
@@ -306,7 +306,7 @@ def holding(*sizes: int) -> QueueState:
     """A Queue with open blocks of these sizes, which a reader has scanned."""
     state = QueueState(1, 1, SOFT, HARD)
     for low, size in enumerate(sizes):
-        state.append(0, at(low), bytes(size - block_bytes(at(low), b"")))
+        state.append(0, block_at(low), bytes(size - block_bytes(block_at(low), b"")))
     scan(state, *sizes)
     assert state.space.held_bytes == sum(sizes)
     return state
@@ -362,11 +362,11 @@ def test_a_disk_that_is_full_of_what_is_not_needed_fails_nobody_and_takes_no_mor
     state.starve(True, 0)
     assert close(state, 1) == [], "copying would cost more than it gives back"
     # Now the Queue must copy: without what it keeps in vain there is room.
-    effects = state.append(0, at(3), bytes(200))
+    effects = state.append(0, block_at(3), bytes(200))
     assert written(effects) == [(0, 3)]
     assert effects[1:] == [CopyBlocks({0: 0})]
     assert state.space.held_bytes > HARD
-    assert written(more := state.append(0, at(4), b"")) == [(0, 4)]
+    assert written(more := state.append(0, block_at(4), b"")) == [(0, 4)]
     assert more[1:] == [], "no credit meanwhile"
     state.copies_written({0: 5})
     assert [type(each) for each in state.copies_durable()] == [GiveBack, SendGrant]
@@ -377,12 +377,12 @@ def test_a_disk_that_is_full_of_what_is_not_needed_fails_nobody_and_takes_no_mor
 def test_at_the_hard_limit_it_fails_and_names_who_pins_most() -> None:
     state = QueueState(1, 1, 1 * MIB, 3 * MIB)
     state.starve(True, 0)
-    state.append(0, at(10, producer=1), bytes(MIB // 2))
-    state.append(0, at(11, producer=0xABC), bytes(MIB))
-    state.append(0, at(12, producer=2), bytes(MIB))
+    state.append(0, block_at(10, producer=1), bytes(MIB // 2))
+    state.append(0, block_at(11, producer=0xABC), bytes(MIB))
+    state.append(0, block_at(12, producer=2), bytes(MIB))
     state.end(0, 0, [ended(2, 12, 12, committed=True)])
     with pytest.raises(StorageError) as failed:
-        state.append(0, at(13, producer=0xABC), bytes(MIB))
+        state.append(0, block_at(13, producer=0xABC), bytes(MIB))
     assert str(failed.value) == (
         "the Queue is over its hard limit of 3.0 MiB,"
         f" 2.0 MiB pinned by producer 000000000abc in place {P};"
@@ -430,10 +430,10 @@ def test_at_the_hard_limit_it_says_what_the_consumer_holds_and_whether_a_retry_h
     error: type[StorageError],
     message: str,
 ) -> None:
-    """What is committed is withheld, or else was shown with what is open beside it."""
+    """Committed documents are withheld, or were shown with open ones beside them."""
     state = QueueState(1, 1, 1 * MIB, 3 * MIB)
     for low, size in enumerate(sizes):
-        state.append(0, at(low, producer=2), bytes(size - block_bytes(at(low), b"")))
+        state.append(0, block_at(low, producer=2), bytes(size - block_bytes(block_at(low), b"")))
     state.end(0, 0, [ended(2, 0, 9, committed=True)])
     scan(state, *sizes)
     for number, positions in enumerate(shown, 1):
@@ -441,7 +441,7 @@ def test_at_the_hard_limit_it_says_what_the_consumer_holds_and_whether_a_retry_h
     state.space.release(released)
     state.space_changed()
     with pytest.raises(StorageError) as failed:
-        state.append(0, at(11, producer=1), bytes(MIB + MIB // 8))
+        state.append(0, block_at(11, producer=1), bytes(MIB + MIB // 8))
     assert type(failed.value) is error
     assert str(failed.value) == f"the Queue is over its hard limit of 3.0 MiB, {message}"
 
@@ -475,7 +475,7 @@ def test_a_count_that_is_wrong_does_not_validate(count: str) -> None:
 
 def test_credit_that_is_kept_for_no_reason_does_not_validate() -> None:
     state = QueueState(1, 1, 50, ROOMY)
-    state.append(0, at(1), bytes(100))
+    state.append(0, block_at(1), bytes(100))
     state.validate()
     state._soft_bytes = ROOMY
     with pytest.raises(AssertionError, match="keeps credit for no reason"):
