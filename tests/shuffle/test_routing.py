@@ -241,6 +241,6 @@ def test_a_further_member_takes_its_share_and_moves_no_other_journal() -> None:
 
 def test_bindings_of_one_journal_are_read_by_different_members() -> None:
     names = [parse_journal_name(f"c/{number:04d}") for number in range(100)]
-    here = [assign(name, source(0), split_evenly(4)) for name in names]
-    there = [assign(name, source(1), split_evenly(4)) for name in names]
-    assert here != there
+    under_one = [assign(name, source(0), split_evenly(4)) for name in names]
+    under_other = [assign(name, source(1), split_evenly(4)) for name in names]
+    assert under_one != under_other

@@ -179,15 +179,15 @@ def test_blocks_say_where_their_documents_stand(recorded: RecordedTask) -> None:
     plan = plan_now(recorded.task, [Binding(collection="a"), Binding(collection="b")])
     found = {}
     for source, batch, pairs in read_blocks(workspace, plan.sources, plan.scans):
-        of = pairs[batch["_pair"].to_numpy()]
-        for n, clock, at, producer in zip(
+        rows = pairs[batch["_pair"].to_numpy()]
+        for n, clock, place, producer in zip(
             batch["n"].to_pylist(),
             batch["_clock"].to_pylist(),
-            of["place"].tolist(),
-            of["producer"].tolist(),
+            rows["place"].tolist(),
+            rows["producer"].tolist(),
             strict=True,
         ):
-            journal = plan.scans[at >> TAG_BITS].journal.name
+            journal = plan.scans[place >> TAG_BITS].journal.name
             found[source.name, n] = journal, format_producer(producer), clock
     assert found == {
         (name, row["n"]): (row["_journal"], row["_producer"], row["_clock"])

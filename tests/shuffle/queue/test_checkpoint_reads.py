@@ -60,7 +60,8 @@ class FileWithReaders:
 
     def copy_first_block(self) -> None:
         locations = self.space.start_copies(1)
-        self.space.copies_written({at: self.store.copy(there) for at, there in locations.items()})
+        copies = {position: self.store.copy(old) for position, old in locations.items()}
+        self.space.copies_written(copies)
 
     def sync(self) -> None:
         done = threading.Event()
@@ -77,9 +78,9 @@ class FileWithReaders:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[FileWithReaders]:
-    made = FileWithReaders(tmp_path / "queue")
-    yield made
-    made.reading.close()
+    file = FileWithReaders(tmp_path / "queue")
+    yield file
+    file.reading.close()
 
 
 # proves G12

@@ -178,7 +178,7 @@ def test_blocks_are_copied_from_the_front_and_up_to_what_is_shown(
 ) -> None:
     space = scanned(10, 10, 10, 10, 10)
     space.read(1, [300])
-    assert space.start_copies(bytes_max) == {100 * at: 100 * at for at in range(count)}
+    assert space.start_copies(bytes_max) == {100 * n: 100 * n for n in range(count)}
 
 
 # proves G12

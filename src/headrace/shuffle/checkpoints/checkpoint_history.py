@@ -146,7 +146,7 @@ class History:
         """Return how long ago the newest checkpoint was stored."""
         kept = self._refresh()
         newest = max(each for each in kept.bytes if each.number == kept.last)
-        # Without the object, a release has just put a newer one.
+        # If the object is gone, a release has just put another in its stead.
         info = self._objects.head(newest.key)
         return (datetime.now(UTC) - info.modified).total_seconds() if info else 0.0
 
