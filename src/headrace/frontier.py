@@ -1,16 +1,16 @@
 """Frontiers: progress as a value, and the algebra that merges it.
 
-A frontier says, for each place (a journal read under a binding), how far it is read, and for
-each producer met there up to which clock it is committed and where its span stands. A span is one
-signed offset: `begin >= 0` while it is open, `-end` once a commit or a rollback closed it.
+A frontier has, for each place (a journal under a binding), the offset up to which it is read, and
+for each producer there the last committed clock and the last span. A span is one signed offset:
+`begin >= 0` while it is open, `-end` once a commit or a rollback closed it.
 
 `reduce` merges frontiers that describe the same continuous read of each journal. Along such a read
 `through` and `last_commit` never fall, and a producer's spans follow each other:
 `begin < end <= next begin < next end`. So the larger magnitude is the later state, and of two
 equal ones the open span is later, because it begins exactly where the last one ended. Every column
-is therefore the maximum of a total order, which makes `reduce` independent of order and grouping,
-and harmless to repeat; and whatever prefixes of the read are merged, the result is the state at
-the largest of them. (Sums, such as bytes read, would break that: derive lag from offsets.)
+of the result is therefore the maximum of a total order. So `reduce` does not depend on order or
+grouping, and may be repeated. If it merges several prefixes of a read, the result is the state at
+the longest of them. (Sums, such as bytes read, would break that: derive lag from offsets.)
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class ProducerProgress:
     last_commit: Clock
-    """Zero: observed, but never committed."""
+    """Zero if the producer never committed."""
     span: int
     """The begin of the open span, or the negated end of the one that closed last."""
 
@@ -88,6 +88,7 @@ class JournalProgress:
 
     @property
     def resume_offset(self) -> Offset:
+        """The offset from which a restart must read the place again."""
         begins = (Offset(p.span) for p in self.producers.values() if p.is_open)
         return min((self.through, *begins))
 
@@ -109,31 +110,35 @@ class Frontier:
 
     @classmethod
     def build(cls, entries: Iterable[JournalProgress]) -> Frontier:
-        """From readable entries, in any order."""
+        """Return the frontier of these entries, which may have any order."""
         journals: list[tuple[int, ...]] = []
         producers: list[tuple[int, ...]] = []
         for entry in entries:
-            at = place(entry.journal, entry.binding)
-            journals.append((at, entry.through))
-            producers += [(at, p, s.last_commit, s.span) for p, s in entry.producers.items()]
+            key = place(entry.journal, entry.binding)
+            journals.append((key, entry.through))
+            producers += [(key, p, s.last_commit, s.span) for p, s in entry.producers.items()]
         try:
             return cls.from_rows(np.array(journals, JOURNAL_ROW), np.array(producers, PRODUCER_ROW))
         except OverflowError:
             raise UsageError(
-                "a frontier entry has a number outside its 64 bits", do="check the entries"
+                "a frontier entry has a number that does not fit into 64 bits",
+                do="check the entries",
             ) from None
 
     @classmethod
     def from_rows(cls, journals: Rows, producers: Rows) -> Frontier:
-        """From columns, in any order; each place, and each producer there, once."""
+        """Return the frontier of these rows, in any order.
+
+        Raises UsageError if a place, or a producer in a place, has two rows.
+        """
         journals = journals[_order(journals)]
         producers = producers[_order(producers)]
         if flaw := _flaw(journals, producers):
-            raise UsageError(f"not a frontier: {flaw}", do="check the entries")
+            raise UsageError(f"the rows are not a frontier: {flaw}", do="check the entries")
         return cls(journals, producers)
 
     def __len__(self) -> int:
-        """The number of places."""
+        """Return the number of places."""
         return len(self.journals)
 
     def __eq__(self, other: object) -> bool:
@@ -155,16 +160,16 @@ class Frontier:
             yield _readable(row, self.producers[begin:end])
 
     def get(self, journal: JournalTag, binding: BindingTag) -> JournalProgress | None:
-        at = np.uint64(place(journal, binding))
-        row = np.searchsorted(self.journals["place"], at)
-        if row == len(self) or self.journals["place"][row] != at:
+        key = np.uint64(place(journal, binding))
+        row = np.searchsorted(self.journals["place"], key)
+        if row == len(self) or self.journals["place"][row] != key:
             return None
-        begin = np.searchsorted(self.producers["place"], at)
-        end = np.searchsorted(self.producers["place"], at, side="right")
+        begin = np.searchsorted(self.producers["place"], key)
+        end = np.searchsorted(self.producers["place"], key, side="right")
         return _readable(self.journals[row], self.producers[begin:end])
 
     def select(self, rows: Mask) -> Frontier:
-        """The part at the journal rows where `rows` is true."""
+        """Return the part at the journal rows where `rows` is true."""
         return Frontier(self.journals[rows], self.producers[rows[self._owners()]])
 
     def project(
@@ -173,7 +178,7 @@ class Frontier:
         journals: Iterable[JournalTag] | None = None,
         bindings: Iterable[BindingTag] | None = None,
     ) -> Frontier:
-        """The part of these journals and of these bindings; none given means all."""
+        """Return the part that these journals and these bindings have; None means all."""
         rows = np.ones(len(self), np.bool_)
         if journals is not None:
             rows &= np.isin(self.journals["place"] >> TAG_BITS, _tags(journals))
@@ -182,9 +187,10 @@ class Frontier:
         return self.select(rows)
 
     def resume_offsets(self) -> NDArray[np.int64]:
-        """Where each journal row must be read again from: the least of `through` and open begins.
+        """Return, for each journal row, the offset from which a restart must read it again.
 
-        Reading from there meets every document that is not yet committed, before its ACK.
+        It is the least of `through` and the begins of open spans. A read from there meets every
+        uncommitted document before its ACK.
         """
         resume: NDArray[np.int64] = self.journals["through"].copy()
         is_open = self.producers["span"] >= 0
@@ -192,12 +198,12 @@ class Frontier:
         return resume
 
     def prune(self) -> Frontier:
-        """Without the producers that a resumed read can do without.
+        """Return the frontier without the producers that a restart does not need.
 
-        A producer stays while its span is open, since that is where its documents begin. It also
-        stays while its last span ended above the resume offset: those documents will be read
-        again, and only `last_commit` tells that they were yielded before. Resume offsets are
-        unchanged. Where a frontier was pruned, `diff` against an older one is refused.
+        A producer stays while its span is open, since its documents begin there. It also stays
+        while its last span ended above the resume offset: a restart reads those documents again,
+        and only `last_commit` shows that they were yielded before. Resume offsets do not change.
+        `diff` refuses a pruned frontier if the older one has producers that pruning removed.
         """
         span = self.producers["span"]
         keep = (span >= 0) | (-span > self.resume_offsets()[self._owners()])
@@ -220,12 +226,12 @@ class Frontier:
         return cls(journals, producers)
 
     def _owners(self) -> NDArray[np.intp]:
-        """For each producer row, the index of its journal row."""
+        """Return, for each producer row, the index of its journal row."""
         return np.searchsorted(self.journals["place"], self.producers["place"])
 
 
 def reduce(*frontiers: Frontier) -> Frontier:
-    """The union; where both know a place or a producer, the later state of it."""
+    """Return the union, with the later state of every place and producer."""
     journals, starts = _grouped([f.journals for f in frontiers], JOURNAL_ROW)
     merged_journals = journals[starts]
     merged_journals["through"] = np.maximum.reduceat(journals["through"], starts)
@@ -238,9 +244,9 @@ def reduce(*frontiers: Frontier) -> Frontier:
 
 
 def diff(base: Frontier, new: Frontier) -> Frontier:
-    """The rows of `new` that `base` has not, so that `reduce(base, diff(base, new)) == new`.
+    """Return the rows of `new` that `base` lacks, so that `reduce(base, diff(base, new)) == new`.
 
-    `new` must have come from `base`: if anything in it lies behind, that is a `UsageError`.
+    Raises UsageError if `new` lacks a row of `base`, or has an older state of it.
     """
     merged = reduce(base, new)
     behind = merged.select(
@@ -255,7 +261,7 @@ def diff(base: Frontier, new: Frontier) -> Frontier:
         raise UsageError(
             f"the frontier went backwards at {_place_name(behind.journals['place'][0])}: "
             f"{first} is known, {new.get(first.journal, first.binding)} is new",
-            do="take the difference from the frontier that the new one was made from",
+            do="take the difference from the frontier that the new one follows",
         )
     producers = new.producers[_changed(new.producers, base.producers)]
     rows = _changed(new.journals, base.journals)
@@ -267,7 +273,7 @@ def place(journal: int, binding: int) -> Place:
     """Return the place of a journal under a binding."""
     if not (0 <= journal <= TAG_MAX and 0 <= binding <= TAG_MAX):
         raise UsageError(
-            f"journal {journal}, binding {binding}: not two 32-bit tags", do="check the tags"
+            f"journal {journal}, binding {binding} are not two 32-bit tags", do="check the tags"
         )
     return Place(journal << TAG_BITS | binding)
 
@@ -281,7 +287,7 @@ def binding_tag(place: int) -> BindingTag:
 
 
 def _rank(span: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Ascends as a producer's spans follow each other: by magnitude, then open after closed."""
+    """Return numbers that ascend as spans do: by magnitude, then open after closed."""
     return np.abs(span).astype(np.uint64) << np.uint64(1) | (span >= 0).astype(np.uint64)
 
 
@@ -291,14 +297,14 @@ def _span(rank: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _order(rows: Rows) -> NDArray[np.intp]:
-    """Sorts by place, then producer; rows that are equal in both stay in their order."""
+    """Return the stable order by place, then producer."""
     if rows.dtype == JOURNAL_ROW:
         return np.argsort(rows["place"], kind="stable")
     return np.lexsort((rows["producer"], rows["place"]))
 
 
 def _same_as_previous(rows: Rows) -> Mask:
-    """Where the next row is for the same place, and for the same producer."""
+    """Return a mask of the rows from the second on that have the key of the row before."""
     same: Mask = rows["place"][1:] == rows["place"][:-1]
     if rows.dtype == PRODUCER_ROW:
         same &= rows["producer"][1:] == rows["producer"][:-1]
@@ -306,14 +312,14 @@ def _same_as_previous(rows: Rows) -> Mask:
 
 
 def _grouped(tables: Sequence[Rows], dtype: np.dtype[Any]) -> tuple[Rows, NDArray[np.intp]]:
-    """All rows together in order, and where each group of equal keys starts."""
+    """Return all rows, sorted, and the index where each run of equal keys starts."""
     rows = np.concatenate([np.zeros(0, dtype), *tables])
     rows = rows[_order(rows)]
     return rows, np.flatnonzero(np.r_[np.ones(len(rows[:1]), np.bool_), ~_same_as_previous(rows)])
 
 
 def _changed(rows: Rows, base: Rows) -> Mask:
-    """Which of `rows` are not in `base` exactly as they are."""
+    """Return a mask of the rows that `base` does not have exactly as they are."""
     both = np.concatenate([base, rows])
     order = _order(both)
     ordered = both[order]
@@ -324,18 +330,18 @@ def _changed(rows: Rows, base: Rows) -> Mask:
 
 
 def _flaw(journals: Rows, producers: Rows) -> str | None:
-    """What is wrong with the rows, if anything is."""
-    at = producers["place"]
-    owner = np.searchsorted(journals["place"], at)
+    """Return what is wrong with the rows, or None."""
+    places = producers["place"]
+    owner = np.searchsorted(journals["place"], places)
     if (bad := _first(journals["place"][1:] <= journals["place"][:-1])) is not None:
         return f"{_place_name(journals['place'][bad + 1])} is out of order or there twice"
     if (bad := _first(journals["through"] < 0)) is not None:
         row = journals[bad]
-        return f"{_place_name(row['place'])} is read through {row['through']}, below zero"
-    if (bad := _first(~np.isin(at, journals["place"]))) is not None:
-        return f"{_producer_name(producers[bad])} has no row of its journal"
-    misplaced = (at[1:] < at[:-1]) | (
-        (at[1:] == at[:-1]) & (producers["producer"][1:] <= producers["producer"][:-1])
+        return f"{_place_name(row['place'])} is read through {row['through']}, which is below zero"
+    if (bad := _first(~np.isin(places, journals["place"]))) is not None:
+        return f"{_producer_name(producers[bad])} has no row for its place"
+    misplaced = (places[1:] < places[:-1]) | (
+        (places[1:] == places[:-1]) & (producers["producer"][1:] <= producers["producer"][:-1])
     )
     if (bad := _first(misplaced)) is not None:
         return f"{_producer_name(producers[bad + 1])} is out of order or there twice"
@@ -347,7 +353,9 @@ def _flaw(journals: Rows, producers: Rows) -> str | None:
     beyond = np.abs(producers["span"]).view(np.uint64) > journals["through"][owner].view(np.uint64)
     if (bad := _first(beyond)) is not None:
         row, through = producers[bad], journals["through"][owner[bad]]
-        return f"{_producer_name(row)} has a span at {row['span']}, read only through {through}"
+        return (
+            f"{_producer_name(row)} has a span at {row['span']}, but is read only through {through}"
+        )
     return None
 
 
@@ -355,8 +363,8 @@ def _first(mask: Mask) -> int | None:
     return int(np.argmax(mask)) if mask.any() else None
 
 
-def _place_name(at: np.uint64) -> str:
-    return f"journal {int(at) >> TAG_BITS}, binding {int(at) & TAG_MAX}"
+def _place_name(place: np.uint64) -> str:
+    return f"journal {journal_tag(int(place))}, binding {binding_tag(int(place))}"
 
 
 def _producer_name(row: np.void) -> str:
@@ -366,8 +374,8 @@ def _producer_name(row: np.void) -> str:
 
 def _readable(journal: np.void, producers: Rows) -> JournalProgress:
     return JournalProgress(
-        JournalTag(int(journal["place"]) >> TAG_BITS),
-        BindingTag(int(journal["place"]) & TAG_MAX),
+        journal_tag(int(journal["place"])),
+        binding_tag(int(journal["place"])),
         Offset(int(journal["through"])),
         {
             Producer(producer): ProducerProgress(Clock(last_commit), span)

@@ -88,7 +88,7 @@ def test_tags_that_mean_two_things_are_refused(other: Checkpoint, error: str) ->
     with pytest.raises(UsageError) as refused:
         checkpoint({(0, 0): (1, {})}, {0: "a"}).merge(other)
     assert refused.value.what == error
-    assert refused.value.do.startswith("merge deltas of one task")
+    assert refused.value.do.startswith("merge each delta of a task")
 
 
 # proves G13

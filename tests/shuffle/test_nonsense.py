@@ -154,11 +154,15 @@ UNREADABLE = "^member 0 sent a ProgressDelta that cannot be read: "
             ProtocolError,
             UNREADABLE + "journal a/0000 of binding 'a' is read through 4611686018427387904, and",
         ),
-        ((messages.Opened("s"), []), ProtocolError, "^member 0 sent Opened, not asked for"),
+        (
+            (messages.Opened("s"), []),
+            ProtocolError,
+            "^member 0 sent Opened, which nobody asked for",
+        ),
         (
             (STATUS, []),
             ProtocolError,
-            "^member 0 sent SliceStatus, not asked for",
+            "^member 0 sent SliceStatus, which nobody asked for",
         ),
         ((Nonsense(), []), TransportError, "^member 0: shuffle-slice at .* sent a malformed"),
         ((7, []), TransportError, "^member 0: shuffle-slice at .* sent a malformed"),

@@ -131,9 +131,13 @@ def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
 @pytest.mark.parametrize(
     ("members", "ranges", "error"),
     [
-        ([], None, "a Session without members; name at least one"),
-        (["x", "y", "x"], None, "a member is named twice; name each of them once"),
-        (["x"], [Range(), Range()], "2 ranges for 1 members; give each member one"),
+        ([], None, "a Session needs members; name at least one"),
+        (["x", "y", "x"], None, "a member is named twice; name every member once"),
+        (
+            ["x"],
+            [Range(), Range()],
+            "every member needs one range, got 2 for 1; give as many ranges as members",
+        ),
         (
             ["x"],
             [Range(0, 5)],

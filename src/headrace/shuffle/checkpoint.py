@@ -1,7 +1,8 @@
 """Checkpoints: a frontier, and what its tags stand for.
 
-A delta is a checkpoint too: it holds the places that moved, the tags it is the first to use, and
-those whose journals are gone. A tag is never used again, so how many there were is kept.
+A delta is a checkpoint too: it has the places that moved, the tags that no checkpoint before it
+used, and the tags whose journals are gone. A task never uses a tag twice, so a checkpoint keeps how
+many there were.
 """
 
 from __future__ import annotations
@@ -37,16 +38,21 @@ class _Tags(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    """How far a task is, or a delta: how far it moved since the checkpoint before."""
+
     frontier: Frontier = field(default_factory=Frontier.empty)
     journals: Mapping[JournalTag, JournalRef] = field(default_factory=dict)
     bindings: Mapping[BindingTag, str] = field(default_factory=dict)
     gone: frozenset[JournalTag] = frozenset()
-    """Of a delta: after it nothing is kept of these."""
+    """Only in a delta: journals that the merged checkpoint no longer has."""
     tags_used: int = 0
-    """Every journal tag so far is below it."""
+    """Every journal tag so far is below this number."""
 
     def merge(self, delta: Checkpoint) -> Checkpoint:
-        """This checkpoint with what the delta adds; what a restart can do without is left out."""
+        """Return this checkpoint with the delta added, without what a restart does not need.
+
+        Raises UsageError if a tag stands for one thing here and for another in the delta.
+        """
         frontier = reduce(self.frontier, delta.frontier).prune()
         journals = _union(self.journals, delta.journals, "journal")
         if delta.gone:
@@ -60,7 +66,7 @@ class Checkpoint:
         )
 
     def encode(self) -> bytes:
-        """Bytes that are equal for equal checkpoints."""
+        """Return bytes that are equal for equal checkpoints."""
         tags = _Tags(
             dict(sorted(self.journals.items())),
             dict(sorted(self.bindings.items())),
@@ -73,6 +79,10 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
+        """Return the checkpoint that `encode` made into `data`.
+
+        Raises DataError if the bytes are damaged.
+        """
         payload = memoryview(data)[_DIGEST_BYTES:]
         if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:
             raise _damaged(f"the checksum of its {len(data)} bytes is wrong")
@@ -90,14 +100,19 @@ class Checkpoint:
 
 
 class NextCheckpoint(NamedTuple):
-    """Numbered from 1 within a Session; `delta` is to be merged into the checkpoint before it."""
+    """The next checkpoint of a Session, which numbers them from 1.
+
+    Merge `delta` into the checkpoint before it.
+    """
 
     number: int
     delta: Checkpoint
 
 
 def _damaged(why: str) -> DataError:
-    return DataError(f"a checkpoint is damaged: {why}", do="restore it, or go back to an older one")
+    return DataError(
+        f"a checkpoint is damaged: {why}", do="restore it, or go back to an older checkpoint"
+    )
 
 
 def _union(mine: Mapping, theirs: Mapping, what: str) -> Mapping:  # type: ignore[type-arg]
@@ -105,6 +120,6 @@ def _union(mine: Mapping, theirs: Mapping, what: str) -> Mapping:  # type: ignor
         if mine[tag] != theirs[tag]:
             raise UsageError(
                 f"{what} tag {tag} stands for {mine[tag]} and for {theirs[tag]}",
-                do="merge deltas of one task, each into the checkpoint it was made from",
+                do="merge each delta of a task into the checkpoint that it follows",
             )
     return {**mine, **theirs} if theirs else mine

@@ -1,14 +1,16 @@
 """How far a task is behind its sources. Pure.
 
-A place is a journal that is read under a binding. It counts for the bytes from where a checkpoint
-has read the journal to the journal's head.
+A journal counts once for every binding that reads it: the bytes from where the checkpoint has read
+it to its head.
 
-If nothing is behind, everything that is committed is applied: a transaction that waits for its rest
-waits for a journal that has more to be read. The exception is a lost ACK, which stands nowhere.
+If nothing is behind, the task has applied everything that is committed: a transaction that waits
+for its rest waits for a journal that has more to read. The exception is a lost ACK, which no
+journal has.
 
-This knows offsets only. So whatever follows the last commit in a journal counts: an open
-transaction until it ends, a rollback or documents that nobody is shown until the next checkpoint.
-And documents that are read and wait for the rest of their transaction do not count; the rest does.
+The lag knows offsets only. So everything counts that follows the last commit in a journal: an open
+transaction until it ends, and a rollback, or documents that no checkpoint shows, until the next
+checkpoint. Documents that are read and wait for the rest of their transaction do not count; the
+rest does.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 
-Place = tuple[JournalId, str]
-"""A journal and the name of a binding."""
+BoundJournal = tuple[JournalId, str]
+"""A journal and the name of a binding. The sources do not have the checkpoint's tags."""
 
 
 class Lag:
@@ -30,33 +32,34 @@ class Lag:
         self._sources = sources
         self._journals: dict[JournalTag, JournalId] = {}
         self._bindings: dict[BindingTag, str] = {}
-        self._through: dict[Place, int] = {}
+        self._through: dict[BoundJournal, int] = {}
         self._heads: dict[JournalId, Offset] = {}
         self._begins: dict[JournalId, Offset] = {}
         self._read_as: dict[JournalId, list[str]] = {}
-        self._behind: dict[Place, int] = {}
+        self._behind: dict[BoundJournal, int] = {}
         self._bytes = 0
         self.apply(checkpoint)
 
     @property
     def bytes(self) -> int:
+        """Bytes that the task is behind."""
         return self._bytes
 
     def apply(self, delta: Checkpoint) -> None:
-        """The checkpoint has moved on by this delta."""
+        """Merge a delta into the checkpoint."""
         self._journals |= {tag: ref.id for tag, ref in delta.journals.items()}
         self._bindings |= delta.bindings
         for entry in delta.frontier:
             journal = self._journals.get(entry.journal)
             if journal is None or entry.binding not in self._bindings:
                 continue
-            at = journal, self._bindings[entry.binding]
-            self._through[at] = max(self._through.get(at, 0), entry.through)
-            if at in self._behind:
-                self._count(at)
+            bound = journal, self._bindings[entry.binding]
+            self._through[bound] = max(self._through.get(bound, 0), entry.through)
+            if bound in self._behind:
+                self._count(bound)
 
     def change(self, changes: Changes) -> None:
-        """Journals came, went or grew."""
+        """Take over which journals were created, were deleted or grew."""
         for info in changes.created:
             self._create(info)
         for journal in changes.deleted:
@@ -68,7 +71,7 @@ class Lag:
                     self._count((journal, name))
 
     def forget_journals(self) -> None:
-        """Whoever watches lists all journals again."""
+        """Forget all journals: the watch begins again, and lists them."""
         for journal in list(self._heads):
             self._delete(journal)
 
@@ -85,8 +88,8 @@ class Lag:
             for name in self._read_as.pop(journal):
                 self._bytes -= self._behind.pop((journal, name))
 
-    def _count(self, at: Place) -> None:
-        position = max(self._through.get(at, 0), self._begins[at[0]])
-        behind = max(0, self._heads[at[0]] - position)
-        self._bytes += behind - self._behind.get(at, 0)
-        self._behind[at] = behind
+    def _count(self, bound: BoundJournal) -> None:
+        position = max(self._through.get(bound, 0), self._begins[bound[0]])
+        behind = max(0, self._heads[bound[0]] - position)
+        self._bytes += behind - self._behind.get(bound, 0)
+        self._behind[bound] = behind

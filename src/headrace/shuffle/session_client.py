@@ -1,4 +1,4 @@
-"""What a program holds: a Session over members, its checkpoints, and the documents of each."""
+"""The client of a Session: it opens the Session, polls checkpoints and reads their documents."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ from headrace.shuffle.session.status import SessionStatus
 from headrace.shuffle.session_registry import Announcement
 
 _KEPT_BACK_SHARE = 4
-"""Progress that shows nothing may keep this share of a Queue's soft limit."""
+"""Progress that shows no document is published once it covers the soft limit of a Queue divided by
+this number: until then the Queues keep what was rolled back."""
 
 
 class Shuffle:
-    """Reads the bindings of a task through members, from `last_commit` on.
+    """Reads the bindings of a task through members, from the checkpoint `last_commit` on.
 
-    After a failure, `read_through` is the delta that was handed out and not committed: the first
-    checkpoint is exactly that one. Any failure ends the Shuffle, and every call raises its cause.
+    After a failure, pass the delta that the task got and did not commit as `read_through`: the
+    first checkpoint is then exactly that one. Any failure ends the Shuffle, and every later call
+    raises its cause.
     """
 
     def __init__(
@@ -57,10 +59,10 @@ class Shuffle:
         settings: ShuffleSettings | None = None,
         service: ServiceSettings | None = None,
     ) -> None:
-        """`members` are the addresses of the members; without ranges, each owns an equal share.
+        """`members` are addresses. Without `ranges`, every member owns an equal share of keys.
 
-        With a `cut`, which `Workspace.journals` gives, it reads those journals up to their heads
-        there, and nothing that came later: see `drain`.
+        With a `cut`, which `Workspace.journals` returns, the Shuffle reads those journals up to
+        the heads in the cut, and nothing that came later: see `drain`.
         """
         tiles = _tiles(members, ranges)
         service = service or ServiceSettings()
@@ -70,10 +72,10 @@ class Shuffle:
         collections = {each.name: each for each in workspace.collections()}
         self._sources = resolve(bindings, collections, known)
         self.session = secrets.token_hex(16)
-        at = tuple(MemberAt(*each) for each in zip(members, tiles, strict=True))
+        owners = tuple(MemberAt(*each) for each in zip(members, tiles, strict=True))
         reach = workspace.reach()
         openings = [
-            messages.OpenSlice(self.session, member, at, self._sources.all, reach, settings)
+            messages.OpenSlice(self.session, member, owners, self._sources.all, reach, settings)
             for member in range(len(members))
         ]
         self._members = tuple(members)
@@ -103,7 +105,7 @@ class Shuffle:
             self._running = stack.pop_all()
 
     def _watch(self, workspace: Workspace, cut: Sequence[JournalInfo] | None) -> Watch:
-        """Of the journals that bindings read, or of the cut, which must have all of those."""
+        """Watch the journals that bindings read, or the cut, which must have all of them."""
         if cut is None:
             return workspace.watch(*(source.selector for source in self._sources.all))
         check_cut(cut, _journals_of(workspace, self._sources), self._sources)
@@ -120,24 +122,27 @@ class Shuffle:
         documents_max: int | None = None,
         may_be_empty: bool = False,
     ) -> NextCheckpoint | None:
-        """The next one; None if nothing became visible in time, or a cut is at its end.
+        """Return the next checkpoint, or None: no document became visible in time, or the cut ends.
 
-        `documents_max` is soft: it has whole reports of Slices, and at least one, so give them a
-        limit too, with `ShuffleSettings.report_documents`.
+        `documents_max` is soft: a checkpoint has whole reports of Slices, and at least one. So
+        limit the reports too, with `ShuffleSettings.report_documents`.
 
-        `may_be_empty`: progress that shows no document, such as a rollback, is a checkpoint too.
-        Otherwise it is part of the next one that shows some. Whoever stores checkpoints should ask
-        for it now and then: a stored one must not fall behind retention.
+        With `may_be_empty`, progress that shows no document, such as a rollback, is a checkpoint
+        too. Otherwise it is part of the next checkpoint that shows one. A program that stores
+        checkpoints should ask for empty ones now and then: retention may remove what follows a
+        checkpoint that is too old.
         """
         if not self._asking.acquire(blocking=False):
-            raise UsageError("a checkpoint is asked for already", do="let one thread ask")
+            raise UsageError(
+                "another thread waits for a checkpoint", do="ask for checkpoints in one thread"
+            )
         try:
-            # Of a call that was interrupted the answer is still to come.
+            # A call that was interrupted has left its answer here.
             if self._answer is None:
                 self._answer = self._actor.poll(documents_max, may_be_empty=may_be_empty)
             found = self._result(self._answer, timeout_s)
-            # One that an interruption takes away from here on leaves a gap in the numbers, which
-            # members refuse to read across.
+            # If an interruption loses a checkpoint from here on, its number is missing, and members
+            # refuse to read the next one.
             self._answer = None
         finally:
             self._asking.release()
@@ -155,27 +160,30 @@ class Shuffle:
             return answer.result()
 
     def drain(self) -> Iterator[NextCheckpoint]:
-        """The checkpoints that are left of a cut: together they show what was committed there."""
+        """Yield the checkpoints that are left of a cut.
+
+        All checkpoints of a cut together show what was committed there.
+        """
         if not self._is_cut:
-            raise UsageError("this Shuffle has no end", do="open it with a cut")
+            raise UsageError("a Shuffle without a cut never ends", do="open it with a cut")
         while (checkpoint := self.next_checkpoint()) is not None:
             yield checkpoint
 
     def read(
         self, member: int, checkpoint: NextCheckpoint, *, ordered: bool = False
     ) -> Iterator[tuple[Source, pa.RecordBatch]]:
-        """The documents that a checkpoint shows on one member, with `_clock` and `_pair`.
+        """Yield the documents that a checkpoint shows on one member, with `_clock` and `_pair`.
 
-        `ordered`: by priority, then clock plus read delay, across all bindings.
+        If `ordered`, they are sorted by priority, then by clock plus read delay, across bindings.
         """
         consumer = self._consumers[member]
         with self._explained():
             yield from consumer.read(checkpoint.number, checkpoint.delta.encode(), ordered=ordered)
 
     def shares(self, checkpoint: NextCheckpoint, *, names: bool = False) -> list[Share]:
-        """What each member shows of it, to be read in any process, or not at all.
+        """Return the share of every member in the checkpoint; any process may read a share.
 
-        With `names` they have those of the journals.
+        With `names`, shares have the names of the journals.
         """
         delta = checkpoint.delta.encode()
         with self._explained():
@@ -188,13 +196,13 @@ class Shuffle:
         ]
 
     def _names(self, delta: Checkpoint) -> dict[int, str]:
-        """Of the journals that a delta shows any of."""
+        """Return, by tag, the names of the journals that have documents in the delta."""
         rows = delta.frontier.producers
         tags = np.unique(rows["place"][rows["last_commit"] > 0] >> np.uint64(TAG_BITS)).tolist()
         return {tag: self._journals[tag].name for tag in tags}
 
     def release(self, checkpoint: NextCheckpoint) -> None:
-        """It and those before it will not be read again."""
+        """Free the checkpoint and those before it: nobody will read them again."""
         with self._explained():
             for consumer in self._consumers:
                 consumer.release(checkpoint.number)
@@ -211,13 +219,14 @@ class Shuffle:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A member that lost its Queue or is lost itself tells less than what ended the Session."""
+        """Raise what ended the Session rather than the error of a member that lost its Queue."""
         try:
             yield
         except (NotFoundError, TransportError) as error:
             raise (self._actor.cause(self._silence_s) or error) from error
 
     def status(self) -> SessionStatus:
+        """Return the status of the Session and its members."""
         return self._actor.status().result()
 
     def close(self) -> None:
@@ -231,19 +240,23 @@ class Shuffle:
 
 
 def _journals_of(workspace: Workspace, sources: Sources) -> list[JournalInfo]:
-    """The journals of the collections that bindings read, as they are now."""
+    """Return the journals of the collections that bindings read, as they are now."""
     collections = sorted({source.collection for source in sources.all})
     return [each for name in collections for each in workspace.journals(Selector(name))]
 
 
 def _tiles(members: Sequence[str], ranges: Sequence[Range] | None) -> list[Range]:
+    """Return the range of every member. Raises UsageError if they do not cover all keys once."""
     if not members:
-        raise UsageError("a Session without members", do="name at least one")
+        raise UsageError("a Session needs members", do="name at least one")
     if len(set(members)) < len(members):
-        raise UsageError("a member is named twice", do="name each of them once")
+        raise UsageError("a member is named twice", do="name every member once")
     count = len(members)
     tiles = list(ranges or split_evenly(count))
     if len(tiles) != count:
-        raise UsageError(f"{len(tiles)} ranges for {count} members", do="give each member one")
+        raise UsageError(
+            f"every member needs one range, got {len(tiles)} for {count}",
+            do="give as many ranges as members",
+        )
     check_tiling(tiles)
     return tiles

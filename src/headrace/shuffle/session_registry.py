@@ -1,10 +1,10 @@
-"""Where the running Sessions of a workspace can be asked how they stand.
+"""The registry of the running Sessions of a workspace, which answer with their status.
 
-A Session on a workspace directory serves its status on loopback, and says where in
-`sessions/<session>.json`, which its user alone may read, since it holds the token. What the file
-says is believed only if somebody answers there for that Session: one that was killed leaves its
-file behind, and whoever looks removes it. The Session holds a lock on the file, which ends with its
-process, however that ends: so one that was killed is told from one that does not answer.
+A Session on a workspace directory serves its status on loopback, and writes the address to
+`sessions/<session>.json`. Only its user may read that file, since it has the token. A Session that
+was killed leaves its file behind, so a reader believes a file only if the Session answers at that
+address. The Session holds a lock on the file until its process ends, in whatever way: a reader
+removes a file that nobody has locked, and reports a Session that lives and does not answer.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _DIRECTORY = "sessions"
 
 
 class AskSession(msgspec.Struct, frozen=True, tag="ask-session"):
-    """How does it stand?"""
+    """Asks a Session for its status."""
 
     session: str
 
 
 class RunningSession(msgspec.Struct, frozen=True):
-    """A Session that answered, or that lives and does not."""
+    """A Session that answered, or one that lives and did not answer."""
 
     session: str
     process: int
     bindings: list[str]
     addresses: list[str]
-    """Of its members."""
+    """The addresses of its members."""
     status: SessionStatus | None
     failure: str = ""
-    """What ended it, if it failed and is not closed yet."""
+    """What ended the Session, if it failed and its program has not closed it yet."""
     unreachable: str = ""
-    """Why it did not answer: then no more is known of it than its process."""
+    """Why the Session did not answer; then only its process is known."""
 
 
 class _Announced(msgspec.Struct, frozen=True):
-    """What the file holds."""
+    """The content of the file."""
 
     address: str
     token: str
@@ -68,7 +68,7 @@ _answers = msgspec.msgpack.Decoder(RunningSession)
 
 
 class Announcement:
-    """Serves the status of one Session, and says where, until closed."""
+    """Registers one Session and serves its status, until closed."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class Announcement:
         status: Callable[[], SessionStatus],
     ) -> None:
         def running() -> RunningSession:
-            about = (session, os.getpid(), bindings, addresses)
+            identity = (session, os.getpid(), bindings, addresses)
             try:
-                return RunningSession(*about, status())
+                return RunningSession(*identity, status())
             except HeadraceError as error:
-                return RunningSession(*about, None, str(error))
+                return RunningSession(*identity, None, str(error))
 
         service = ServiceSettings(token=secrets.token_urlsafe(32))
         path = _path(workspace, session)
@@ -95,11 +95,11 @@ class Announcement:
                 announced = _Announced(server.address, service.token, os.getpid())
                 stack.callback(path.unlink, missing_ok=True)
                 write_durably(path, msgspec.json.encode(announced))
-                # It waits only for those who look at this moment.
+                # This waits at most for readers that test the lock at this moment.
                 stack.callback(os.close, lock(path, fcntl.LOCK_EX))
             except OSError as error:
                 raise StorageError(
-                    f"{path}: {error.strerror or error}",
+                    f"cannot register the Session in {path}: {error.strerror or error}",
                     do="let this user write to the workspace's directory",
                 ) from error
             self._running = stack.pop_all()
@@ -109,7 +109,7 @@ class Announcement:
 
 
 def running_sessions(workspace: Path) -> Iterator[RunningSession]:
-    """Those that live; the files of those that are gone are removed."""
+    """Yield the Sessions that live, and remove the files of those that do not."""
     for path in sorted((workspace / _DIRECTORY).glob("*.json")):
         with suppress(FileNotFoundError):
             try:
@@ -136,7 +136,7 @@ def _ask(announced: _Announced, session: str) -> RunningSession:
     ):
         for message in stream:
             return message.control
-    raise NotFoundError(f"Session {session} did not answer", do="see whether it still runs")
+    raise NotFoundError(f"Session {session} did not answer", do="check that its process still runs")
 
 
 def _path(workspace: Path, session: str) -> Path:
@@ -145,7 +145,7 @@ def _path(workspace: Path, session: str) -> Path:
 
 def _is_locked(path: Path) -> bool:
     try:
-        # Shared: others who look do not count.
+        # A shared lock, so that readers do not take each other for the Session.
         os.close(lock(path, fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
@@ -160,9 +160,12 @@ class _StatusService:
         self._running = running
 
     def converse(self, channel: Channel[Any]) -> None:
-        raise ProtocolError("a status is a stream", do="ask for it")
+        raise ProtocolError("a status has no conversation", do="ask for the status as a stream")
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
         if request.session != self._session:
-            raise NotFoundError(f"no Session {request.session} here", do="ask elsewhere")
+            raise NotFoundError(
+                f"Session {request.session} does not run at this address",
+                do="read its address again",
+            )
         yield Message(self._running())

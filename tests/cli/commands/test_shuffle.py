@@ -106,7 +106,7 @@ def test_only_a_cut_has_an_end(here: Path) -> None:
     with hr.open(here / "ws") as ws, LocalMembers(1) as members:
         ws.collection("accounts", "name string")
         shuffle = of_accounts(ws, members)
-        with shuffle, pytest.raises(UsageError, match="no end"):
+        with shuffle, pytest.raises(UsageError, match="a Shuffle without a cut never ends"):
             next(shuffle.drain())
 
 
@@ -255,7 +255,7 @@ def test_a_workspace_at_an_address_is_read_through_members(ok: Ok, run: Run, ban
         assert len(rows(ok("read", "bank/debits", "bank/credits", *there))) == 3
         refused = run("shuffle", "status", "--workspace", said["address"])
         assert refused.exit_code == 1
-        assert "name the directory" in refused.stderr
+        assert "name the workspace directory" in refused.stderr
 
 
 def test_member_processes_end_with_the_process_that_started_them(here: Path) -> None:

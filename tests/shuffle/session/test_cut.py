@@ -125,7 +125,7 @@ def test_a_member_that_finishes_out_of_turn_is_refused(is_cut: bool, times: int)
     state = session(is_cut=is_cut)
     for _ in range(times - 1):
         state.finished(0)
-    with pytest.raises(ProtocolError, match="member 0 sent Finished, not asked for"):
+    with pytest.raises(ProtocolError, match="member 0 sent Finished, which nobody asked for"):
         state.finished(0)
 
 

@@ -101,7 +101,7 @@ def test_a_poll_that_is_given_up_gets_what_is_visible_by_then() -> None:
 def test_a_second_poll_is_refused_and_the_first_one_stays_open() -> None:
     state = reading()
     state.poll()
-    with pytest.raises(UsageError, match="asked for already"):
+    with pytest.raises(UsageError, match="another poll is open already"):
         state.poll()
     report(state, 1)
     assert answer(state.advance()) == 1

@@ -127,9 +127,9 @@ def test_of_two_who_ask_at_once_one_is_refused_and_the_other_answered(task: Task
     asking = threading.Thread(target=lambda: found.set_result(task.shuffle.next_checkpoint(POLL_S)))
     asking.start()
     eventually(lambda: task.shuffle._asking.locked() or None, SOON_S, "the other asks")
-    with pytest.raises(UsageError, match="asked for already"):
+    with pytest.raises(UsageError, match="another thread waits for a checkpoint"):
         task.shuffle.next_checkpoint(0)
-    with pytest.raises(UsageError, match="asked for already"):
+    with pytest.raises(UsageError, match="another poll is open already"):
         task.shuffle._actor.poll(None).result(POLL_S)
     task.append(0, 5)
     assert found.result(POLL_S) is not None

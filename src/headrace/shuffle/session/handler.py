@@ -1,4 +1,4 @@
-"""How a Session opens: a Slice on every member, or none."""
+"""Opens a Session: a Slice on every member, or on none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decod
 def open_slices(
     openings: Sequence[messages.OpenSlice], settings: ServiceSettings, stack: ExitStack
 ) -> tuple[list[Client], list[Peer]]:
-    """A conversation with the Slice of every member, each open. The first refusal ends it."""
+    """Open a Slice on every member; return the clients and the Slices. Raises the first refusal."""
     members = openings[0].members
     timeout_s = openings[0].settings.open_s
     clients = [Client(member.address, settings) for member in members]
@@ -29,7 +29,7 @@ def open_slices(
         stack.callback(client.close)
     slices = open_all(
         clients,
-        lambda at, client: _open_slice(client, openings[at]),
+        lambda member, client: _open_slice(client, openings[member]),
         who="member",
         timeout_s=timeout_s,
     )

@@ -135,13 +135,13 @@ class SessionState:
     def finished(self, member: int) -> None:
         """A Slice has reported the whole cut."""
         if not (self._is_cut and self.assignment.is_listed) or member in self._finished:
-            raise ProtocolError(f"member {member} sent Finished, not asked for", do=REPORT)
+            raise ProtocolError(f"member {member} sent Finished, which nobody asked for", do=REPORT)
         self._finished.add(member)
 
     def poll(self, documents_max: int | None = None, *, may_be_empty: bool = False) -> None:
         """A consumer asks for the next checkpoint: see `next_checkpoint`."""
         if self._poll is not None:
-            raise UsageError("a checkpoint is asked for already", do="wait for it")
+            raise UsageError("another poll is open already", do="wait for its answer")
         self._poll = _Poll(documents_max, may_be_empty)
 
     def give_up(self) -> list[Effect]:

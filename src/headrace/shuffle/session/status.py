@@ -1,4 +1,4 @@
-"""How a Session stands, for people and programs. Pure."""
+"""The status of a Session, for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from headrace.ids import Producer, format_producer
 from headrace.shuffle.messages import SliceStatus
 from headrace.shuffle.session.state import SessionState
 
-_SHOWN = 100
+_ROWS_MAX = 100
+"""A status has at most this many journals, and as many transactions."""
 
 
 class JournalLag(msgspec.Struct, frozen=True):
+    """A journal that a member has not read to its head."""
+
     journal: str
     member: int
     phase: str
@@ -26,11 +29,11 @@ class MemberStatus(msgspec.Struct, frozen=True):
     reads: dict[str, int]
     queue_bytes: int
     waits: str
-    """Why its Queue holds Slices back, or nothing."""
+    """Why its Queue holds Slices back; empty if it does not."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """One that is not shown, and what it waits for."""
+    """A transaction that no checkpoint shows yet, and what it waits for."""
 
     producer: str
     journal: str
@@ -39,17 +42,21 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 
 class SessionStatus(msgspec.Struct, frozen=True):
     places: int
-    """Journals, each once for every binding that reads it."""
+    """Number of journals, each counted once for every binding that reads it."""
     members: list[MemberStatus]
     lagging: list[JournalLag]
     transactions: list[OpenTransaction]
     settled: bool
-    """All that members know of is taken and reported; a checkpoint of it may yet be asked for."""
+    """True if members have read and reported everything that they know of.
+
+    The consumer may still have to ask for a checkpoint of it.
+    """
     behind_bytes: int = 0
-    """How much journals have beyond the last checkpoint, once for each binding that reads them."""
+    """Bytes that journals have beyond the last checkpoint, once for each binding."""
 
 
 def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> SessionStatus:
+    """Return the status of a Session whose members answered `slices`, in their order."""
     lagging = [
         JournalLag(state.assignment.journal_name(lag.place), member, lag.phase, lag.taken, lag.head)
         for member, status in enumerate(slices)
@@ -58,10 +65,10 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
     lagging.sort(key=lambda lag: lag.taken - lag.head)
     transactions = [
         OpenTransaction(
-            format_producer(Producer(producer)), state.assignment.journal_name(at), "its ACK"
+            format_producer(Producer(producer)), state.assignment.journal_name(place), "its ACK"
         )
         for status in slices
-        for at, producer in status.open
+        for place, producer in status.open
     ]
     transactions += [
         OpenTransaction(format_producer(producer), journal, "this journal, which a hint names")
@@ -75,8 +82,8 @@ def session_status(state: SessionState, slices: Sequence[SliceStatus]) -> Sessio
             )
             for member, status in enumerate(slices)
         ],
-        lagging[:_SHOWN],
-        transactions[:_SHOWN],
+        lagging[:_ROWS_MAX],
+        transactions[:_ROWS_MAX],
         all(status.settled for status in slices),
         state.behind_bytes,
     )
