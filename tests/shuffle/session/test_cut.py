@@ -1,4 +1,4 @@
-"""A Session over a cut shows all of it, and then says that it is over, without being asked."""
+"""A Session over a cut shows all of it, and then says by itself that the cut is over."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ A = place(0, 0)
 def session(
     members: int = 1, *, is_cut: bool = True, read_through: Checkpoint | None = None
 ) -> SessionState:
-    """Of one journal, which ends at 100."""
+    """Return a Session that reads one journal, which ends at 100."""
     sources = Sources([source(0, "a")])
     state = SessionState(
         sources, split_evenly(members), Checkpoint(), read_through, 1 << 60, is_cut=is_cut
@@ -144,7 +144,7 @@ def open_cut(task: Task, *bindings: hr.Binding, cut: Sequence[JournalInfo]) -> h
     return hr.Shuffle(task.workspace, bindings, task.addresses, cut=cut, settings=SETTINGS)
 
 
-def drained(shuffle: hr.Shuffle, field: str = "n") -> list[Any]:
+def drain_values(shuffle: hr.Shuffle, field: str = "n") -> list[Any]:
     return sorted(
         value
         for checkpoint in shuffle.drain()
@@ -158,7 +158,7 @@ def test_a_cut_is_read_to_its_end_and_the_end_stays(task: Task) -> None:
     task.append(0, 1000)
     with soon(), open_cut(task, hr.Binding(collection="a"), cut=task.workspace.journals()) as cut:
         task.append(1000, 10)
-        assert drained(cut) == list(range(1000))
+        assert drain_values(cut) == list(range(1000))
         for timeout_s in (None, 0.0, SOON_S):
             assert cut.next_checkpoint(timeout_s) is None
         assert list(cut.drain()) == []
@@ -174,7 +174,7 @@ def test_documents_with_a_read_delay_belong_to_the_cut(task: Task) -> None:
     task.append(0, 100)
     binding = hr.Binding(collection="a", read_delay_s=1.0)
     with soon(), open_cut(task, binding, cut=task.workspace.journals()) as shuffle:
-        assert drained(shuffle) == list(range(100))
+        assert drain_values(shuffle) == list(range(100))
 
 
 def test_a_transaction_that_is_open_in_the_cut_is_not_waited_for(task: Task) -> None:
@@ -184,7 +184,7 @@ def test_a_transaction_that_is_open_in_the_cut_is_not_waited_for(task: Task) -> 
         transaction._buffer.send(transaction._buffer.seal()).result()
         cut = task.workspace.journals()
         with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
-            assert drained(shuffle) == list(range(10))
+            assert drain_values(shuffle) == list(range(10))
 
 
 # proves G13
@@ -194,7 +194,7 @@ def test_a_journal_that_was_deleted_after_the_cut_is_named(task: Task) -> None:
     task.workspace.delete_journals(["a/0001"])
     with soon(), open_cut(task, hr.Binding(collection="a"), cut=cut) as shuffle:
         with pytest.raises(OutdatedError) as gone:
-            drained(shuffle)
+            drain_values(shuffle)
         assert "journal a/0001 of binding 'a' was deleted after the cut" in gone.value.what
 
 
@@ -214,7 +214,7 @@ def test_a_cut_without_the_journals_of_a_binding_is_refused(task: Task) -> None:
             hr.Shuffle(workspace, bindings, task.addresses, cut=cut)
     workspace.append("b", [{"n": 20, "p": 2}])
     with soon(), open_cut(task, *bindings, cut=whole) as shuffle:
-        assert drained(shuffle) == [1, 1, 2, 3, 4], "what was made after the cut is not in it"
+        assert drain_values(shuffle) == [1, 1, 2, 3, 4], "what was made after the cut is not in it"
 
 
 # proves G9, G13
@@ -233,7 +233,7 @@ def test_a_cut_that_lacks_what_its_transactions_name_is_refused() -> None:
 # proves G13
 def test_a_member_that_is_lost_ends_what_waits_for_the_end(task: Task) -> None:
     def die(channel: Channel[Any], opened: Any) -> None:
-        """When all is said and read, but without saying so."""
+        """Fail after everything is read, before the member reports that it has finished."""
         channel.send(messages.Opened(opened.session))
         while not isinstance(channel.receive().control, messages.StartRead):  # type: ignore[union-attr]
             pass
@@ -247,15 +247,15 @@ def test_a_member_that_is_lost_ends_what_waits_for_the_end(task: Task) -> None:
             shuffle.next_checkpoint()
 
 
-def test_nobody_is_asked_for_the_end(task: Task) -> None:
-    """Each member hears of all reads at once, says when it has finished them, and that is all."""
+def test_a_session_asks_no_member_for_the_end(task: Task) -> None:
+    """A member gets all reads in one message. It sends one message once it has finished them."""
     heard: list[object] = []
 
     def finish(channel: Channel[Any], opened: Any) -> None:
         channel.send(messages.Opened(opened.session))
         while (message := channel.receive()) is not None:
             heard.append(message.control)
-            # Once the Session has nothing to show, and waits.
+            # The Session has started its reads, and its consumer waits.
             if {type(each) for each in heard} >= {messages.StartRead, messages.Starving}:
                 channel.send(messages.Finished())
                 break

@@ -1,4 +1,4 @@
-"""What a Session's state decides: when a poll is answered, who starves, what Slices hold back."""
+"""What a Session's state decides: its answer to a poll, who starves, what Slices hold back."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.shuffle.builders import source
 A = place(0, 0)
 
 
-def reading(*, is_cut: bool = False, kept_rows_max: int = 1 << 18) -> SessionState:
-    """A Session with one member, which reads one journal that ends at 1000."""
+def open_session(*, is_cut: bool = False, kept_rows_max: int = 1 << 18) -> SessionState:
+    """Return a Session with one member, which reads one journal that ends at 1000."""
     state = SessionState(
         Sources([source(0, "a")]),
         split_evenly(1),
@@ -42,15 +42,15 @@ def reading(*, is_cut: bool = False, kept_rows_max: int = 1 << 18) -> SessionSta
 
 
 def report(state: SessionState, number: int) -> None:
-    """One document, committed at clock `number`."""
+    """Report one document, committed at clock `number`."""
     through = number * 10
     row = (A, 1, number, -through, through - 10, number)
     journals, producers = np.array([(A, through)], JOURNAL_ROW), np.array([row], PROGRESS_ROW)
     state.progress(0, Delta(journals, producers, documents=1))
 
 
-def answer(effects: list[Effect]) -> int | None:
-    """The number of the checkpoint that answers a poll, which is the first effect."""
+def answered_checkpoint(effects: list[Effect]) -> int | None:
+    """Return the number of the checkpoint that answers a poll, which is the first effect."""
     assert isinstance(effects[0], AnswerPoll)
     return effects[0].checkpoint.number if effects[0].checkpoint else None
 
@@ -60,29 +60,29 @@ def starving(is_starving: bool, checkpoint: int) -> SendAllSlices:
 
 
 def test_a_poll_is_answered_at_once_if_something_is_visible_and_nobody_starves() -> None:
-    state = reading()
+    state = open_session()
     report(state, 1)
     assert state.advance() == [], "nobody asks"
     state.poll()
     effects = state.advance()
-    assert (len(effects), answer(effects)) == (1, 1)
+    assert (len(effects), answered_checkpoint(effects)) == (1, 1)
     assert state.advance() == []
 
 
 # proves G13
 def test_the_consumer_starves_from_its_poll_on_until_that_is_answered() -> None:
-    state = reading()
+    state = open_session()
     state.poll()
     assert state.advance() == [starving(True, 0)]
     assert state.advance() == [], "Slices know"
     report(state, 1)
     effects = state.advance()
-    assert answer(effects) == 1
+    assert answered_checkpoint(effects) == 1
     assert effects[1:] == [starving(False, 1)]
 
 
 def test_a_poll_that_is_given_up_is_answered_with_nothing_and_starves_no_more() -> None:
-    state = reading()
+    state = open_session()
     state.poll()
     assert state.give_up() == [starving(True, 0), AnswerPoll(None)]
     assert state.advance() == [starving(False, 0)]
@@ -91,25 +91,25 @@ def test_a_poll_that_is_given_up_is_answered_with_nothing_and_starves_no_more() 
 
 
 def test_a_poll_that_is_given_up_gets_what_is_visible_by_then() -> None:
-    state = reading()
+    state = open_session()
     report(state, 1)
     state.poll()
     effects = state.give_up()
-    assert (len(effects), answer(effects)) == (1, 1)
+    assert (len(effects), answered_checkpoint(effects)) == (1, 1)
 
 
 def test_a_second_poll_is_refused_and_the_first_one_stays_open() -> None:
-    state = reading()
+    state = open_session()
     state.poll()
     with pytest.raises(UsageError, match="another poll is open already"):
         state.poll()
     report(state, 1)
-    assert answer(state.advance()) == 1
+    assert answered_checkpoint(state.advance()) == 1
     state.poll()
 
 
 def test_a_poll_is_answered_with_nothing_at_the_end_of_a_cut() -> None:
-    state = reading(is_cut=True)
+    state = open_session(is_cut=True)
     state.poll()
     assert state.advance() == [starving(True, 0)]
     state.finished(0)
@@ -117,7 +117,7 @@ def test_a_poll_is_answered_with_nothing_at_the_end_of_a_cut() -> None:
 
 
 def test_a_poll_has_the_limit_and_the_leave_to_be_empty_that_it_came_with() -> None:
-    state = reading()
+    state = open_session()
     for number in (1, 2, 3):
         report(state, number)
     state.poll(2)
@@ -126,17 +126,17 @@ def test_a_poll_has_the_limit_and_the_leave_to_be_empty_that_it_came_with() -> N
     assert answered.checkpoint
     assert answered.checkpoint.delta.frontier.producers["last_commit"].tolist() == [2]
     state.poll()
-    assert answer(state.advance()) == 2
+    assert answered_checkpoint(state.advance()) == 2
     state.progress(0, Delta(np.array([(A, 50)], JOURNAL_ROW)))
     state.poll()
     assert state.give_up()[-1] == AnswerPoll(None), "nothing shows a document"
     state.poll(may_be_empty=True)
-    assert answer(state.advance()) == 3
+    assert answered_checkpoint(state.advance()) == 3
 
 
 # proves G12
 def test_slices_are_told_once_that_they_hold_a_lane_and_once_that_they_go_on() -> None:
-    state = reading(kept_rows_max=100)
+    state = open_session(kept_rows_max=100)
     effects = []
     for number in range(1, 13):
         report(state, number)
@@ -145,7 +145,7 @@ def test_slices_are_told_once_that_they_hold_a_lane_and_once_that_they_go_on() -
     while state.held_lanes:
         state.poll(1)
         effects = state.advance()
-        assert answer(effects)
+        assert answered_checkpoint(effects)
     assert effects[1:] == [SendAllSlices(Hold(()))]
 
 
@@ -193,7 +193,7 @@ def lose_the_reader(state: SessionState) -> None:
     ],
 )
 def test_a_state_that_cannot_be_true_is_found(damage: Callable[[SessionState], None]) -> None:
-    state = reading()
+    state = open_session()
     report(state, 1)
     state._fold(0)
     report(state, 2)

@@ -37,7 +37,7 @@ def roll_back(story: MemorySession, journal: int, clock: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_complete_is_shown_though_its_report_has_more_that_waits(seed: int) -> None:
-    """P commits A at 10 and 30, and in between B with C, whose ACK is nowhere."""
+    """P commits A at 10 and 30, and in between B with C; no journal has the ACK in C."""
     story = MemorySession("abc", [source(n, name) for n, name in enumerate("abc")], seed=seed)
     story.outside(A, 10)
     story.write(B, 19)
@@ -63,7 +63,7 @@ def test_what_a_replay_has_shown_makes_no_other_checkpoint() -> None:
 
 
 def test_what_waits_is_looked_at_again_when_it_is_reported_or_released_and_not_before() -> None:
-    """Else reading many journals that are ahead would take as long as their number squared."""
+    """Otherwise the cost of many journals that are ahead would grow with their number squared."""
     story = ab()
     session = story.run.session
     looked_at: list[int] = []
@@ -125,7 +125,7 @@ def test_documents_that_a_clock_window_leaves_out_make_no_checkpoint() -> None:
 
 
 def test_what_waits_for_the_rest_of_its_transaction_makes_no_checkpoint() -> None:
-    """Under a limit, too: then as much is taken as it needs to show something."""
+    """With a limit, too, the Session folds as many reports as it needs to show a document."""
     story = ab()
     story.write(A, 10)
     hints = story.hints(20, A, B)
@@ -165,7 +165,7 @@ BINDINGS = [hr.Binding(collection="a"), hr.Binding(collection="b")]
 
 
 def publish_backlog(workspace: hr.Workspace, transactions: int) -> int:
-    """Transactions over both collections, each third of them rolled back; how many documents."""
+    """Publish transactions to both collections, and roll every third back; return the documents."""
     publisher = workspace.publisher()
     documents = 0
     for number in range(transactions):
@@ -180,8 +180,8 @@ def publish_backlog(workspace: hr.Workspace, transactions: int) -> int:
     return documents
 
 
-class Lives:
-    """A task over a cut of the workspace that is begun again and again."""
+class RestartedTask:
+    """A task over a cut of the workspace that every `run` restarts."""
 
     def __init__(self, workspace: hr.Workspace, folder: Path, limit: int) -> None:
         self._workspace = workspace
@@ -190,7 +190,7 @@ class Lives:
         self._cut = workspace.journals()
 
     def run(self, number: int, checkpoints: int) -> Iterator[tuple[int, int]]:
-        """So many checkpoints after `number`: the number and the documents of each."""
+        """Take checkpoints after `number`; yield the number and the documents of each."""
         with LocalMembers(2, self._folder) as members:
 
             def open(last: Checkpoint, through: Checkpoint | None) -> hr.Shuffle:
@@ -224,7 +224,7 @@ def test_every_checkpoint_of_a_backlog_shows_documents_through_restarts(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:
     documents = publish_backlog(workspace, 300)
-    lives = Lives(workspace, tmp_path, limit=40)
+    lives = RestartedTask(workspace, tmp_path, limit=40)
     found: list[tuple[int, int]] = []
     while more := list(lives.run(len(found), 15)):
         found += more
@@ -273,7 +273,7 @@ def test_rolled_back_documents_of_many_times_the_disk_limit_leave_room(
 def test_progress_that_shows_nothing_is_stored_after_a_while(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:
-    """Otherwise retention would one day remove what a task stands at."""
+    """Otherwise retention would one day remove what follows the task's last checkpoint."""
     workspace.append("a", [{"n": 1, "text": ""}])
     with LocalMembers(2, tmp_path) as members:
 

@@ -26,7 +26,7 @@ PENDING_MAX = 10
 
 
 def session(*, b_head: int = 10_000) -> SessionState:
-    """Transaction n of P has its ACKs at offset 10 n of A and of B, or of A and of C."""
+    """Return a Session whose transaction n has ACKs at offset 10 n of A and of B, or of A and C."""
     sources = Sources([source(tag, name) for tag, name in enumerate("abc")])
     state = SessionState(
         sources, split_evenly(1), Checkpoint(), None, 1 << 60, pending_max=PENDING_MAX
@@ -41,7 +41,7 @@ def session(*, b_head: int = 10_000) -> SessionState:
 
 
 def read_a(state: SessionState, first: int, last: int, *, also: str = "b") -> None:
-    """A Slice has read the ACKs of these transactions in A; each has another in one of `also`."""
+    """Report the ACKs of these transactions in A; each has another one in a journal of `also`."""
     others = ["abc".index(name) for name in also]
     numbers = range(first, last + 1)
     ids = [(0, P, 10 * n) for n in numbers]
@@ -60,7 +60,7 @@ def read_a(state: SessionState, first: int, last: int, *, also: str = "b") -> No
 
 
 def _part(id: tuple[int, int, int], tag: int) -> tuple[int, ...]:
-    """The ACK that a transaction also has in a journal of that tag."""
+    """Return the row of the ACK that a transaction also has in the journal of that tag."""
     return (*id, tag + 1, tag, P, id[2], id[2])
 
 
@@ -91,8 +91,8 @@ def test_all_journals_that_transactions_wait_for_go_on_together() -> None:
 
 
 # proves G12, G13
-def test_nobody_waits_for_an_ack_that_stands_nowhere_and_the_hard_limit_names_it() -> None:
-    """Reading goes on, so that clocks get beyond the horizon."""
+def test_no_journal_waits_for_a_missing_ack_and_the_hard_limit_names_it() -> None:
+    """Slices read on, so that clocks get beyond the horizon."""
     state = session(b_head=0)
     read_a(state, 1, 4 * PENDING_MAX)
     assert state.hold().behind == {}
@@ -116,7 +116,7 @@ def test_a_journal_that_lags_is_named_at_the_hard_limit_and_a_retry_helps() -> N
 def test_a_slice_that_is_ahead_in_one_journal_goes_on_with_the_one_that_is_behind(
     ahead_bytes: int,
 ) -> None:
-    """Also if frames of the first, which precede the others, take all the room there is."""
+    """This holds even if frames of the first journal, which come first, take all the room."""
     slice = ScriptedSlice(limits=Limits(ahead_bytes=ahead_bytes, fetch_bytes=20))
     ahead = slice.start(frames("O10 O11 O12 O13", journal=1), tag=0)
     behind = slice.start(frames("O20 O21 O22", journal=2), tag=1)
@@ -135,5 +135,5 @@ def test_a_slice_that_is_ahead_in_one_journal_goes_on_with_the_one_that_is_behin
 
 
 def clocks(slice: ScriptedSlice) -> list[int]:
-    """Of the documents that it sends, in order."""
+    """Return the clocks of the documents that the Slice sends, in order."""
     return [n for _, first, last in sent(slice.run()) for n in range(first, last + 1)]

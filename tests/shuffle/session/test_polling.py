@@ -1,4 +1,4 @@
-"""Asking for checkpoints: in time, once at a time, and with interruptions."""
+"""Polls of checkpoints: with timeouts, from several threads, and with interruptions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_a_poll_without_patience_sees_what_is_there(task: Task) -> None:
 
 # proves G7
 def test_an_interrupted_poll_loses_nothing(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in a notebook; what becomes visible meanwhile is for the next who asks."""
+    """After Ctrl-C in a notebook, the next poll gets what became visible meanwhile."""
     task.open("a")
 
-    def interrupted(self: Future[Checkpoint | None], timeout_s: float | None = None) -> None:
+    def interrupt(self: Future[Checkpoint | None], timeout_s: float | None = None) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Future, "result", interrupted)
+        patch.setattr(Future, "result", interrupt)
         with pytest.raises(KeyboardInterrupt):
             task.shuffle.next_checkpoint()
     task.append(0, 5)
@@ -48,10 +48,10 @@ def test_an_interrupted_poll_loses_nothing(task: Task, monkeypatch: pytest.Monke
 
 
 # proves G5
-def test_a_checkpoint_that_an_interruption_takes_away_is_missed(task: Task) -> None:
-    """Whoever goes on after Ctrl-C is told, and does not get the next one in its place."""
+def test_members_refuse_to_read_on_after_an_interruption_lost_a_checkpoint(task: Task) -> None:
+    """A program that goes on after Ctrl-C gets an error, not the next checkpoint in its place."""
 
-    class Interrupted:
+    class InterruptingLock:
         def acquire(self, *, blocking: bool) -> bool:
             return True
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_an_interruption_takes_away_is_missed(task: Task) -> N
     task.open("a")
     task.append(0, 5)
     asking = task.shuffle._asking
-    task.shuffle._asking = Interrupted()  # type: ignore[assignment]
+    task.shuffle._asking = InterruptingLock()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         task.shuffle.next_checkpoint()
     task.shuffle._asking = asking
@@ -86,11 +86,13 @@ def test_a_poll_that_comes_as_the_session_ends_is_answered(task: Task) -> None:
         answer.result(SOON_S)
 
 
-def test_what_comes_together_is_looked_at_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can be shown takes as long to see for many reports as for one."""
+def test_the_state_decides_once_for_events_that_come_together(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decision takes as long for many reports as for one."""
     task.open("a")
     actor = task.shuffle._actor
-    looks: list[int] = []
+    decisions: list[int] = []
     may_go_on, is_waiting, has_ended = threading.Event(), threading.Event(), threading.Event()
     handle, advance = actor._handle, actor._advance
 
@@ -103,25 +105,25 @@ def test_what_comes_together_is_looked_at_once(task: Task, monkeypatch: pytest.M
         elif event != "report":
             handle(event)
 
-    def count() -> None:
-        looks.append(1)
+    def advance_and_count() -> None:
+        decisions.append(1)
         advance()
 
     monkeypatch.setattr(actor, "_handle", handle_or_wait)
     actor._inbox.put("report")
-    monkeypatch.setattr(actor, "_advance", count)
+    monkeypatch.setattr(actor, "_advance", advance_and_count)
     actor._inbox.put("wait")
     assert is_waiting.wait(SOON_S)
-    before = len(looks)
+    before = len(decisions)
     for event in ["report"] * 50 + ["end"]:
         actor._inbox.put(event)
     may_go_on.set()
     assert has_ended.wait(SOON_S)
-    assert len(looks) - before <= 1
+    assert len(decisions) - before <= 1
 
 
 # proves G13
-def test_of_two_who_ask_at_once_one_is_refused_and_the_other_answered(task: Task) -> None:
+def test_of_two_threads_that_poll_at_once_one_is_refused_and_the_other_answered(task: Task) -> None:
     task.open("a")
     found: Future[object] = Future()
     asking = threading.Thread(target=lambda: found.set_result(task.shuffle.next_checkpoint(POLL_S)))

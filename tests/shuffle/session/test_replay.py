@@ -1,4 +1,4 @@
-"""What is published while a Session has yet to read again what was published before it."""
+"""What a Session publishes until it has read again what the Session before it published."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ P, Q = 1, 2
 
 # proves G7
 def test_a_settled_producer_is_not_opened_again_by_a_session_that_is_behind() -> None:
-    """Else the next restart would read from below what the checkpoint still knows of producers."""
-    handed_out = stored([(A, P, 5, -10), (A, Q, 6, -20), (A, 3, ZERO, 20)], through=30)
-    state = begun_from(Checkpoint(), handed_out)
+    """Otherwise the next restart would read offsets for which the checkpoint has no producers."""
+    handed_out = checkpoint_of([(A, P, 5, -10), (A, Q, 6, -20), (A, 3, ZERO, 20)], through=30)
+    state = resume_session(Checkpoint(), handed_out)
     report(state, 20, [(A, P, 5, -10, 0), (A, Q, 6, -20, 10)])
     assert state.next_checkpoint() is handed_out
     committed = Checkpoint().merge(handed_out)
-    assert resumes(committed) == {A: 20}
+    assert resume_offsets(committed) == {A: 20}
     assert committed.frontier.producers["producer"].tolist() == [3], "the others are pruned"
 
     elsewhere = [(B, 4, 9, -10, 0, 9)]
     state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW), np.array(elsewhere, PROGRESS_ROW)))
     later = state.next_checkpoint(may_be_empty=True)
     assert later is not None
-    assert resumes(committed.merge(later)) == {A: 20, B: 10}
+    assert resume_offsets(committed.merge(later)) == {A: 20, B: 10}
 
 
 def test_a_span_that_ended_below_what_was_read_is_closed_once_all_is_read_again() -> None:
     """The last checkpoint had read to 30; this Session begins at 12, and P's span ends at 20."""
-    last = stored([(A, P, 5, 12)], through=30)
-    state = begun_from(last)
+    last = checkpoint_of([(A, P, 5, 12)], through=30)
+    state = resume_session(last)
     report(state, 20, [(A, P, 9, -20, 12)])
     assert next_rows(state) == [(A, P, 9, 20)], "of P more may be open between 20 and 30"
     report(state, 30, [])
@@ -57,8 +57,8 @@ def test_a_span_that_ended_below_what_was_read_is_closed_once_all_is_read_again(
 
 
 def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before() -> None:
-    """Else reading many journals again would take as long as their number squared."""
-    state = begun_from(stored([(A, P, 5, 12)], through=30))
+    """Otherwise the cost of many journals that are behind would grow with their number squared."""
+    state = resume_session(checkpoint_of([(A, P, 5, 12)], through=30))
     looked_at: list[int] = []
     publishable = state.frontier._publishable
 
@@ -87,23 +87,25 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
         pytest.param(-20, 40, -20, id="closed before"),
     ],
 )
-def test_a_span_that_did_not_move_is_not_said_again(before: int, through: int, span: int) -> None:
-    state = begun_from(stored([(A, P, 5, before), (A, Q, ZERO, 12)], through=30))
+def test_a_span_that_did_not_move_is_not_published_again(
+    before: int, through: int, span: int
+) -> None:
+    state = resume_session(checkpoint_of([(A, P, 5, before), (A, Q, ZERO, 12)], through=30))
     report(state, through, [(A, P, 5, span, -1)])
     assert next_rows(state) == []
 
 
 # proves G5, G7
 def test_what_is_withheld_after_a_restart_is_read_again_by_the_next_one() -> None:
-    """P's commits to 8 were shown, and are read again; its next waits for an ACK elsewhere."""
-    last = stored([(A, P, 8, -20), (A, Q, ZERO, 12)], through=30)
-    state = begun_from(last)
+    """A Slice reads P's commits up to 8 again; the next transaction waits for an ACK elsewhere."""
+    last = checkpoint_of([(A, P, 8, -20), (A, Q, ZERO, 12)], through=30)
+    state = resume_session(last)
     withhold(state, 40, clock=9, since=15, waits_for=5)
     assert next_rows(state) == [(A, P, ZERO, 30)], "what is withheld stands above 30"
 
 
 def test_what_was_withheld_and_is_shown_is_not_read_again_for_what_is_withheld_later() -> None:
-    state = begun_from(Checkpoint())
+    state = resume_session(Checkpoint())
     withhold(state, 40, clock=9, since=15, waits_for=5)
     assert next_rows(state) == [(A, P, 8, 15)], "just below its first document"
     state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW)))
@@ -112,10 +114,10 @@ def test_what_was_withheld_and_is_shown_is_not_read_again_for_what_is_withheld_l
     assert next_rows(state) == [(A, P, 18, 50)]
 
 
-def test_what_a_replay_repeated_is_not_said_again() -> None:
-    last = stored([(A, P, 5, -10)], through=10)
-    handed_out = stored([(A, P, ZERO, 20)], through=30)
-    state = begun_from(last, handed_out)
+def test_what_a_replay_repeated_is_not_published_again() -> None:
+    last = checkpoint_of([(A, P, 5, -10)], through=10)
+    handed_out = checkpoint_of([(A, P, ZERO, 20)], through=30)
+    state = resume_session(last, handed_out)
     report(state, 30, [(A, P, 5, 20, -1)])
     assert state.next_checkpoint() is handed_out
     assert state.assignment.last_checkpoint == 1
@@ -128,7 +130,7 @@ def test_what_a_replay_repeated_is_not_said_again() -> None:
 
 # proves G10
 def test_a_replay_without_any_commit_is_handed_out_before_journals_are_listed() -> None:
-    wanted = stored([(A, P, ZERO, 20)], through=30)
+    wanted = checkpoint_of([(A, P, ZERO, 20)], through=30)
     state = SessionState(Sources([source(0, "a")]), split_evenly(1), Checkpoint(), wanted, 1 << 60)
     assert state.next_checkpoint() is wanted
     state.journals_changed(
@@ -140,7 +142,7 @@ def test_a_replay_without_any_commit_is_handed_out_before_journals_are_listed() 
     state.validate()
 
 
-def stored(producers: list[tuple[int, int, int, int]], *, through: int) -> Checkpoint:
+def checkpoint_of(producers: list[tuple[int, int, int, int]], *, through: int) -> Checkpoint:
     return Checkpoint(
         Frontier.from_rows(
             np.array([(A, through)], JOURNAL_ROW), np.array(producers, PRODUCER_ROW)
@@ -150,7 +152,7 @@ def stored(producers: list[tuple[int, int, int, int]], *, through: int) -> Check
     )
 
 
-def begun_from(last: Checkpoint, handed_out: Checkpoint | None = None) -> SessionState:
+def resume_session(last: Checkpoint, handed_out: Checkpoint | None = None) -> SessionState:
     state = SessionState(Sources([source(0, "a")]), split_evenly(1), last, handed_out, 1 << 60)
     journals = [
         JournalInfo(JournalId(1), "a/0000", Offset(0), Offset(60), 3),
@@ -161,13 +163,13 @@ def begun_from(last: Checkpoint, handed_out: Checkpoint | None = None) -> Sessio
 
 
 def report(state: SessionState, through: int, rows: list[tuple[int, ...]]) -> None:
-    # Each has committed one span, or none.
+    # Every row has committed one span, or none.
     rows = [(*row, row[2] if row[4] >= 0 else 0) for row in rows]
     state.progress(0, Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW)))
 
 
 def withhold(state: SessionState, through: int, *, clock: int, since: int, waits_for: int) -> None:
-    """P commits in A what began there at `since`, and waits for an ACK at an offset of B."""
+    """Report that P committed a span from `since` on in A, and waits for an ACK in B."""
     delta = Delta(
         np.array([(A, through)], JOURNAL_ROW),
         np.array([(A, P, clock, -through, since, clock)], PROGRESS_ROW),
@@ -183,7 +185,7 @@ def next_rows(state: SessionState) -> list[tuple[int, int, int, int]]:
     return delta.frontier.producers.tolist() if delta else []
 
 
-def resumes(checkpoint: Checkpoint) -> dict[int, int]:
+def resume_offsets(checkpoint: Checkpoint) -> dict[int, int]:
     frontier = checkpoint.frontier
     return dict(
         zip(frontier.journals["place"].tolist(), frontier.resume_offsets().tolist(), strict=True)

@@ -25,11 +25,11 @@ Row = tuple[int, ...]
 
 HEAD = 100
 A, B = place(0, 0), place(1, 1)
-"""Of the collections `a` and `b`, which are in different cohorts."""
+"""Places of the collections `a` and `b`, which are in different cohorts."""
 
 
 def session(members: int = 1) -> SessionState:
-    """Both journals are started, and known to end at 100."""
+    """Return a Session that reads both journals, which end at 100."""
     sources = Sources([source(0, "a", cohort=0), source(1, "b", cohort=1)])
     state = SessionState(sources, split_evenly(members), Checkpoint(), None, 1 << 60)
     found = [
@@ -47,7 +47,7 @@ def delta(
     parts: Sequence[Row] = (),
     documents: int = 1,
 ) -> Delta:
-    """A producer that does not say what it committed first has committed one span, or none."""
+    """Return a report. A producer row without `first` has committed one span, or none."""
     rows = [row if len(row) > 5 else (*row, row[2] * (row[4] >= 0)) for row in producers]
     return Delta(
         np.array(list(journals), JOURNAL_ROW),
@@ -192,17 +192,19 @@ def test_a_producer_does_not_go_back_behind_the_checkpoint_that_is_resumed() -> 
         ([b"", b"", b"", b"x" * 57], "table 4 has 57 bytes, in rows of 56"),
     ],
 )
-def test_bodies_that_are_no_tables_are_told_apart(bodies: list[bytes], why: str) -> None:
+def test_bodies_that_are_not_tables_are_refused(bodies: list[bytes], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Delta.from_bodies([memoryview(body) for body in bodies], 0)
 
 
 def test_a_report_travels_as_it_is() -> None:
     sent = delta([(A, 60)], [(A, 7, 1001, -60, 50)], [(0, *TRANSACTION, A, 7, 1000, 1, 50)])
-    heard = Delta.from_bodies([memoryview(body) for body in sent.bodies()], sent.documents)
-    assert [rows.tolist() for rows in _tables(heard)] == [rows.tolist() for rows in _tables(sent)]
-    assert heard.documents == sent.documents
+    received = Delta.from_bodies([memoryview(body) for body in sent.bodies()], sent.documents)
+    assert [rows.tolist() for rows in _tables(received)] == [
+        rows.tolist() for rows in _tables(sent)
+    ]
+    assert received.documents == sent.documents
 
 
-def _tables(of: Delta) -> list[np.ndarray]:
-    return [of.journals, of.producers, of.commits, of.parts]
+def _tables(delta: Delta) -> list[np.ndarray]:
+    return [delta.journals, delta.producers, delta.commits, delta.parts]

@@ -1,4 +1,4 @@
-"""Where a restart reads on from: in random histories, at the oldest transaction that is pending."""
+"""A restart begins at the oldest pending transaction, in random histories."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class WatchedRun(MemoryRun):
 
     def reported(self, member: int, delta: Delta) -> None:
         super().reported(member, delta)
-        for at, producer, commit, _, since, _ in delta.producers.tolist():
+        for place, producer, commit, _, since, _ in delta.producers.tolist():
             if since >= 0:
-                self.begins.setdefault((at, producer), []).append((commit, since))
+                self.begins.setdefault((place, producer), []).append((commit, since))
 
 
 class WatchedSimulator(Simulator):
-    """Checks, whenever a checkpoint is stored, how far back a restart from it would read."""
+    """Checks for every stored checkpoint how far back a restart from it would read."""
 
     checked = 0
     pending = 0
@@ -65,27 +65,31 @@ class WatchedSimulator(Simulator):
                 frontier.journals["place"].tolist(), frontier.resume_offsets().tolist(), strict=True
             )
         )
-        for at, through in frontier.journals.tolist():
-            # What a restart reads again is settled once it is read as far as it was before.
-            if state.assignment.reader(at) is None or state.frontier.places[at].is_behind:
+        for place, through in frontier.journals.tolist():
+            # A restarted Session knows what is settled once it has read as far as the one before.
+            if state.assignment.reader(place) is None or state.frontier.places[place].is_behind:
                 continue
-            if self.has_window(BindingTag(at & TAG_MAX)):
+            if self.has_window(BindingTag(place & TAG_MAX)):
                 continue
-            oldest = self.oldest_unsettled(at, through)
-            assert resumes[at] >= oldest, f"place {at}: {resumes[at]}, pending from {oldest} on"
+            oldest = self.oldest_unsettled(place, through)
+            assert resumes[place] >= oldest, (
+                f"place {place}: {resumes[place]}, pending from {oldest} on"
+            )
             self.checked += 1
             self.pending += oldest < through
 
-    def oldest_unsettled(self, at: int, through: int) -> int:
-        """The offset of the first span of which a document is neither shown nor rolled back, or
-        where the report begins that has it."""
-        reading = self.run.session.assignment
-        journal = self.world.journals[reading.journal_id(at)]
-        binding = BindingTag(at & TAG_MAX)
+    def oldest_unsettled(self, place: int, through: int) -> int:
+        """Return where the first span begins that has a document neither shown nor rolled back.
+
+        If the report of that span begins earlier, return where the report begins.
+        """
+        assignment = self.run.session.assignment
+        journal = self.world.journals[assignment.journal_id(place)]
+        binding = BindingTag(place & TAG_MAX)
         oldest = through
         for producer in {frame.producer for frame in journal.frames}:
             for begin, clock in self.unsettled_spans(journal, binding, producer, through):
-                begins = self.run.begins.get((at, producer), [])  # type: ignore[attr-defined]
+                begins = self.run.begins.get((place, producer), [])  # type: ignore[attr-defined]
                 since = next((since for commit, since in begins if commit >= clock), begin)
                 oldest = min(oldest, begin, since)
                 break
@@ -94,7 +98,7 @@ class WatchedSimulator(Simulator):
     def unsettled_spans(
         self, journal: Journal, binding: BindingTag, producer: int, through: int
     ) -> list[tuple[int, int]]:
-        """Begin and clock of each that lies below `through`."""
+        """Return the begin and the clock of every unsettled span below `through`."""
         found: list[tuple[int, int]] = []
         span: list[Frame] = []
         last = 0
@@ -103,7 +107,7 @@ class WatchedSimulator(Simulator):
                 continue
             if frame.flags is not Flags.ACK:
                 if frame.clock + frame.documents - 1 <= last:
-                    continue  # it is there twice
+                    continue  # The frame is a duplicate.
                 last = frame.clock + frame.documents - 1
                 span.append(frame)
             if frame.flags is Flags.CONTINUE:
@@ -120,7 +124,10 @@ class WatchedSimulator(Simulator):
         return number not in self.world.documents or (binding, number) in self.oracle.seen
 
     def has_window(self, binding: BindingTag) -> bool:
-        """Then what it never shows does not tell whether its transaction is pending."""
+        """Return True if the binding has a clock window.
+
+        A document outside of it is never shown, whether or not its transaction is pending.
+        """
         source = self.run.sources.by_tag[binding]
         return (source.not_before, source.not_after) != (ZERO, CLOCK_MAX)
 
@@ -144,7 +151,7 @@ def test_a_restart_reads_no_more_again_than_what_is_pending(first: int) -> None:
 
 # proves G5
 def test_a_span_that_is_read_again_and_then_withheld_is_read_by_the_next_restart() -> None:
-    """Producer 2 has the journal read again from 0 on, producer 1 has a span open at 30."""
+    """Because of producer 2 a Slice reads from 0 on; producer 1 has an open span at 30."""
     open_spans = {
         Producer(1): ProducerProgress(Clock(12), 30),
         Producer(2): ProducerProgress(ZERO, 0),

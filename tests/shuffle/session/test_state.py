@@ -1,4 +1,4 @@
-"""What a Session publishes, from when on, and what it asks to be read."""
+"""What a Session publishes, when it does, and what it has Slices read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.shuffle.builders import Hint, source
 from tests.shuffle.memory_session import MemorySession
 
 A, B, C = 1, 2, 3
-"""Journals."""
+"""Ids of journals."""
 FOREVER = 1 << 60
 
 
@@ -45,7 +45,7 @@ def abc(*, members: int = 2, cohorts: tuple[int, int, int] = (0, 0, 0)) -> Memor
 
 # proves G9
 def test_a_later_commit_elsewhere_does_not_show_half_of_an_earlier_one() -> None:
-    """P commits A and B at 20 and C alone at 30; C is read first."""
+    """P commits A and B at 20 and C alone at 30. A Slice reads C first."""
     story = abc()
     story.write(A, 10)
     story.write(B, 11)
@@ -103,7 +103,7 @@ def test_producers_of_one_transaction_are_shown_together_and_in_the_order_of_eac
 
 # proves G9
 def test_producers_that_one_slice_reads_are_shown_together_too() -> None:
-    """One member reads all; the first producer of the second transaction is held by the first."""
+    """One member reads all. The first transaction holds back the second one's first producer."""
     story = abc(members=1)
     story.write(A, 10)
     story.write(B, 11)
@@ -201,7 +201,7 @@ def test_a_deleted_journal_is_not_waited_for() -> None:
 def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
     journal: int, later: int, gives_up: bool
 ) -> None:
-    """Ordinary documents say how far clocks are, where the hint was found and not elsewhere."""
+    """Documents of the journal that has the hint show how far clocks are; others do not."""
     story = abc()
     story.run.session.frontier.pending._horizon = 1000
     story.write(A, 10)
@@ -213,8 +213,8 @@ def test_a_hint_to_an_ack_that_is_nowhere_is_given_up_beyond_the_horizon(
     assert story.next() == ([(0, 10), *shown] if gives_up else shown)
 
 
-def waiting_in_vain(monkeypatch: pytest.MonkeyPatch) -> MemorySession:
-    """P's transaction in A names an ACK that B never gets; P has gone on in C."""
+def wait_in_vain(monkeypatch: pytest.MonkeyPatch) -> MemorySession:
+    """Return a Session: P's transaction in A names an ACK that B never gets; P goes on in C."""
     monkeypatch.setattr(memory_run, "HORIZON", 1000)
     story = abc()
     story.write(A, 10)
@@ -230,8 +230,8 @@ def waiting_in_vain(monkeypatch: pytest.MonkeyPatch) -> MemorySession:
 def test_a_hint_is_given_up_though_the_journal_that_named_it_is_idle(
     monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
-    """The journal where the ACK should stand goes on."""
-    story = waiting_in_vain(monkeypatch)
+    """The journal that should have the ACK goes on."""
+    story = wait_in_vain(monkeypatch)
     story.outside(B, 1020, producer=3)
     assert story.next() == [(1, 1020)], "that is not beyond the horizon"
     if restarts:
@@ -245,7 +245,7 @@ def test_a_hint_is_given_up_though_the_journal_that_named_it_is_idle(
 def test_a_hint_is_given_up_when_its_producer_is_beyond_the_horizon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    story = waiting_in_vain(monkeypatch)
+    story = wait_in_vain(monkeypatch)
     story.outside(C, 1 << 50, producer=2)
     assert story.next() == [(2, 1 << 50)], "that has nothing to do with the transaction"
     story.write(C, 1020)
@@ -257,8 +257,8 @@ def test_a_hint_is_given_up_when_its_producer_is_beyond_the_horizon(
 def test_nothing_waits_for_a_transaction_whose_journals_are_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If another of its ACKs is read, whoever reads it says again what it waits for."""
-    story = waiting_in_vain(monkeypatch)
+    """A Slice that reads another of its ACKs reports again what the transaction waits for."""
+    story = wait_in_vain(monkeypatch)
     story.delete(A)
     assert story.next() == [(2, 30)]
     assert story.waits_for() == []
@@ -290,8 +290,8 @@ def test_a_transaction_of_a_deleted_journal_and_two_others_is_shown_in_one_check
 def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The journal that carried the hint has nothing new since."""
-    story = waiting_in_vain(monkeypatch)
+    """The journal that has the hint got nothing new."""
+    story = wait_in_vain(monkeypatch)
     story.run.session.frontier.pending._horizon = FOREVER
     story.outside(A, 5000, producer=2)
     assert story.next() == [(0, 5000)]
@@ -301,10 +301,10 @@ def test_after_a_restart_the_checkpoint_tells_how_far_clocks_are(
 
 # proves G9
 def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None:
-    """One Slice is at today's documents while another is at those of last year."""
+    """One Slice reads today's documents while another reads those of last year."""
     state = session()
     state.frontier.pending._horizon = 1000
-    created(state, info(A, 100), info(B, 100), info(C, 0))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100), journal_info(C, 0))
     transaction = 0, 1, 20
     report(
         state,
@@ -315,16 +315,16 @@ def test_an_ack_that_is_yet_to_be_read_is_waited_for_however_old_it_is() -> None
         commits=[(*transaction, place(0, 0), 1, 20, 10, 0)],
         parts=[(*transaction, B, 1, 1, 20, 40)],
     )
-    assert shown(state) == {(place(0, 0), 1): 9, (place(0, 0), 2): 1 << 50}
+    assert shown_commits(state) == {(place(0, 0), 1): 9, (place(0, 0), 2): 1 << 50}
     report(state, B, 1, through=40, producers=[(3, 1 << 51)])
-    assert shown(state) == {(place(1, 1), 3): 1 << 51}
+    assert shown_commits(state) == {(place(1, 1), 3): 1 << 51}
     report(state, B, 1, through=50, producers=[(1, 20)])
-    assert shown(state) == {(place(0, 0), 1): 20, (place(1, 1), 1): 20}
+    assert shown_commits(state) == {(place(0, 0), 1): 20, (place(1, 1), 1): 20}
 
 
 # proves G9
 def test_what_was_published_never_goes_back() -> None:
-    """Of a producer that has shown 30 in A, transactions at 20 and at 26 turn out to be pending."""
+    """Checkpoints show P up to 30 in A; then its transactions at 20 and 26 prove to be pending."""
     base = Checkpoint(
         Frontier.from_rows(
             np.array([(place(0, 0), 100)], JOURNAL_ROW),
@@ -334,7 +334,7 @@ def test_what_was_published_never_goes_back() -> None:
         {BindingTag(n): f"{name}.{n}" for n, name in enumerate("abc")},
     )
     state = session(base)
-    created(state, info(A, 500), info(B, 500), info(C, 500))
+    create_journals(state, journal_info(A, 500), journal_info(B, 500), journal_info(C, 500))
     for clock, offset in ((20, 10), (26, 30)):
         report(
             state,
@@ -346,11 +346,11 @@ def test_what_was_published_never_goes_back() -> None:
             parts=[(0, 1, clock, C, 2, 1, clock, offset)],
         )
     report(state, A, 0, through=200, producers=[(1, 40)])
-    assert shown(state) == {(place(1, 1), 1): 19}, "A stays at 30"
+    assert shown_commits(state) == {(place(1, 1), 1): 19}, "A stays at 30"
     report(state, C, 2, through=20, producers=[(1, 20)])
-    assert shown(state) == {(place(1, 1), 1): 25, (place(2, 2), 1): 20}, "A stays at 30"
+    assert shown_commits(state) == {(place(1, 1), 1): 25, (place(2, 2), 1): 20}, "A stays at 30"
     report(state, C, 2, through=40, producers=[(1, 26)])
-    assert shown(state)[place(0, 0), 1] == 40
+    assert shown_commits(state)[place(0, 0), 1] == 40
 
 
 # -- rollbacks ---------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def test_what_was_withheld_is_read_again_after_a_restart() -> None:
 
 # proves G5, G7
 def test_all_that_was_withheld_is_read_again_after_a_restart() -> None:
-    """Two transactions of P in A wait for an ACK in B; the first of them counts."""
+    """Two transactions of P in A wait for an ACK in B. A restart begins at the first one."""
     story = abc()
     story.outside(A, 5, producer=3)
     assert story.next() == [(0, 5)]
@@ -466,7 +466,7 @@ def test_all_that_was_withheld_is_read_again_after_a_restart() -> None:
 def test_a_restart_reads_from_the_oldest_pending_transaction_on(
     polled_every: int, alone: bool
 ) -> None:
-    """P is a transaction ahead in A at every poll; others have long been shown."""
+    """At every poll P is one transaction ahead in A. Checkpoints have shown all others."""
     story = abc()
     late: tuple[int, list[Hint]] | None = None
     shown: list[tuple[int, int]] = []
@@ -503,7 +503,7 @@ def test_a_restart_reads_from_the_oldest_pending_transaction_on(
 def test_what_a_replay_shows_of_a_transaction_does_not_wait_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A checkpoint gave the ACK in B up; its replay is asked to wait for B as long as it takes."""
+    """A checkpoint gave up the ACK in B. The Session that replays it would wait for B forever."""
     monkeypatch.setattr(memory_run, "HORIZON", 1000)
     story = abc()
     story.write(A, 10)
@@ -538,7 +538,7 @@ def test_read_through_is_served_when_everything_in_it_is_read_again() -> None:
     story.outside(A, 20, producer=1)
     run = story.open(wanted)
     heads = {id: journal.head for id, journal in story.world.journals.items()}
-    created(run.session, *(info(id, heads[JournalId(id)]) for id in (A, B, C)))
+    create_journals(run.session, *(journal_info(id, heads[JournalId(id)]) for id in (A, B, C)))
     report(run.session, A, 0, through=10, producers=[(1, 10)])
     assert run.session.next_checkpoint() is None, "B is yet to be read"
 
@@ -552,7 +552,7 @@ def test_read_through_is_served_when_everything_in_it_is_read_again() -> None:
     assert story.next() == [(0, 20)]
 
 
-def info(id: int, head: int, *, begin: int = 0, name: str = "") -> JournalInfo:
+def journal_info(id: int, head: int, *, begin: int = 0, name: str = "") -> JournalInfo:
     return JournalInfo(JournalId(id), name or f"{' abc'[id]}/0000", Offset(begin), Offset(head), 1)
 
 
@@ -567,24 +567,26 @@ def report(
     parts: list[tuple[int, ...]] | None = None,
     documents: int = 1,
 ) -> None:
-    """What a Slice would say: each producer with its commit."""
-    at = place(session.assignment._tags[JournalId(journal)], binding)
-    rows = [(at, producer, commit, -through, 0, commit) for producer, commit in producers or []]
+    """Report as a Slice would: `producers` are pairs of a producer and its commit."""
+    key = place(session.assignment._tags[JournalId(journal)], binding)
+    rows = [(key, producer, commit, -through, 0, commit) for producer, commit in producers or []]
     delta = Delta(
-        np.array([(at, through)], JOURNAL_ROW),
+        np.array([(key, through)], JOURNAL_ROW),
         np.array(rows, PROGRESS_ROW),
         np.array(commits or [], COMMIT_ROW),
         np.array(parts or [], PART_ROW),
         documents,
     )
-    session.progress(session.assignment._readers[at], delta)
+    session.progress(session.assignment._readers[key], delta)
 
 
-def shown(state: SessionState, documents_max: int | None = None) -> dict[tuple[int, int], int]:
-    """The commits that the next checkpoint says have moved, by place and producer."""
+def shown_commits(
+    state: SessionState, documents_max: int | None = None
+) -> dict[tuple[int, int], int]:
+    """Return the commits that moved in the next checkpoint, by place and producer."""
     delta = state.next_checkpoint(documents_max, may_be_empty=True)
     rows = delta.frontier.producers.tolist() if delta else []
-    return {(at, producer): commit for at, producer, commit, _ in rows if commit}
+    return {(key, producer): commit for key, producer, commit, _ in rows if commit}
 
 
 def session(
@@ -599,12 +601,12 @@ def session(
     return SessionState(sources, tiles, base, read_through, FOREVER, **kept)  # type: ignore[arg-type]
 
 
-def created(state: SessionState, *infos: JournalInfo) -> list[Effect]:
+def create_journals(state: SessionState, *infos: JournalInfo) -> list[Effect]:
     return state.journals_changed(Changes(list(infos), [], {}))
 
 
-def started(effects: list[Effect]) -> list[ReadStart]:
-    """The places that Slices begin to read."""
+def read_starts(effects: list[Effect]) -> list[ReadStart]:
+    """Return the reads that Slices have to start."""
     sent = [effect.message for effect in effects if isinstance(effect, SendSlice)]
     return [start for message in sent if isinstance(message, StartRead) for start in message.reads]
 
@@ -617,7 +619,7 @@ def test_a_replay_of_a_journal_that_is_gone_is_refused() -> None:
     wanted = story.run.session.next_checkpoint()
     state = session(read_through=wanted)
     assert state.next_checkpoint() is None
-    created(state, info(B, 0))
+    create_journals(state, journal_info(B, 0))
     with pytest.raises(NotFoundError, match="a/0000 is not read any more"):
         state.next_checkpoint()
 
@@ -627,14 +629,16 @@ def test_a_replay_of_a_journal_that_is_gone_is_refused() -> None:
 
 def test_journals_are_started_with_their_tags_and_heads_follow() -> None:
     state = session(members=3)
-    effects = created(state, info(A, 70), info(B, 0), info(9, 5, name="other/0000"))
+    effects = create_journals(
+        state, journal_info(A, 70), journal_info(B, 0), journal_info(9, 5, name="other/0000")
+    )
     assert effects[0] == SendAllSlices(Tags([(A, (0,)), (B, (1,))]))
     assert [e.member for e in effects[1:] if isinstance(e, SendSlice)] == [0, 1, 2]
-    assert [(s.journal, s.name, s.binding, s.offset, s.head) for s in started(effects)] == [
+    assert [(s.journal, s.name, s.binding, s.offset, s.head) for s in read_starts(effects)] == [
         (A, "a/0000", 0, 0, 70),
         (B, "b/0000", 1, 0, 0),
     ]
-    assert created(state, info(A, 70)) == []
+    assert create_journals(state, journal_info(A, 70)) == []
     grown = state.journals_changed(
         Changes([], [], {JournalId(A): Offset(90), JournalId(9): Offset(9)})
     )
@@ -645,7 +649,7 @@ def test_journals_are_started_with_their_tags_and_heads_follow() -> None:
 
 def test_a_deleted_journal_is_stopped_where_it_is_read() -> None:
     state = session()
-    created(state, info(A, 0))
+    create_journals(state, journal_info(A, 0))
     effects = state.journals_changed(Changes([], [JournalId(A), JournalId(77)], {}))
     assert effects == [SendSlice(0, StopRead([place(0, 0)], 0))]
     assert len(state.assignment) == 0
@@ -657,13 +661,13 @@ def test_tags_are_never_used_again() -> None:
     base = Checkpoint(journals={JournalTag(4): JournalRef(JournalId(50), "a/0000")})
     newer = Checkpoint(journals={JournalTag(7): JournalRef(JournalId(51), "a/0001")})
     state = session(base, newer)
-    effects = created(
+    effects = create_journals(
         state,
-        info(60, 0, name="a/0000"),
-        info(51, 0, name="a/0001"),
-        info(61, 0, name="a/0002"),
+        journal_info(60, 0, name="a/0000"),
+        journal_info(51, 0, name="a/0001"),
+        journal_info(61, 0, name="a/0002"),
     )
-    tags = {start.journal: start.place >> 32 for start in started(effects)}
+    tags = {start.journal: start.place >> 32 for start in read_starts(effects)}
     assert tags == {60: 8, 51: 7, 61: 9}
 
 
@@ -682,13 +686,13 @@ def test_a_checkpoint_keeps_nothing_of_a_journal_that_is_gone_but_its_tag() -> N
     assert last not in kept.journals
     assert len(kept.journals) == len(kept.frontier.journals) == 2
     again = session(Checkpoint.decode(kept.encode()))
-    [start] = started(created(again, info(60, 0, name="a/0001")))
+    [start] = read_starts(create_journals(again, journal_info(60, 0, name="a/0001")))
     assert start.place >> 32 == last + 1, "a tag is never used again"
 
 
 @pytest.mark.parametrize("binding", [0, 7])
 def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(binding: int) -> None:
-    """Unless a binding has read it that is not read now, and may come back."""
+    """It stays if a binding has read it that the task does not have now: it may come back."""
     base = Checkpoint(
         Frontier.from_rows(
             np.array([(place(0, 0), 10), (place(1, binding), 10)], JOURNAL_ROW),
@@ -698,7 +702,7 @@ def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(bindi
         {BindingTag(n): f"a.{n}" for n in (0, 7)},
     )
     state = SessionState(Sources([source(0, "a")]), split_evenly(1), base, None, FOREVER)
-    created(state, info(A, 100))
+    create_journals(state, journal_info(A, 100))
     report(state, A, 0, through=100, producers=[(1, 20)])
     delta = state.next_checkpoint()
     assert delta is not None
@@ -707,26 +711,26 @@ def test_a_journal_that_was_deleted_between_sessions_leaves_the_checkpoint(bindi
 
 # proves G7
 def test_progress_of_a_journal_that_is_not_selected_any_more_is_kept() -> None:
-    """It is not watched, so it cannot be told from one that is gone; the selector may come back."""
-    base = begun((A, "a/x=1/0000"), (B, "a/x=2/0000"))
+    """Nobody watches it, so the Session cannot know if it is gone. The selector may come back."""
+    base = checkpoint_of((A, "a/x=1/0000"), (B, "a/x=2/0000"))
     only = replace(source(0, "a"), selector=Selector("a", {"x": ("1",)}))
     state = SessionState(Sources([only]), split_evenly(1), base, None, FOREVER)
-    created(state, info(A, 100, name="a/x=1/0000"))
+    create_journals(state, journal_info(A, 100, name="a/x=1/0000"))
     report(state, A, 0, through=100, producers=[(1, 20)])
     delta = state.next_checkpoint()
     assert delta is not None
     assert delta.gone == set()
     state = SessionState(Sources([source(0, "a")]), split_evenly(1), base, None, FOREVER)
-    effects = created(state, info(B, 100, name="a/x=2/0000"))
-    assert [start.offset for start in started(effects)] == [10]
+    effects = create_journals(state, journal_info(B, 100, name="a/x=2/0000"))
+    assert [start.offset for start in read_starts(effects)] == [10]
 
 
 # proves G9
 @pytest.mark.parametrize("folded", [False, True])
 def test_what_was_read_of_a_journal_and_is_in_no_checkpoint_goes_with_it(folded: bool) -> None:
-    """On all members alike, wherever its documents are."""
+    """That holds on all members, wherever its documents are."""
     state = session()
-    created(state, info(A, 100), info(B, 100))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100))
     if folded:
         report(state, B, 1, through=50, producers=[(2, 10)])
         assert state.next_checkpoint() is not None
@@ -764,15 +768,15 @@ def test_a_checkpoint_behind_retention_is_refused() -> None:
     story.next()
     state = session(story.last_commit)
     with pytest.raises(BehindRetentionError) as refused:
-        created(state, info(A, 500, begin=100))
+        create_journals(state, journal_info(A, 500, begin=100))
     assert refused.value.what == (
         "a/0000: the checkpoint of binding 'a.0' goes on at 10, and retention has removed"
         " everything below 100"
     )
 
 
-def begun(*journals: tuple[int, str]) -> Checkpoint:
-    """A task that has read its bindings, and ten bytes of each of these journals."""
+def checkpoint_of(*journals: tuple[int, str]) -> Checkpoint:
+    """Return the checkpoint of a task that has read ten bytes of each of these journals."""
     return Checkpoint(
         Frontier.from_rows(
             np.array([(place(tag, 0), 10) for tag, _ in enumerate(journals)], JOURNAL_ROW),
@@ -789,29 +793,29 @@ def begun(*journals: tuple[int, str]) -> Checkpoint:
 # proves G13
 def test_a_journal_that_comes_to_be_is_read_from_its_first_document_or_not_at_all() -> None:
     state = session()
-    created(state, info(A, 0))
+    create_journals(state, journal_info(A, 0))
     with pytest.raises(BehindRetentionError, match=r"a/0001: the checkpoint .* goes on at 0"):
-        created(state, info(B, 9000, begin=5000, name="a/0001"))
+        create_journals(state, journal_info(B, 9000, begin=5000, name="a/0001"))
 
 
 def test_what_retention_removed_of_a_journal_before_it_was_ever_read_is_a_gap() -> None:
-    state = session(begun((A, "a/0000")))
+    state = session(checkpoint_of((A, "a/0000")))
     with pytest.raises(BehindRetentionError, match=r"b/0000: .* goes on at 0"):
-        created(state, info(A, 100), info(B, 50, begin=20))
+        create_journals(state, journal_info(A, 100), journal_info(B, 50, begin=20))
 
 
 def test_a_task_begins_with_what_retention_has_left_and_knows_it_afterwards() -> None:
     state = session()
-    created(state, info(A, 100), info(B, 50, begin=20))
+    create_journals(state, journal_info(A, 100), journal_info(B, 50, begin=20))
     delta = state.next_checkpoint()
     assert delta is not None
     assert delta.frontier.journals.tolist() == [(place(1, 1), 20)]
     again = session(Checkpoint().merge(delta))
-    effects = created(again, info(A, 100), info(B, 50, begin=20))
-    starts = {start.journal: start.offset for start in started(effects)}
+    effects = create_journals(again, journal_info(A, 100), journal_info(B, 50, begin=20))
+    starts = {start.journal: start.offset for start in read_starts(effects)}
     assert starts == {A: 0, B: 20}
     with pytest.raises(BehindRetentionError, match="goes on at 20"):
-        created(session(Checkpoint().merge(delta)), info(B, 50, begin=30))
+        create_journals(session(Checkpoint().merge(delta)), journal_info(B, 50, begin=30))
 
 
 # proves G13
@@ -825,7 +829,7 @@ def test_a_task_begins_with_what_retention_has_left_and_knows_it_afterwards() ->
 def test_a_checkpoint_of_another_workspace_is_refused(found: tuple[str, int], why: str) -> None:
     name, head = found
     with pytest.raises(UsageError, match=why):
-        created(session(begun((A, "a/0000"))), info(A, head, name=name))
+        create_journals(session(checkpoint_of((A, "a/0000"))), journal_info(A, head, name=name))
 
 
 # proves G7
@@ -841,8 +845,8 @@ def test_producers_of_places_with_great_tags_stand_where_they_stood() -> None:
     )
     sources = Sources([source(0, "a"), source(1, "a")])
     state = SessionState(sources, split_evenly(1), base, None, FOREVER)
-    effects = created(state, info(A, 100))
-    assert [start.producers for start in started(effects)] == [((7, 30),), ((8, 31),)]
+    effects = create_journals(state, journal_info(A, 100))
+    assert [start.producers for start in read_starts(effects)] == [((7, 30),), ((8, 31),)]
 
 
 # -- limits, sparseness ------------------------------------------------------------------------
@@ -850,7 +854,7 @@ def test_producers_of_places_with_great_tags_stand_where_they_stood() -> None:
 
 def test_a_limit_takes_whole_reports_and_at_least_one() -> None:
     state = session()
-    created(state, info(A, 10), info(B, 10), info(C, 10))
+    create_journals(state, journal_info(A, 10), journal_info(B, 10), journal_info(C, 10))
     for at, journal in enumerate((A, B, C)):
         report(state, journal, at, through=10, producers=[(1 + at, 50)], documents=10)
     first = state.next_checkpoint(29)
@@ -863,11 +867,11 @@ def test_a_limit_takes_whole_reports_and_at_least_one() -> None:
 
 
 HIGH, LOW = 0, 1
-"""Lanes."""
+"""Lanes of the higher and of the lower priority."""
 
 
 def two_priorities(**kept: int) -> SessionState:
-    """`a` has the higher priority, `b` the lower one."""
+    """Return a Session in which `a` has the higher priority and `b` the lower one."""
     sources = Sources([source(0, "a", lane=HIGH, cohort=0), source(1, "b", lane=LOW, cohort=1)])
     return SessionState(sources, split_evenly(1), Checkpoint(), None, FOREVER, **kept)  # type: ignore[arg-type]
 
@@ -875,12 +879,12 @@ def two_priorities(**kept: int) -> SessionState:
 # proves G11
 def test_what_has_priority_does_not_wait_for_a_backlog_that_was_reported_before_it() -> None:
     state = two_priorities()
-    created(state, info(A, 100), info(B, 100))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100))
     for number in range(1, 11):
         report(state, B, 1, through=number * 10, producers=[(1, number)], documents=10)
     report(state, A, 0, through=10, producers=[(2, 50)], documents=10)
     report(state, A, 0, through=20, producers=[(2, 60)], documents=10)
-    assert [shown(state, 20) for _ in range(7)] == [
+    assert [shown_commits(state, 20) for _ in range(7)] == [
         {(place(0, 0), 2): 60},
         *({(place(1, 1), 1): number} for number in (2, 4, 6, 8, 10)),
         {},
@@ -890,30 +894,30 @@ def test_what_has_priority_does_not_wait_for_a_backlog_that_was_reported_before_
 # proves G11
 def test_reports_of_a_lower_priority_fill_what_a_higher_one_leaves_of_a_checkpoint() -> None:
     state = two_priorities()
-    created(state, info(A, 100), info(B, 100))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100))
     for number in (1, 2):
         report(state, B, 1, through=number * 10, producers=[(1, number)], documents=10)
     report(state, A, 0, through=10, producers=[(2, 50)], documents=10)
-    assert shown(state, 20) == {(place(0, 0), 2): 50, (place(1, 1), 1): 1}
-    assert shown(state, 20) == {(place(1, 1), 1): 2}
+    assert shown_commits(state, 20) == {(place(0, 0), 2): 50, (place(1, 1), 1): 1}
+    assert shown_commits(state, 20) == {(place(1, 1), 1): 2}
 
 
 # proves G10
 def test_a_replay_takes_only_the_reports_that_it_needs() -> None:
     state = two_priorities()
-    created(state, info(A, 100), info(B, 100))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100))
     report(state, B, 1, through=10, producers=[(1, 1)], documents=10)
     handed_out = state.next_checkpoint(10)
     state = two_priorities()
     state._read_through = handed_out
-    created(state, info(A, 100), info(B, 100))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100))
     for number in range(1, 6):
         report(state, A, 0, through=number * 10, producers=[(2, 50 + number)], documents=10)
     assert state.next_checkpoint(10) is None, "nothing of B is read again"
     report(state, B, 1, through=10, producers=[(1, 1)], documents=10)
     report(state, B, 1, through=20, producers=[(1, 2)], documents=10)
     assert state.next_checkpoint(10) is handed_out
-    assert [shown(state, 10) for _ in range(6)] == [
+    assert [shown_commits(state, 10) for _ in range(6)] == [
         *({(place(0, 0), 2): 50 + number} for number in range(1, 6)),
         {(place(1, 1), 1): 2},
     ]
@@ -921,13 +925,13 @@ def test_a_replay_takes_only_the_reports_that_it_needs() -> None:
 
 # proves G10, G13
 def test_a_replay_does_not_wait_for_a_lane_behind_one_that_is_held() -> None:
-    """Slices take nothing of the lower priority before they took the higher one."""
+    """Slices read nothing of the lower priority while they hold back the higher one."""
     before = two_priorities()
-    created(before, info(A, 100), info(B, 100))
+    create_journals(before, journal_info(A, 100), journal_info(B, 100))
     report(before, B, 1, through=10, producers=[(1, 1)])
     state = two_priorities(is_limited=True, kept_rows_max=200)
     state._read_through = before.next_checkpoint()
-    created(state, info(A, 1000), info(B, 100))
+    create_journals(state, journal_info(A, 1000), journal_info(B, 100))
     for number in range(1, 12):
         report(state, A, 0, through=number * 10, producers=[(2, 50 + number)])
     assert state.held_lanes == {HIGH}
@@ -938,7 +942,7 @@ def test_a_replay_does_not_wait_for_a_lane_behind_one_that_is_held() -> None:
 # proves G11, G12
 def test_only_the_lane_waits_of_which_many_reports_wait() -> None:
     state = two_priorities(is_limited=True, kept_rows_max=200)
-    created(state, info(A, 1000), info(B, 1000))
+    create_journals(state, journal_info(A, 1000), journal_info(B, 1000))
     for number in range(1, 12):
         assert state.held_lanes == set()
         report(state, B, 1, through=number * 10, producers=[(1, number)], documents=10)
@@ -952,7 +956,7 @@ def test_only_the_lane_waits_of_which_many_reports_wait() -> None:
 
 def test_a_report_of_several_priorities_is_refused() -> None:
     state = two_priorities()
-    created(state, info(A, 100), info(B, 100))
+    create_journals(state, journal_info(A, 100), journal_info(B, 100))
     both = np.array([(place(0, 0), 10), (place(1, 1), 10)], JOURNAL_ROW)
     with pytest.raises(ProtocolError, match="it has places of several priorities"):
         state.progress(0, Delta(both))
@@ -984,8 +988,8 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
 
 
 # proves G12
-def test_transactions_are_not_piled_up_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of them is in the Queues, which would hold reads back: a window leaves it out."""
+def test_transactions_do_not_pile_up_while_nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock window leaves out all documents, so no full Queue holds back the reads."""
     monkeypatch.setattr(memory_run, "KEPT_ROWS_MAX", 2560)
     late = (1 << 59, 1 << 60)
     story = MemorySession("ab", [source(n, name, window=late) for n, name in enumerate("ab")])
@@ -1024,27 +1028,27 @@ def test_nothing_but_a_number_is_kept_of_a_journal_that_is_gone() -> None:
 
 
 # proves G12
-def test_with_limits_slices_wait_while_many_reports_do() -> None:
-    """And every checkpoint has what it may, however many there are."""
+def test_with_limits_slices_wait_while_many_reports_wait() -> None:
+    """Every checkpoint has as many documents as it may, however many reports wait."""
     state = session(is_limited=True, kept_rows_max=100)
-    created(state, info(A, 100_000))
-    told = []
+    create_journals(state, journal_info(A, 100_000))
+    holds = []
     for number in range(1, 13):
         report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
-        told.append(bool(state.held_lanes))
-    assert told == [False] * 10 + [True] * 2
+        holds.append(bool(state.held_lanes))
+    assert holds == [False] * 10 + [True] * 2
     found = []
     while (delta := state.next_checkpoint(20)) is not None:
         found.append((delta.frontier.producers["last_commit"].tolist(), bool(state.held_lanes)))
     held = [True, True, True, False, False, False]
-    assert found == [([2 * (at + 1)], held[at]) for at in range(6)]
+    assert found == [([2 * (n + 1)], held[n]) for n in range(6)]
 
 
 # proves G12
-def test_reports_are_not_piled_up_while_nobody_asks() -> None:
-    """Each has a row of a journal and one of a producer, and counts as ten."""
+def test_reports_do_not_pile_up_while_nobody_polls() -> None:
+    """A report has a row of a journal and one of a producer, and counts as ten rows."""
     state = session(kept_rows_max=2560)
-    created(state, info(A, 100_000))
+    create_journals(state, journal_info(A, 100_000))
     for number in range(1, 2001):
         report(state, A, 0, through=number * 10, producers=[(1, number)], documents=10)
     assert len(state._reports) <= 256
