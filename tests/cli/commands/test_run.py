@@ -158,4 +158,4 @@ def test_a_log_that_cannot_be_written_is_found_before_spark_is_started(run: Run)
 def test_its_help_says_how_a_file_is_written(ok: Ok) -> None:
     shown = " ".join(ok("run", "--help").split())
     assert "@hr.derivation or @hr.materialization" in shown
-    assert 'below `if __name__ == "__main__":` is left out' in shown
+    assert 'Code below `if __name__ == "__main__":` does not run' in shown

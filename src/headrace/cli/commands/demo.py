@@ -219,4 +219,4 @@ def verdict(outcome: DemoOutcome) -> str:
     counts = [f"{counted(count, 'document')} {how}" for how, count in wrong.items() if count]
     if outcome.torn_checkpoints:
         counts.append(f"{counted(outcome.torn_checkpoints, 'checkpoint')} not summing to zero")
-    return f"It did not hold: {', '.join(counts)}. Please report this, with the seed."
+    return f"It did not hold: {', '.join(counts)}. Please report this with the seed."
