@@ -49,10 +49,14 @@ def test_a_checkpoint_directory_of_another_task_or_generation_is_refused(
     bank.transfer(1)
     run_once(bank.stream(spark, "one"), tmp_path / "spark")
     bank.transfer(1)
-    with refused("is of task 'one', generation .*, and this is task 'two', generation .*; give"):
+    with refused(
+        "belongs to task 'one', generation .*, and this is task 'two', generation .*; give"
+    ):
         run_once(bank.stream(spark, "two"), tmp_path / "spark")
     reset_task(workspace.objects, "one")
-    with refused("is of task 'one', generation .*, and this is task 'one', generation .*; give"):
+    with refused(
+        "belongs to task 'one', generation .*, and this is task 'one', generation .*; give"
+    ):
         run_once(bank.stream(spark, "one"), tmp_path / "spark")
 
 
@@ -168,7 +172,7 @@ def test_a_stream_under_the_name_of_a_task_is_refused(
     sink = headrace.foreach_batch(lambda rows, checkpoint: None)
     task = headrace.materialization(workspace, sources=[bank.debits], sink=sink, name="bank")
     task(lambda cut: cut.debits).run(spark, once=True)
-    with refused("'bank' is the name of a task, which has checkpoints of its own; name"):
+    with refused("'bank' is the name of a task, which has checkpoints of its own; give the stream"):
         run_once(bank.stream(spark, "bank"), tmp_path / "spark")
     bank.transfer(1)
     run_once(bank.stream(spark, "other"), tmp_path / "other")
