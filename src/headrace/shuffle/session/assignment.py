@@ -50,7 +50,7 @@ class AssignmentChange:
     """True if nothing else will change."""
 
     def effects(self) -> list[Effect]:
-        """What Slices are told. They learn of a journal before anybody reads it."""
+        """Return the messages to Slices. They learn of a journal before anybody reads it."""
         effects: list[Effect] = []
         if self.tags:
             effects.append(SendAllSlices(Tags(self.tags)))  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ class Assignment:
         self._published_bindings = set(last_commit.bindings)
         self._published_tags = set(last_commit.journals)
         self._forgotten: set[JournalTag] = set()
-        """Tags of deleted journals of which the next checkpoint says that they are gone."""
+        """Tags of deleted journals. The next checkpoint lists them as gone."""
         self._readers: dict[Place, int] = {}
         self._journals: dict[JournalId, ReadJournal] = {}
         self._gone: set[JournalId] = set()
@@ -203,7 +203,7 @@ class Assignment:
     # -- questions -------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """The number of places that Slices read."""
+        """Return the number of places that Slices read."""
         return len(self._readers)
 
     @property
@@ -211,7 +211,7 @@ class Assignment:
         return self._journals.values()
 
     def reader(self, place: Place) -> int | None:
-        """The member that reads a place; None if nobody does."""
+        """Return the member that reads a place; None if nobody does."""
         return self._readers.get(place)
 
     def check_is_read(self, place: Place) -> None:
@@ -232,7 +232,7 @@ class Assignment:
         return journal in self._gone
 
     def place_of(self, journal: JournalId, binding: int) -> Place | None:
-        """The place of a journal under a binding; None if nobody reads the journal."""
+        """Return the place of a journal under a binding; None if nobody reads the journal."""
         tag = self._tags.get(journal)
         return place(tag, binding) if tag is not None and journal in self._journals else None
 
@@ -240,7 +240,7 @@ class Assignment:
         return self._journals[journal].head
 
     def head_of(self, place: Place) -> Offset | None:
-        """The head of a place's journal; None if nobody reads the place."""
+        """Return the head of a place's journal; None if nobody reads the place."""
         return self.head(self.journal_id(place)) if place in self._readers else None
 
     # -- tags ------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ class CompleteFrontier:
         self._limit.check(self._find, self.waiting_for)
 
     def places_behind(self) -> dict[int, tuple[int, ...]]:
-        """By lane, the places that go on while too many transactions are pending; others wait."""
+        """Return, by lane, the places that go on while too many transactions are pending."""
         return self._limit.behind(self._find, self._assignment.place_of, self._lane)
 
     def _lane(self, place: int) -> int:
@@ -158,7 +158,7 @@ class CompleteFrontier:
         return self._sources.of_place(place).cohort
 
     def _find(self, journal: JournalId, binding: int, offset: int) -> AckStatus:
-        """Whether the ACK is read that a hint names."""
+        """Return where the ACK is that a hint names."""
         if self._assignment.is_gone(journal):
             return AckStatus.READ
         if (place := self._assignment.place_of(journal, binding)) is None:
@@ -171,7 +171,7 @@ class CompleteFrontier:
     # -- publishing ------------------------------------------------------------------------
 
     def show_kept_back(self) -> None:
-        """A checkpoint is due if there is progress, whether or not it shows a document."""
+        """Make a checkpoint due if there is progress, whether or not it shows a document."""
         self.has_moved |= self._is_kept_back
 
     def publish(self, *, may_be_empty: bool) -> Frontier | None:
@@ -213,7 +213,7 @@ class CompleteFrontier:
     def _show(
         self, publishable: dict[ProducerRow, Publishable]
     ) -> list[tuple[Place, int, int, int]]:
-        """Checkpoints show this from now on. Return the rows that have changed."""
+        """Have checkpoints show this from now on; return the rows that have changed."""
         producers: list[tuple[Place, int, int, int]] = []
         for row, (progress, _) in publishable.items():
             before, row.shown = row.shown, progress
@@ -262,13 +262,13 @@ class CompleteFrontier:
     # -- replaying -------------------------------------------------------------------------
 
     def raw_commit(self, place: Place, producer: int) -> int:
-        """The last commit that was folded in this Session."""
+        """Return the last commit that was folded in this Session."""
         found = self.places.get(place)
         row = found.producers.get(producer) if found else None
         return row.raw_commit if row else 0
 
     def replay(self, wanted: Frontier) -> None:
-        """Publish exactly this again: all of it is read again."""
+        """Publish exactly this again. Slices have read all of it again."""
         self.folded_documents = 0
         commits: dict[tuple[int, int], int] = {}
         for place, producer, commit, span in wanted.producers.tolist():
@@ -297,7 +297,7 @@ class CompleteFrontier:
         )
 
     def waiting_for(self) -> Iterator[tuple[Producer, str]]:
-        """Producers with pending transactions, each with a journal that it waits for."""
+        """Yield producers with pending transactions, each with a journal that it waits for."""
         for producer, journal in self.pending.waiting(self._find):
             yield Producer(producer), self._assignment.journal_name_by_id(journal)
 

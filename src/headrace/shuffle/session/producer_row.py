@@ -17,7 +17,7 @@ _UNPUBLISHED = -1
 
 
 class Span(NamedTuple):
-    """Where a producer's last span stands: it begins at `offset`, or it ended there.
+    """A producer's last span: it is open and begins at `offset`, or it ended there.
 
     Spans compare as they follow each other along a read. The later one has the greater offset; of
     two at one offset the open one is later, because it begins where the other one ended.
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
     @classmethod
     def decode(cls, signed: int) -> Self:
-        """The span that frontiers and reports hold as one signed offset."""
+        """Return the span that frontiers and reports have as one signed offset."""
         return cls(abs(signed), signed >= 0)
 
     def encode(self) -> int:
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class CommitProgress(NamedTuple):
-    """How far a producer is committed, and where its span stands."""
+    """A producer's last commit and its last span."""
 
     commit: int
     span: Span
@@ -73,7 +73,7 @@ class PlaceRow:
         """The end of the last report that was folded. After a restart it may be less than
         `published_through` for a while."""
         self.published_through = published_through
-        """What the last checkpoint says; -1 if none has the place."""
+        """The end of the place in the last checkpoint; -1 if none has the place."""
         self.producers: dict[int, ProducerRow] = {}
         self.waiting_rows: set[ProducerRow] = set()
         """Rows to look at once the place is no longer behind."""
@@ -93,7 +93,7 @@ class PlaceRow:
         return self.through < self.published_through
 
     def producer(self, producer: int) -> ProducerRow:
-        """The row of a producer, which is made if there is none."""
+        """Return the row of a producer, which is made if there is none."""
         if (row := self.producers.get(producer)) is None:
             row = self.producers[producer] = ProducerRow(self, producer)
         return row
@@ -138,7 +138,7 @@ class ProducerRow:
         return self.shown.commit if self.shown else ZERO
 
     def restore(self, commit: int, span: int) -> None:
-        """The checkpoint that the Session resumes from says this."""
+        """Take over what the checkpoint shows that the Session resumes from."""
         self.reported_commit = commit
         self.shown = CommitProgress(commit, Span.decode(span))
 
@@ -160,7 +160,7 @@ class ProducerRow:
         self._spans = deque(joined + spans[len(joined) * 2 :])
 
     def replay(self, commit: int, span: int) -> None:
-        """A replayed checkpoint says this."""
+        """Take over what a replayed checkpoint shows."""
         self.shown = CommitProgress(max(self.shown_commit, commit), Span.decode(span))
         self.withheld_since(self.shown.commit)
 
@@ -183,7 +183,7 @@ class ProducerRow:
         return self._spans[0].begin
 
     def publishable(self, cap: CommitCap | None) -> Publishable:
-        """What a checkpoint may show now; `cap` is set by a pending transaction."""
+        """Return what a checkpoint may show now; a pending transaction sets `cap`."""
         assert self.raw is not None
         raw, span = self.raw
         before, before_span = self.shown or _NO_PROGRESS
@@ -203,7 +203,7 @@ class ProducerRow:
         return Publishable(CommitProgress(commit, span), shows_any)
 
     def _settled_through(self) -> int:
-        """Everything of the producer below this offset is shown or rolled back.
+        """Return the offset below which everything of the producer is shown or rolled back.
 
         A restart must never read from further back than the last checkpoint did: that checkpoint
         has no row for producers that had settled there.

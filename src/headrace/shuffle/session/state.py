@@ -38,7 +38,7 @@ from headrace.shuffle.session.report_queue import ReportQueue
 
 KEPT_ROWS_MAX = 1 << 18
 _UNSETTLED_MAX = 256
-"""Transactions are settled at least once for this many reports that are folded unasked."""
+"""The Session settles transactions after at most this many reports that no poll asked for."""
 
 
 class _Poll(NamedTuple):
@@ -52,7 +52,7 @@ class SessionState:
     _replayed_rows = 0
     """How many rows of `read_through` are read again."""
     _unsettled_reports = 0
-    """How many reports were folded unasked since transactions were last settled."""
+    """Reports that no poll asked for, folded since transactions were last settled."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class SessionState:
         self.is_starving = False
         """True if Slices were told that the consumer starves."""
         self._hold = Hold(())
-        """What Slices were told to hold back."""
+        """What Slices hold back, by the last message to them."""
 
     # -- events ----------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class SessionState:
         self.assignment.validate()
         self.frontier.validate()
         self._reports.validate(self._lane)
-        assert self.is_starving == (self._poll is not None), "Slices think otherwise who starves"
-        assert self._hold == self.hold(), "Slices hold what they need not"
-        assert self._finished <= set(range(self._members)), "a stranger finished"
-        assert self._is_cut or not self._finished, "there is no cut to finish"
+        assert self.is_starving == (self._poll is not None), "is_starving contradicts the poll"
+        assert self._hold == self.hold(), "Slices were not sent what to hold back"
+        assert self._finished <= set(range(self._members)), "a member finished that does not exist"
+        assert self._is_cut or not self._finished, "a member finished without a cut"
