@@ -89,7 +89,7 @@ def test_a_file_that_vanished_is_an_error_and_not_passed_over(
 ) -> None:  # proves G4
     gone = sorted(tmp_path.glob("*.log"))[3]
     gone.unlink()
-    with pytest.raises(DataError, match=f"{gone.name}: damaged"):
+    with pytest.raises(DataError, match=f"{gone.name} is damaged"):
         contents(in_segments)
 
 
