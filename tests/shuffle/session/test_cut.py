@@ -119,6 +119,29 @@ def test_a_cut_that_ends_before_what_is_to_be_replayed_is_refused() -> None:
         state.next_checkpoint()
 
 
+# proves G10, G13
+def test_such_a_cut_is_refused_although_it_has_reports_of_another_priority() -> None:
+    """Otherwise the poll would stay open for ever: nobody folds those reports before the replay."""
+    bindings = Sources([source(0, "a"), source(1, "b", lane=1, cohort=1)])
+    infos = [
+        JournalInfo(JournalId(number), name, Offset(0), Offset(100), 1)
+        for number, name in ((1, "a/0000"), (2, "b/0000"))
+    ]
+    before = session()
+    before.progress(0, committed(50))
+    handed_out = before.next_checkpoint()
+    state = SessionState(bindings, split_evenly(1), Checkpoint(), handed_out, 1 << 60, is_cut=True)
+    state.journals_changed(Changes(infos, [], {}))
+    b = state.assignment.place_of(JournalId(2), 1)
+    rows = np.array([(b, 1, 5, -100, 0, 5)], PROGRESS_ROW)
+    state.progress(0, Delta(np.array([(b, 100)], JOURNAL_ROW), rows, documents=1))
+    state.poll()
+    state.advance()
+    state.finished(0)
+    with pytest.raises(UsageError, match=r"the cut ends before the checkpoint .*, in a/0000"):
+        state.advance()
+
+
 # proves G13
 @pytest.mark.parametrize(("is_cut", "times"), [(False, 1), (True, 2)])
 def test_a_member_that_finishes_out_of_turn_is_refused(is_cut: bool, times: int) -> None:

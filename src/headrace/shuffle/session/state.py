@@ -280,7 +280,7 @@ class SessionState:
             place, producer, commit, _ = rows[self._replayed_rows]
             self.assignment.check_is_read(place)
             if self.frontier.raw_commit(place, producer) < commit:
-                if self._is_read and not self._reports:
+                if self._is_read and not self._reports.has(self._lane(place)):
                     raise UsageError(
                         f"the cut ends before the checkpoint that is to be replayed, in"
                         f" {self.assignment.journal_name(place)}",
