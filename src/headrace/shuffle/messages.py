@@ -6,7 +6,7 @@
 | Slice → Session | Opened, ProgressDelta, Finished, SliceStatus                               |
 | Slice → Queue   | OpenQueue, Append, Acks, Stopped, Bounds, Flush, Starving                  |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
-| reader → member | ReadCheckpoint, Release; Documents and Blocks come back                    |
+| reader → member | Advance, ReadCheckpoint, Release; Documents and Blocks come back           |
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class ReadStart(NamedTuple):
     place: int
     journal: JournalId
     name: str
-    binding: int
     offset: Offset
     head: Offset
     producers: tuple[tuple[Producer, Clock], ...] = ()

@@ -68,7 +68,7 @@ class ScriptedSlice:
         name = f"{self.sources.by_tag[binding].collection}/{tag:04d}"  # type: ignore[index]
         found = self.sources.of_journal(name)
         self.state.learned(journal, [source.tag for source in found])
-        start = ReadStart(started, journal, name, binding, Offset(offset), head, known)
+        start = ReadStart(started, journal, name, Offset(offset), head, known)
         self.state.start([start], is_cut=is_cut)
         return started
 

@@ -27,7 +27,7 @@ ALL = {(phase, event, to) for phase, row in TRANSITIONS.items() for event, to in
 
 
 def read(place: int = 0) -> Read:
-    return Read(ReadStart(place, JournalId(1), "c/0000", 0, Offset(0), Offset(0)), source())
+    return Read(ReadStart(place, JournalId(1), "c/0000", Offset(0), Offset(0)), source())
 
 
 # -- phases ------------------------------------------------------------------------------------

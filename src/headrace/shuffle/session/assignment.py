@@ -186,9 +186,7 @@ class Assignment:
             rows["place"], np.array([place, place + 1], np.uint64)
         ).tolist()
         producers = tuple((p, commit) for _, p, commit, _ in rows[begin:end].tolist())
-        return ReadStart(
-            place, info.id, info.name, source.tag, Offset(offset), info.head, producers
-        )
+        return ReadStart(place, info.id, info.name, Offset(offset), info.head, producers)
 
     def _delete(self, id: JournalId, change: AssignmentChange) -> None:
         self._gone.add(id)
