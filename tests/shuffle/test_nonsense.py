@@ -55,7 +55,8 @@ def talking(task: Task, kind: str) -> Iterator[Channel[Any]]:
 
 
 APPEND = messages.Append(head((1, 1, 1, 1)))
-UNKNOWN_READ = ReadStart(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # type: ignore[arg-type]
+UNKNOWN_READ = ReadStart(place(0, 9), 1, "a/0000", Offset(0), Offset(10))  # type: ignore[arg-type]
+NO_BINDING = f"the task has no binding for place {place(0, 9)}; report it to"
 
 
 # proves G13
@@ -65,11 +66,14 @@ UNKNOWN_READ = ReadStart(place(0, 9), 1, "a/0000", 9, Offset(0), Offset(10))  # 
         (messages.SLICE, [messages.Tags([])], "a Slice got Tags before it was opened"),
         (messages.SLICE, [Nonsense()], "sent a malformed message"),
         (messages.SLICE, ["open", "open"], "a Slice got OpenSlice after it was opened"),
-        (messages.SLICE, ["open", messages.StartRead([UNKNOWN_READ])], "KeyError: 9"),
+        (messages.SLICE, ["open", messages.StartRead([UNKNOWN_READ])], NO_BINDING),
+        (messages.SLICE, ["open", messages.StopRead([place(0, 9)], 0)], NO_BINDING),
         (messages.QUEUE, [messages.Flush(1, 0)], "a Queue got Flush before it was opened"),
         (messages.QUEUE, [open_queue(), open_queue()], "Slice 0 sent a Queue OpenQueue"),
         (messages.QUEUE, [open_queue(), APPEND], "Slice 0 sent a Queue Append with 0 bodies"),
-        (messages.QUEUE, [open_queue(), messages.Acks(7, ())], "IndexError"),
+        (messages.QUEUE, [open_queue(), messages.Acks(7, ())], "sent lane 7 of 1; report it to"),
+        (messages.QUEUE, [open_queue(), messages.Flush(1, 7)], "sent lane 7 of 1; report it to"),
+        (messages.QUEUE, [open_queue(), messages.Bounds((1, 1))], "sent bounds of 2 lanes, not 1"),
         (messages.QUEUE, [open_queue(), Nonsense()], "sent a malformed message"),
     ],
 )

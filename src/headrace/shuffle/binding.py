@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.clock import CLOCK_MAX, COUNTER_BITS, TICKS_PER_SECOND, ZERO, Clock
-from headrace.errors import UsageError
+from headrace.errors import REPORT, ProtocolError, UsageError
 from headrace.frontier import TAG_MAX, BindingTag
 from headrace.journal.collection import Collection
 from headrace.journal.documents import schema as schemas
@@ -122,7 +122,10 @@ class Sources:
 
     def of_place(self, place: int) -> Source:
         """Return the source under which the place is read."""
-        return self.by_tag[BindingTag(place & TAG_MAX)]
+        try:
+            return self.by_tag[BindingTag(place & TAG_MAX)]
+        except KeyError:
+            raise ProtocolError(f"the task has no binding for place {place}", do=REPORT) from None
 
     def has_place(self, place: int) -> bool:
         """Return True if the place belongs to one of these sources."""

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.errors import REPORT, ProtocolError
 from headrace.settings import MIB
 from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
@@ -184,24 +185,34 @@ class QueueState:
         self._given_back = 0
 
     def append(self, slice: int, head: BlockHead, body: object) -> list[Effect]:
-        self._streams[slice].put(head.lane, WriteBlock(slice, head, body))
+        self._stream(slice, head.lane).put(head.lane, WriteBlock(slice, head, body))
         return self._advance()
 
     def end(self, slice: int, lane: int, ends: Sequence[SpanEnd]) -> list[Effect]:
-        self._streams[slice].put(lane, _Acks(tuple(ends)))
+        self._stream(slice, lane).put(lane, _Acks(tuple(ends)))
         return self._advance()
 
     def stop(self, slice: int, lane: int, places: Sequence[int], checkpoint: int) -> list[Effect]:
-        self._streams[slice].put(lane, WriteStop(tuple(places), checkpoint))
+        self._stream(slice, lane).put(lane, WriteStop(tuple(places), checkpoint))
         return self._advance()
 
     def bound(self, slice: int, bounds: Sequence[int]) -> list[Effect]:
+        if len(bounds) != self._lanes:
+            raise ProtocolError(
+                f"Slice {slice} sent bounds of {len(bounds)} lanes, not {self._lanes}", do=REPORT
+            )
         self._streams[slice].bounds = list(bounds)
         return self._advance()
 
     def flush(self, slice: int, lane: int, number: int) -> list[Effect]:
-        self._streams[slice].put_flush(lane, number)
+        self._stream(slice, lane).put_flush(lane, number)
         return self._advance()
+
+    def _stream(self, slice: int, lane: int) -> _Stream:
+        """Return what the Slice has sent. Raises ProtocolError if it has no such lane."""
+        if not 0 <= lane < self._lanes:
+            raise ProtocolError(f"Slice {slice} sent lane {lane} of {self._lanes}", do=REPORT)
+        return self._streams[slice]
 
     def synced(self, number: int) -> list[Effect]:
         return [*self._flushes.pop(number), *self._grants()]
