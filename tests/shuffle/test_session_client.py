@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,11 @@ def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
     ("members", "ranges", "error"),
     [
         ([], None, "a Session needs members; name at least one"),
+        (
+            "grpc://x:1",
+            None,
+            "members must be a list of addresses, got 'grpc://x:1'; use ['grpc://x:1']",
+        ),
         (["x", "y", "x"], None, "a member is named twice; name every member once"),
         (
             ["x"],
@@ -151,7 +157,7 @@ def test_checkpoints_are_read_one_after_the_other(task: Task) -> None:
     ],
 )
 def test_a_topology_that_cannot_be_is_refused(
-    task: Task, members: list[str], ranges: list[Range] | None, error: str
+    task: Task, members: Sequence[str], ranges: list[Range] | None, error: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         Shuffle(task.workspace, [Binding(collection="a")], members, ranges=ranges)

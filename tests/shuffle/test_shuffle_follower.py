@@ -210,6 +210,14 @@ def test_what_a_retry_cannot_help_ends_it_at_once(
     assert members.openings == 2
 
 
+def test_one_address_instead_of_a_list_is_refused(workspace: hr.Workspace) -> None:
+    with pytest.raises(hr.UsageError) as refused:
+        hr.follow(workspace, BINDINGS, members="grpc://x:1")
+    assert str(refused.value) == (
+        "members must be a list of addresses, got 'grpc://x:1'; use ['grpc://x:1']"
+    )
+
+
 def test_a_first_shuffle_that_does_not_open_ends_it_at_once(workspace: hr.Workspace) -> None:
     Transfers(workspace)
     restarts: list[HeadraceError] = []

@@ -24,6 +24,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.batch.pinned_watch import CutWatch, check_cut
 from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
+from headrace.shuffle.member.member_connections import check_addresses
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.queue.queue_client import Consumer, Share
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
@@ -247,6 +248,7 @@ def _journals_of(workspace: Workspace, sources: Sources) -> list[JournalInfo]:
 
 def _tiles(members: Sequence[str], ranges: Sequence[Range] | None) -> list[Range]:
     """Return the range of every member. Raises UsageError if they do not cover all keys once."""
+    check_addresses(members)
     if not members:
         raise UsageError("a Session needs members", do="name at least one")
     if len(set(members)) < len(members):

@@ -33,6 +33,7 @@ from headrace.shuffle.binding import Binding, Source, document_schema
 from headrace.shuffle.block import document_columns
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.member.local_members import opened_members
+from headrace.shuffle.member.member_connections import check_addresses
 from headrace.shuffle.session_client import Shuffle
 
 _PASSING = (TransportError, WorkspaceError, QueueFullError)
@@ -81,6 +82,7 @@ def follow(
     error and the seconds to wait. It raises the error after `restarts` in a row without progress,
     and at once if another attempt cannot help or if the first shuffle does not open.
     """
+    check_addresses(members)
     # Members are processes: whatever ends one of them, this process and the others continue.
     open_members = partial(opened_members, members, service, processes=True)
     backoff = Backoff(restarts, first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from headrace.errors import PeerLostError, ProtocolError
+from headrace.errors import PeerLostError, ProtocolError, UsageError
 from headrace.shuffle.peer import Peer
 from headrace.transport import Client
 
@@ -20,6 +20,14 @@ def open_one(peer: Peer, opening: object, answer: object) -> Peer:
             received = "for another Session"
         raise ProtocolError(f"{peer.name} answered {received}", do="open the Session again")
     return peer
+
+
+def check_addresses(members: object) -> None:
+    """Raise UsageError if `members` is one address: as a sequence, it would be its letters."""
+    if isinstance(members, str):
+        raise UsageError(
+            f"members must be a list of addresses, got {members!r}", do=f"use [{members!r}]"
+        )
 
 
 def open_all(
