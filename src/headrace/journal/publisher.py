@@ -165,7 +165,7 @@ class Transaction:
     def rollback(self) -> None:
         """Give everything up: nobody ever sees any of it.
 
-        Raises UsageError if it has committed, InDoubtError if nobody knows whether it has.
+        Raises UsageError if it has committed, InDoubtError if nobody knows yet whether it has.
         """
         if self._pending:
             self._check_rolled_back(self._pending)

@@ -62,7 +62,7 @@ def test_a_publish_in_doubt_says_how_to_ask_and_has_its_own_exit_code(
     assert f"ask with `headrace outcome {id}{asked_with}` before you repeat it" in line
     still = run("outcome", id, "--timeout", "0.1")
     assert (still.exit_code, still.stdout) == (3, "")
-    assert still.stderr.startswith(f"error: nobody can say whether {id} committed: ")
+    assert still.stderr.startswith(f"error: nobody knows yet whether {id} committed: ")
     owning.resume()
     found = ok("outcome", id).strip()
     assert found in ("committed", "rolled back")

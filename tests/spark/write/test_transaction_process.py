@@ -183,7 +183,9 @@ def test_a_write_whose_process_dies_over_its_commit_is_in_doubt(
         committing = thread.submit(write.commit, [prepared], batch)
         assert asked.wait(END_S)
         doomed.transactions.process.kill()
-        with pytest.raises(InDoubtError, match=f"nobody knows whether the write was.*; {remedy}"):
+        with pytest.raises(
+            InDoubtError, match=f"nobody knows whether the write committed: .*; {remedy}"
+        ):
             committing.result()
         released.set()
     eventually(lambda: seen(numbers) == [1], END_S, "the commit that the owner had")

@@ -54,5 +54,6 @@ def _ask(id: str, timeout_s: float, workspace: str, token: str, tls_root: str) -
             return ws.outcome(id, timeout_s)
     except (TransportError, WorkspaceError) as error:
         raise InDoubtError(
-            f"nobody can say whether {id} committed: {error.what}", do=f"{error.do}, then ask again"
+            f"nobody knows yet whether {id} committed: {error.what}",
+            do=f"{error.do}, then ask again",
         ) from error

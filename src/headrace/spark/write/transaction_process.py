@@ -204,7 +204,7 @@ def _ask(address: str, token: str, request: Request) -> Reply:
 def _in_doubt(why: PeerLostError, batch: QueryBatch | None) -> InDoubtError:
     """Nobody can be asked: only the transaction process knew the id of the commit."""
     return InDoubtError(
-        f"nobody knows whether the write was committed: {why.what}",
+        f"nobody knows whether the write committed: {why.what}",
         do=_STREAM_REMEDY if batch else "look for its documents before you write them again",
     )
 
