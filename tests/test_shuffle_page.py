@@ -1,4 +1,4 @@
-"""`docs/shuffle.md` says which module and which test hold each statement: they must exist."""
+"""`docs/shuffle-tests.md` says which module and which test hold each statement: they must exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent
-PAGE = (PROJECT / "docs" / "shuffle.md").read_text()
+PAGE = (PROJECT / "docs" / "shuffle-tests.md").read_text()
 ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
 
 
