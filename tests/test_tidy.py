@@ -440,6 +440,35 @@ def test_a_module_that_architecture_does_not_name_is_found() -> None:
     assert unnamed_modules(given, page) == ["log/format", "headrace/ids"]
 
 
+def missing_code(page: str) -> list[str]:
+    """Return each `module.py` `name` of the page whose module does not define the name."""
+    named = re.findall(r"`([\w/]+\.py)` `(\w+)`", page)
+    assert named
+    by_path = {each.path: each for each in sources()}
+    return [
+        f"{path}: {name}"
+        for path, name in named
+        if name not in defined_names(by_path.get(f"src/headrace/{path}"))
+    ]
+
+
+def defined_names(source: Source | None) -> set[str]:
+    nodes = source.nodes if source else []
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    names = (node for node in nodes if isinstance(node, ast.Name))
+    assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return assigned | {node.name for node in nodes if isinstance(node, definitions)}
+
+
+def test_architecture_says_where_ideas_are() -> None:
+    assert missing_code((PROJECT / "ARCHITECTURE.md").read_text()) == []
+
+
+def test_an_idea_that_is_not_where_architecture_says_is_found() -> None:
+    page = "`errors.py` `HeadraceError`, `errors.py` `Nothing`, `nowhere.py` `Nothing`"
+    assert missing_code(page) == ["errors.py: Nothing", "nowhere.py: Nothing"]
+
+
 def written_files() -> Iterator[Path]:
     """What people write: all but environments, caches and builds."""
     for name in (".ci", "docs", "src", "tests"):
