@@ -25,6 +25,7 @@ from headrace.errors import (
     SchemaError,
     StorageError,
     TransportError,
+    UsageError,
     VersionError,
     WorkspaceError,
 )
@@ -211,7 +212,7 @@ def test_what_a_retry_cannot_help_ends_it_at_once(
 
 
 def test_one_address_instead_of_a_list_is_refused(workspace: hr.Workspace) -> None:
-    with pytest.raises(hr.UsageError) as refused:
+    with pytest.raises(UsageError) as refused:
         hr.follow(workspace, BINDINGS, members="grpc://x:1")
     assert str(refused.value) == (
         "members must be a list of addresses, got 'grpc://x:1'; use ['grpc://x:1']"

@@ -634,9 +634,9 @@ def test_journals_are_started_with_their_tags_and_heads_follow() -> None:
     )
     assert effects[0] == SendAllSlices(Tags([(A, (0,)), (B, (1,))]))
     assert [e.member for e in effects[1:] if isinstance(e, SendSlice)] == [0, 1, 2]
-    assert [(s.journal, s.name, s.binding, s.offset, s.head) for s in read_starts(effects)] == [
-        (A, "a/0000", 0, 0, 70),
-        (B, "b/0000", 1, 0, 0),
+    assert [(s.place, s.journal, s.name, s.offset, s.head) for s in read_starts(effects)] == [
+        (place(0, 0), A, "a/0000", 0, 70),
+        (place(1, 1), B, "b/0000", 0, 0),
     ]
     assert create_journals(state, journal_info(A, 70)) == []
     grown = state.journals_changed(
