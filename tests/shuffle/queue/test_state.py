@@ -296,6 +296,20 @@ def test_a_consumer_does_not_starve_that_has_checkpoints_to_release_but_the_last
         assert state.space_changed() == [SendGrant(0, 0, size)]
 
 
+# proves G12
+def test_a_slice_that_is_slow_to_tell_does_not_take_back_the_last_checkpoint() -> None:
+    """Both Slices pass on each message of the Session, and one may be several behind."""
+    size = block_bytes(block_at(10), b"x" * 100)
+    state = QueueState(2, 1, size, 3 * size)
+    state.bound(1, [INFINITE])
+    state.append(0, block_at(10), b"x" * 100)
+    assert state.starve(False, 2) == []
+    assert state.starve(True, 1) == [], "checkpoint 1 is there to be released"
+    state.space.read(1, [])
+    state.space.release(1)
+    assert state.space_changed() == [SendGrant(0, 0, size)]
+
+
 HARD = 1600
 SOFT = 800
 PORTION = HARD // 16
