@@ -13,6 +13,7 @@ from headrace.frontier import place
 from headrace.ids import Offset, Producer
 from headrace.settings import KIB, MIB, ShuffleSettings
 from headrace.shuffle.binding import INFINITE
+from headrace.shuffle.block import block_bytes
 from headrace.shuffle.slice.effects import (
     Fetch,
     Finish,
@@ -107,6 +108,17 @@ def test_a_lane_that_is_held_takes_no_more_and_lanes_before_it_go_on() -> None:
     assert sent(slice.run()) == [(1, 5, 5)]
 
 
+# proves G12
+def test_a_journal_that_is_new_waits_too_while_only_some_places_go_on() -> None:
+    slice = ScriptedSlice()
+    behind = slice.start(frames("O10", journal=1), tag=0)
+    slice.state.hold([], {0: [behind]})
+    slice.start(frames("O5", journal=2), tag=1)
+    assert sent(slice.run()) == [(0, 10, 10)]
+    slice.state.hold([])
+    assert sent(slice.run()) == [(0, 5, 5)]
+
+
 # -- fairness ----------------------------------------------------------------------------------
 
 
@@ -170,6 +182,20 @@ def test_without_credit_nothing_is_sent_and_little_is_fetched() -> None:
     block = only(slice.effects, SendBlock)[0]
     slice.give_back(block)
     assert sent(slice.run()) == [(0, 2, 2)]
+
+
+# proves G12
+@pytest.mark.parametrize(("spare_bytes", "blocks"), [(0, 1), (1, 2)])
+def test_credit_is_used_up_when_as_much_is_unwritten(spare_bytes: int, blocks: int) -> None:
+    trial = ScriptedSlice()
+    trial.start(frames("O1"))
+    (block,) = only(trial.run(), SendBlock)
+    credit_bytes = block_bytes(block.head, block.body) + spare_bytes
+    slice = ScriptedSlice(limits=Limits(credit_bytes=credit_bytes, cycle_documents=1))
+    slice.grants = False
+    slice.start(frames("O1 O2 O3"))
+    assert len(sent(slice.run())) == blocks
+    assert slice.state.lacks_credit(Clock(slice.now))
 
 
 # proves G12
