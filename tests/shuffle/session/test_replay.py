@@ -114,6 +114,21 @@ def test_what_was_withheld_and_is_shown_is_not_read_again_for_what_is_withheld_l
     assert next_rows(state) == [(A, P, 18, 50)]
 
 
+# proves G9, G13
+def test_what_was_withheld_is_shown_though_a_checkpoint_was_handed_out_meanwhile() -> None:
+    state = resume_session(Checkpoint())
+    withhold(state, 40, clock=9, since=15, waits_for=5)
+    rows = np.array([(A, Q, 3, -50, 40, 3)], PROGRESS_ROW)
+    state.progress(0, Delta(np.array([(A, 50)], JOURNAL_ROW), rows, documents=1))
+    shown = state.next_checkpoint()
+    assert shown is not None, "it shows what Q committed"
+    assert state.next_checkpoint() is None
+    state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW)))
+    completed = state.next_checkpoint()
+    assert completed is not None, "it shows what P committed, which no later report counts"
+    assert completed.frontier.producers.tolist() == [(A, P, 9, -40)]
+
+
 def test_what_a_replay_repeated_is_not_published_again() -> None:
     last = checkpoint_of([(A, P, 5, -10)], through=10)
     handed_out = checkpoint_of([(A, P, ZERO, 20)], through=30)
