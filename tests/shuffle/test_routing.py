@@ -98,6 +98,14 @@ def test_the_ends_of_ranges_belong_to_them() -> None:
     assert router.owners(hashes, np.zeros(6, np.uint64)).tolist() == [2, 2, 1, 1, 0, 0]
 
 
+def test_the_ends_of_ranges_that_divide_r_clocks_too_belong_to_them() -> None:
+    hashes = np.array([0, HALF - 1, HALF, LAST] * 4, np.uint32)
+    clocks = np.repeat(np.array([0, 0xFFFF_FFFE, 1, 0xFFFF_FFFF], np.uint64), 4)
+    assert r_clock(clocks[::4]).tolist() == [0, HALF - 1, HALF, LAST]
+    owners = Router(QUARTERS[::-1]).owners(hashes, clocks)
+    assert owners.tolist() == [3, 3, 1, 1] * 2 + [2, 2, 0, 0] * 2
+
+
 @pytest.mark.parametrize("ranges", [split_evenly(4), split_evenly(3), QUARTERS, LAYERS, GRID])
 def test_documents_without_a_key_spread_evenly_whichever_way_the_plane_is_cut(
     ranges: list[Range],
@@ -225,6 +233,15 @@ def test_a_static_route_over_r_clocks_chooses_among_those_that_get_documents() -
         assert QUARTERS[member].key_begin <= static <= QUARTERS[member].key_end
         used.add(member)
     assert used == {0, 1, 2, 3}
+
+
+def test_a_static_route_at_the_end_of_a_range_belongs_to_it() -> None:
+    read = source(key=["part"], schema=pa.schema([pa.field("part", pa.int64())]))
+    name = parse_journal_name("c/part=1/0000")
+    static = static_hash(name, read)
+    assert static is not None
+    assert assign(name, read, [Range(0, static), Range(static + 1, LAST)]) == 0
+    assert assign(name, read, [Range(0, static - 1), Range(static, LAST)]) == 1
 
 
 def test_a_further_member_takes_its_share_and_moves_no_other_journal() -> None:
