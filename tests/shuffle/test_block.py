@@ -34,11 +34,12 @@ class Row(NamedTuple):
 
 
 def random_pieces(rng: Random) -> list[Piece]:
+    """Return pieces of some producers. After a rollback, the clocks of one may begin again."""
     pieces = []
     clocks = dict.fromkeys([(place, producer) for place in (3, 9) for producer in (1, 2)], 10)
     for _ in range(rng.randint(1, 8)):
         place, producer = rng.choice(list(clocks))
-        clock = clocks[place, producer] + rng.randint(1, 20)
+        clock = max(1, clocks[place, producer] + rng.randint(-8, 20))
         count = rng.randint(1, 6)
         clocks[place, producer] = clock + count
         first = rng.randrange(10_000)
