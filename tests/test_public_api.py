@@ -157,9 +157,9 @@ def jdbc(url: str, table: str, *, key: Sequence[str], user: str = '', password: 
 def materialization(workspace: Workspace, *, sources: Sequence[SourceLike], sink: Sink, name:
         str = '', shards: int = 2, documents_max: int | None = None) -> Callable[[Function],
         Task]
-def open(place: str | Path, *, token: str = '', settings: Settings | None = None, create: bool =
-        True) -> Workspace
-def parquet(place: str | PathLike[str], *, file_bytes: int = 134217728, **options:
+def open(location: str | Path, *, token: str = '', settings: Settings | None = None, create:
+        bool = True) -> Workspace
+def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector

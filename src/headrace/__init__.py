@@ -89,22 +89,23 @@ __all__ = [
 
 
 def open(
-    place: str | Path, *, token: str = "", settings: Settings | None = None, create: bool = True
+    location: str | Path, *, token: str = "", settings: Settings | None = None, create: bool = True
 ) -> Workspace:
     """Open a workspace: a directory, made if it is not there, or the address of its owner.
 
     The first process to open a directory owns and serves it; others work through the owner, and
     one of them takes over when it is gone. `grpc://host:port` reaches an owner on another machine.
     """
-    if not isinstance(place, str | Path):
+    if not isinstance(location, str | Path):
         raise UsageError(
-            f"{place!r} is no place of a workspace", do="give a directory, or an owner's address"
+            f"{location!r} is no location of a workspace",
+            do="give a directory, or an owner's address",
         )
     settings = settings or Settings()
     if token:
         service = msgspec.structs.replace(settings.service, token=token)
         settings = msgspec.structs.replace(settings, service=service)
-    return Workspace(place, settings, create=create)
+    return Workspace(location, settings, create=create)
 
 
 def __getattr__(name: str) -> Any:

@@ -318,7 +318,7 @@ def test_whoever_types_something_wrong_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         *("http://h:1/x", "s3://bucket/x", "file:///tmp/x", "GRPC://h:1", "grpc+unix://x"),
         *("grpc://", "grpc://h", "grpc://h:", "grpc://:1", "grpc://h:x", "grpc://h:0"),
@@ -326,18 +326,18 @@ def test_whoever_types_something_wrong_is_told_in_one_line(
     ],
 )
 @pytest.mark.parametrize("command", ["collections create x 'a long'", "serve", "doctor", "read x"])
-def test_a_place_that_is_no_directory_and_no_address_is_refused(
-    run: Run, here: Path, place: str, command: str
+def test_a_location_that_is_no_directory_and_no_address_is_refused(
+    run: Run, here: Path, location: str, command: str
 ) -> None:
-    result = run(*shlex.split(command), "--workspace", place)
+    result = run(*shlex.split(command), "--workspace", location)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: Invalid value for '--workspace' / '-w': ")
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize("place", ["grpc://[::1]:1", "grpc+tls://127.0.0.1:1", "./http://x"])
-def test_a_place_that_could_be_one_is_tried(run: Run, place: str) -> None:
-    assert run("read", "x", "--workspace", place).exit_code == 1
+@pytest.mark.parametrize("location", ["grpc://[::1]:1", "grpc+tls://127.0.0.1:1", "./http://x"])
+def test_a_location_that_could_be_one_is_tried(run: Run, location: str) -> None:
+    assert run("read", "x", "--workspace", location).exit_code == 1
 
 
 NO_TEXT = os.fsdecode(b"b\xff")

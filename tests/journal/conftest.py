@@ -36,7 +36,7 @@ def workspace(request: pytest.FixtureRequest, owner: hr.Workspace) -> Iterator[h
     if request.param == "local":
         yield owner
         return
-    with hr.open(owner.place, settings=SETTINGS) as other:
+    with hr.open(owner.location, settings=SETTINGS) as other:
         assert other.address is None
         yield other
 

@@ -145,7 +145,7 @@ def finished(ws: hr.Workspace) -> object:
 
 
 HERE = (
-    "{place} has no collection 'order', only: log, orders;"
+    "{location} has no collection 'order', only: log, orders;"
     " create it with `headrace collections create`"
 )
 CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] = [
@@ -257,7 +257,7 @@ CALLS: list[tuple[Callable[[hr.Workspace], object], type[HeadraceError], str]] =
     (
         lambda ws: hr.open(None),  # type: ignore[arg-type]
         UsageError,
-        "None is no place of a workspace; give a directory, or an owner's address",
+        "None is no location of a workspace; give a directory, or an owner's address",
     ),
     (
         lambda ws: ws.publisher(None),  # type: ignore[arg-type]
@@ -380,7 +380,7 @@ def test_bad_calls_say_what_is_wrong_and_what_to_do(
         call(workspace)
     assert type(refused.value) is kind
     assert str(refused.value) == (
-        message.replace("{place}", workspace.place)
+        message.replace("{location}", workspace.location)
         .replace("{begin}", str(journal.begin))
         .replace("{head}", str(journal.head))
         .replace("{beyond}", str(journal.head + 10_000))

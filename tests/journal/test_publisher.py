@@ -370,7 +370,7 @@ def test_one_transaction_may_span_a_growing_schema(workspace: hr.Workspace) -> N
 
 # proves G3
 def test_closing_the_workspace_rolls_back_what_is_open(owner: hr.Workspace) -> None:
-    other = hr.open(owner.place, settings=SETTINGS)
+    other = hr.open(owner.location, settings=SETTINGS)
     tx = other.publisher().begin()
     tx.append("a", some(1, text="x" * BUFFER_BYTES))
     other.close()

@@ -22,7 +22,7 @@ from tests.journal.conftest import SETTINGS, column, documents
 WIDE = (
     "id long NOT NULL, flag boolean, small tinyint, ratio double, price decimal(10,2),"
     " name string, raw binary, day date, at timestamp, tags array<string>,"
-    " place struct<x:int,y:int>"
+    " location struct<x:int,y:int>"
 )
 ROWS: list[dict[str, Any]] = [
     {
@@ -36,17 +36,17 @@ ROWS: list[dict[str, Any]] = [
         "day": date(2026, 11, 15),
         "at": datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=UTC),
         "tags": ["x", None],
-        "place": {"x": 1, "y": None},
+        "location": {"x": 1, "y": None},
     },
     {"id": 2}
     | dict.fromkeys(
-        ["flag", "small", "ratio", "price", "name", "raw", "day", "at", "tags", "place"]
+        ["flag", "small", "ratio", "price", "name", "raw", "day", "at", "tags", "location"]
     ),
 ]
 NDJSON = (
     '{"id":1,"flag":true,"small":-3,"ratio":0.5,"price":"12.30","name":"é\\n","raw":"YWI=",'
     '"day":"2026-11-15","at":"2026-11-15T12:00:00.123456Z","tags":["x",null],'
-    '"place":{"x":1,"y":null}}\n{"id":2}\n'
+    '"location":{"x":1,"y":null}}\n{"id":2}\n'
 )
 
 
@@ -89,7 +89,7 @@ def test_a_program_that_declares_an_older_schema_starts_writes_and_reads(
     older = workspace.collection("c", "n long NOT NULL, s string", key="n")
     newer = workspace.collection("c", "n long NOT NULL, s string, more string", key="n")
     workspace.append(newer, [{"n": 1, "s": "a", "more": "x"}])
-    with hr.open(workspace.place, settings=SETTINGS) as other:
+    with hr.open(workspace.location, settings=SETTINGS) as other:
         declared = other.collection("c", "n long NOT NULL, s string", key="n")
         assert declared.definition == newer.definition
         other.append(declared, [{"n": 2, "s": "b"}])

@@ -156,7 +156,7 @@ def test_executors_of_another_machine_than_the_workspace_say_how_to_reach_it(
 ) -> None:
     """They call the owner, which listens where no other machine can call."""
     workspace.collection("numbers", "number long")
-    there = identify_directory(Path(workspace.place))._replace(kernel="of another machine")
+    there = identify_directory(Path(workspace.location))._replace(kernel="of another machine")
     reach = WorkspaceRef(there, "grpc://127.0.0.1:1", "")
     monkeypatch.setattr(workspace, "reach", lambda: reach)
     told = "not open to this process, .* reached: .*; serve it with `headrace serve --host`"
@@ -197,7 +197,7 @@ def wrong_tasks(workspace: headrace.Workspace) -> list[tuple[Callable[[], object
         (lambda: headrace.derivation(workspace, sources=["a"], to=3), "to 3; name a collection"),  # type: ignore[arg-type]
         (lambda: headrace.foreach_batch("x"), "'x' is no function; give"),  # type: ignore[arg-type]
         (lambda: headrace.writer(""), "'' is no format; name a format"),
-        (lambda: headrace.parquet(None), "None is no place for Parquet files; use"),  # type: ignore[arg-type]
+        (lambda: headrace.parquet(None), "None is no location for Parquet files; use"),  # type: ignore[arg-type]
         (
             lambda: headrace.parquet("x", file_bytes=0),
             "file_bytes must be at least 1, got 0; use a whole",

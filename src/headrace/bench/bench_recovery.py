@@ -25,16 +25,16 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
     `first_checkpoint_s` is the time from the kill until a new Session on the same members shows the
     same checkpoint, byte for byte; `all_visible_s` the time until everything is visible again.
     """
-    place = directory / "workspace"
+    location = directory / "workspace"
     with (
-        owner(place),
-        headrace.open(place) as workspace,
+        owner(location),
+        headrace.open(location) as workspace,
         LocalMembers(_MEMBERS, directory, processes=True) as members,
     ):
         step(f"publishing {documents_ahead:,} documents, which members read ahead")
         transactions = max(1, documents_ahead // _TRANSACTION)
         publish(workspace, "bench", [documents(_TRANSACTION, 68)], transactions, _JOURNALS)
-        settings = (str(place), *members.addresses)
+        settings = (str(location), *members.addresses)
         with child("-m", "headrace.bench.bench_recovery", *settings) as session:
             assert session.stdin
             assert session.stdout
@@ -69,10 +69,10 @@ def bench_recovery(directory: Path, documents_ahead: int = 1_000_000) -> dict[st
     }
 
 
-def _hold(place: str, addresses: list[str]) -> None:
+def _hold(location: str, addresses: list[str]) -> None:
     """Print a checkpoint, then the bytes that the members hold once they have read all; wait."""
     service = ServiceSettings(token=sys.stdin.readline().strip())
-    with headrace.open(place) as workspace:
+    with headrace.open(location) as workspace:
         cut = workspace.journals()
         with headrace.Shuffle(workspace, _BINDINGS, addresses, cut=cut, service=service) as shuffle:
             first = shuffle.next_checkpoint(documents_max=1)

@@ -35,8 +35,8 @@ def bench_scale(
     Idle CPU is the CPU time of all processes, as a share of one core. `delta_bytes_*` are for
     journals that earlier checkpoints have named.
     """
-    place = directory / "workspace"
-    with owner(place) as owning, headrace.open(place) as workspace:
+    location = directory / "workspace"
+    with owner(location) as owning, headrace.open(location) as workspace:
         step(f"creating {journals:,} journals")
         collection = workspace.collection("bench", "id long", key="id", journals=journals)
         ids = np.random.default_rng(seed).integers(0, 1 << 62, journals)

@@ -135,6 +135,6 @@ def _rows(shuffle: headrace.Shuffle, member: int, checkpoint: headrace.NextCheck
 
 @contextmanager
 def _owned(directory: Path) -> Iterator[_ShuffleBench]:
-    place = directory / "workspace"
-    with owner(place) as process, headrace.open(place) as workspace:
+    location = directory / "workspace"
+    with owner(location) as process, headrace.open(location) as workspace:
         yield _ShuffleBench(directory, workspace, process)

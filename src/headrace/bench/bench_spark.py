@@ -48,13 +48,13 @@ def bench_spark(
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": str(PARTITIONS),
     }
-    place = directory / "workspace"
+    location = directory / "workspace"
     with temporary_session(PARTITIONS, conf=conf, log=directory / "spark.log") as spark:
         register_yardsticks(spark)
-        with owner(place), headrace.open(place) as workspace:
+        with owner(location), headrace.open(location) as workspace:
             step(f"publishing {count:,} documents")
             publish(workspace, "docs", [batch], transactions, _JOURNALS)
-            bench = _SparkBench(directory, spark, place)
+            bench = _SparkBench(directory, spark, location)
             with SparkMembers(spark, PARTITIONS) as members:
                 bench.use(members)
                 result = _rates(bench, files, transactions * _BATCH)
@@ -70,16 +70,16 @@ def bench_spark(
 class _SparkBench:
     """Opens the streams to measure, each with a checkpoint directory of its own."""
 
-    def __init__(self, directory: Path, spark: Any, place: Path) -> None:
+    def __init__(self, directory: Path, spark: Any, location: Path) -> None:
         self._directory = directory
         self._spark = spark
-        self._place = place
+        self._location = location
         self._streams = 0
         self._options: dict[str, str] = {}
 
     def use(self, members: SparkMembers) -> None:
         self._options = {
-            "workspace": str(self._place),
+            "workspace": str(self._location),
             "members": ",".join(members.addresses),
             "membersToken": members.service.token,
         }

@@ -26,11 +26,11 @@ def bytewax_docs_per_s(directory: Path, batch: pa.RecordBatch) -> float | None:
     """Return the rate of Bytewax, or None if it is not installed."""
     if find_spec("bytewax") is None:
         return None
-    place = directory / "bytewax"
-    recovery = place / "recovery"
+    location = directory / "bytewax"
+    recovery = location / "recovery"
     recovery.mkdir(parents=True)
     with (
-        pa.OSFile(str(place / "documents"), "wb") as file,
+        pa.OSFile(str(location / "documents"), "wb") as file,
         pa.ipc.new_file(file, batch.schema) as out,
     ):
         out.write_batch(batch)
@@ -38,17 +38,17 @@ def bytewax_docs_per_s(directory: Path, batch: pa.RecordBatch) -> float | None:
     _run(
         *("bytewax.testing", "headrace.bench.bytewax_peer:flow()", "-p", str(_PARTITIONS)),
         *("-r", str(recovery), "-s", _EPOCH_S, "-b", "0"),
-        place=str(place),
+        location=str(location),
     )
-    begin = min(float(each.read_text()) for each in place.glob("begin-*"))
-    end = max(float(each.read_text()) for each in place.glob("end-*"))
+    begin = min(float(each.read_text()) for each in location.glob("begin-*"))
+    end = max(float(each.read_text()) for each in location.glob("end-*"))
     return float(batch.num_rows / (end - begin))
 
 
-def _run(*command: str, place: str = "") -> None:
+def _run(*command: str, location: str = "") -> None:
     subprocess.run(
         [sys.executable, "-m", *command],
-        env={**os.environ, _DIRECTORY: place},
+        env={**os.environ, _DIRECTORY: location},
         check=True,
         capture_output=True,
     )
@@ -61,15 +61,15 @@ def flow() -> Any:
     from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
     from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
-    place = Path(os.environ[_DIRECTORY])
+    location = Path(os.environ[_DIRECTORY])
 
     class BytewaxDocuments(StatefulSourcePartition):  # type: ignore[misc]
         def __init__(self, partition: int, row: int) -> None:
-            whole = pa.ipc.open_file(pa.memory_map(str(place / "documents"))).read_all()
+            whole = pa.ipc.open_file(pa.memory_map(str(location / "documents"))).read_all()
             share = whole.num_rows // _PARTITIONS
             self._rows = whole.slice(partition * share, share)
             self._row = row
-            (place / f"begin-{partition}").write_text(str(time.monotonic()))
+            (location / f"begin-{partition}").write_text(str(time.monotonic()))
 
         def next_batch(self) -> list[dict[str, Any]]:
             if self._row >= self._rows.num_rows:
@@ -96,7 +96,7 @@ def flow() -> Any:
             pass
 
         def close(self) -> None:
-            (place / f"end-{self._worker}").write_text(str(time.monotonic()))
+            (location / f"end-{self._worker}").write_text(str(time.monotonic()))
 
     class BytewaxSink(DynamicSink):  # type: ignore[misc]
         def build(self, step: str, worker: int, workers: int) -> BytewaxNoOutput:

@@ -23,9 +23,9 @@ def child(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def owner(place: Path) -> Iterator[int]:
+def owner(location: Path) -> Iterator[int]:
     """Let another process own the workspace, as is usual when several use it; yield its id."""
-    with child("-m", "headrace.bench.processes", str(place)) as process:
+    with child("-m", "headrace.bench.processes", str(location)) as process:
         assert process.stdout
         process.stdout.readline()
         yield process.pid

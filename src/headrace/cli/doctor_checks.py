@@ -82,9 +82,9 @@ def check_packages() -> Iterator[Check]:
             yield Check(name, "fail", "not installed", "install headrace again: pip install -U")
 
 
-def check_disk(place: Path) -> Iterator[Check]:
-    """Check the file system that holds `place`, or would hold it."""
-    directory = next(each for each in (place, *place.parents) if each.is_dir())
+def check_disk(location: Path) -> Iterator[Check]:
+    """Check the file system that holds `location`, or would hold it."""
+    directory = next(each for each in (location, *location.parents) if each.is_dir())
     yield _check_space(directory)
     try:
         with tempfile.TemporaryDirectory(prefix=".headrace-doctor-", dir=directory) as scratch:
@@ -138,20 +138,20 @@ def _check_holes(scratch: Path) -> Check:
     return Check("hole punching", "warn", "the file system cannot do it", do)
 
 
-def check_workspace(place: str, token: str, tls_root: str) -> Iterator[Check]:
+def check_workspace(location: str, token: str, tls_root: str) -> Iterator[Check]:
     """Check the format of a workspace, and whether its owner answers."""
     owner = None
     try:
-        check_is_workspace(place)
-        if not is_address(place):
-            workspace = WorkspaceDirectory(Path(place).absolute())
+        check_is_workspace(location)
+        if not is_address(location):
+            workspace = WorkspaceDirectory(Path(location).absolute())
             workspace.prepare(create=False)
             yield Check("workspace", "ok", f"{workspace.root}, format {FORMAT}")
             owner = workspace.owner()
-        with open_workspace(place, token, tls_root) as ws:
+        with open_workspace(location, token, tls_root) as ws:
             known = counted(len(ws.collections()), "collection")
-            if is_address(place):
-                yield Check("owner", "ok", f"{place} answers; {known}")
+            if is_address(location):
+                yield Check("owner", "ok", f"{location} answers; {known}")
             elif ws.address is None and owner is not None:
                 found = f"process {owner.process} at {owner.address} answers; {known}"
                 yield Check("owner", "ok", found)

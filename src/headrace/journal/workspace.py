@@ -39,19 +39,19 @@ class Workspace:
 
     def __init__(
         self,
-        place: str | Path,
+        location: str | Path,
         settings: Settings | None = None,
         *,
         create: bool = True,
         identity: str = "",
         directory: WorkspaceDirectory | None = None,
     ) -> None:
-        self.place = str(place)
+        self.location = str(location)
         settings = settings or Settings()
         self._connection = WorkspaceConnection(
-            place, settings, create=create, identity=identity, directory=directory
+            location, settings, create=create, identity=identity, directory=directory
         )
-        self._pool = ProducerPool(self.place, self._connection, settings.journal)
+        self._pool = ProducerPool(self.location, self._connection, settings.journal)
 
     # -- collections and journals ----------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Workspace:
         """The objects of the workspace, such as the checkpoints of tasks."""
         if self.directory is None:
             raise UsageError(
-                f"{self.place} is known by its address, and its objects lie in its directory",
+                f"{self.location} is known by its address, and its objects lie in its directory",
                 do="open it by its directory, on the machine where that is",
             )
         return open_objects(str(self.directory / "objects"))
@@ -288,7 +288,7 @@ class Workspace:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Workspace({self.place!r})"
+        return f"Workspace({self.location!r})"
 
 
 def _checked_start(

@@ -21,9 +21,9 @@ SETTINGS = hr.Settings(service=hr.ServiceSettings(**HASTE))
 def owning(bank: None, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
     """A process that owns the workspace; commands do not wait long for it."""
     monkeypatch.setattr(hr, "ServiceSettings", partial(hr.ServiceSettings, **HASTE))
-    place = here / "headrace-data"
-    with Child("import headrace as hr\nws = hr.open(place, settings=settings)",
-               place=place, settings=SETTINGS) as child:  # fmt: skip
+    location = here / "headrace-data"
+    with Child("import headrace as hr\nws = hr.open(location, settings=settings)",
+               location=location, settings=SETTINGS) as child:  # fmt: skip
         assert child.run("ws.address")
         yield child
 

@@ -154,11 +154,11 @@ def test_a_session_that_lives_and_does_not_answer_is_shown_and_not_forgotten(
     code = (
         "import headrace as hr\n"
         "from headrace.shuffle.member.local_members import LocalMembers\n"
-        "ws, members = hr.open(place), LocalMembers(1)\n"
+        "ws, members = hr.open(location), LocalMembers(1)\n"
         "bindings = [hr.Binding(collection='bank/debits')]\n"
         "shuffle = hr.Shuffle(ws, bindings, members.addresses, service=members.service)"
     )
-    with Child(code, place=WORKSPACE.absolute()) as child:
+    with Child(code, location=WORKSPACE.absolute()) as child:
         child.answer()
         [running] = json.loads(ok("shuffle", "status", "--json"))
         assert (running["process"], running["unreachable"]) == (child.pid, None)

@@ -13,13 +13,13 @@ from headrace.shuffle import History
 from tests.cli.conftest import Ok
 
 
-def completed(line: str, *, place: str = "") -> list[str]:
+def completed(line: str, *, location: str = "") -> list[str]:
     """What bash offers for the last word of a line."""
     environment = {
         "_HEADRACE_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(line.split(" ")) - 1),
-    } | ({"HEADRACE_WORKSPACE": place} if place else {})
+    } | ({"HEADRACE_WORKSPACE": location} if location else {})
     result = CliRunner().invoke(app, [], env=environment, prog_name="headrace")
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout.split()
@@ -44,15 +44,15 @@ def test_collections_are_those_of_the_owner_that_runs(here: Path) -> None:
     with hr.open("bank") as workspace:
         for name in ("bank/debits", "bank/credits", "other"):
             workspace.collection(name, "n long")
-        assert completed("headrace read bank/", place="bank") == ["bank/credits", "bank/debits"]
+        assert completed("headrace read bank/", location="bank") == ["bank/credits", "bank/debits"]
         assert completed("headrace read -w bank oth") == ["other"]
-        assert completed("headrace collections show bank/d", place="bank") == ["bank/debits"]
-        assert completed("headrace publish o", place="bank") == ["other"]
+        assert completed("headrace collections show bank/d", location="bank") == ["bank/debits"]
+        assert completed("headrace publish o", location="bank") == ["other"]
         address = str(workspace.address)
-        assert completed("headrace read o", place=address) == []  # it asks for a token
-    assert completed("headrace read bank/", place="bank") == []
+        assert completed("headrace read o", location=address) == []  # it asks for a token
+    assert completed("headrace read bank/", location="bank") == []
     assert not (here / "bank" / "owner.json").exists()
-    assert completed("headrace read x", place="nowhere") == []
+    assert completed("headrace read x", location="nowhere") == []
     assert not (here / "nowhere").exists()
 
 
@@ -60,8 +60,8 @@ def test_tasks_are_completed_without_an_owner(here: Path) -> None:
     with hr.open("bank") as workspace:
         for name in ("kept", "moves"):
             History(workspace.objects, name)
-    assert completed("headrace task show ", place="bank") == ["kept", "moves"]
-    assert completed("headrace task run m", place="bank") == ["moves"]
-    assert completed("headrace task show x", place="bank") == []
-    assert completed("headrace task show x", place="nowhere") == []
+    assert completed("headrace task show ", location="bank") == ["kept", "moves"]
+    assert completed("headrace task run m", location="bank") == ["moves"]
+    assert completed("headrace task show x", location="bank") == []
+    assert completed("headrace task show x", location="nowhere") == []
     assert not (here / "nowhere").exists()

@@ -135,23 +135,23 @@ def kill_owner(root: Path, chosen: Sequence[KillPoint], joint: JointTransaction)
 
 
 def run_until_killed(
-    place: Path, point: KillPoint, joint: JointTransaction
+    location: Path, point: KillPoint, joint: JointTransaction
 ) -> tuple[Outcome, bool]:
     """Run a transaction whose owner dies at a point; return its end, and if it died."""
     with Child(
         "from tests.journal.crash import joint_transaction\n"
         "joint_transaction.die_at(point); part = joint_transaction.Part(root, 'owner')",
-        root=place,
+        root=location,
         point=point,
     ) as owner:
         owner.answer(WAIT_S)
-        joint.open(place)
+        joint.open(location)
         outcome = joint.run(1)
         if outcome != "committed":
             owner.wait(WAIT_S)
         is_killed = not owner.is_alive
         joint.leave()
-    Ledger().check(place, 1, outcome)
+    Ledger().check(location, 1, outcome)
     return outcome, is_killed
 
 

@@ -169,11 +169,11 @@ class Tail:
         self.before = before
         self.end = len(self._data)
 
-    def shown(self, place: Path, cut: int) -> Counter[int]:
+    def shown(self, location: Path, cut: int) -> Counter[int]:
         """Return how many documents each transaction shows if the log ends there."""
-        (place / "log").mkdir(parents=True)
-        (place / "log" / self._segment.name).write_bytes(self._data[:cut])
-        owner = Owner(place, ONE_SEGMENT)
+        (location / "log").mkdir(parents=True)
+        (location / "log" / self._segment.name).write_bytes(self._data[:cut])
+        owner = Owner(location, ONE_SEGMENT)
         try:
             return _documents_shown(owner)
         finally:

@@ -112,7 +112,7 @@ def test_a_reader_behind_retention_is_told_where_to_go_on(
     ws.collection("c", SCHEMA, retention_bytes=30_000)
     kept.fill("c", 0, 20)
     listed = only(ws, "c")
-    reader = hr.open(ws.place, settings=SETTINGS) if through_the_owner else ws
+    reader = hr.open(ws.location, settings=SETTINGS) if through_the_owner else ws
     with reader:
         kept.maintenance.run_round()
         begin = only(ws, "c").begin

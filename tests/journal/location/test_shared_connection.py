@@ -15,7 +15,7 @@ from tests.journal.conftest import SETTINGS, column, documents, mixture
 
 
 def test_what_one_writes_all_see(owner: hr.Workspace, workspace: hr.Workspace) -> None:
-    with hr.open(owner.place, settings=SETTINGS) as third:
+    with hr.open(owner.location, settings=SETTINGS) as third:
         third.collection("c", "n long")
         for n, each in enumerate((owner, workspace, third)):
             each.append("c", [{"n": n}])
@@ -32,7 +32,7 @@ def test_everything_is_there_when_it_is_opened_again(
     assert len(seen) == 6 + 4 * 60
     workspace.close()
     owner.close()
-    with hr.open(owner.place, settings=SETTINGS) as again:
+    with hr.open(owner.location, settings=SETTINGS) as again:
         assert documents(again, "c") == seen
         assert [each.definition for each in again.collections()] == definitions
 

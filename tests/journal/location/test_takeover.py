@@ -35,22 +35,22 @@ workspace.collection("c", "n long, text string")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def location(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
 @pytest.fixture
-def owning(place: Path) -> Iterator[Child]:
+def owning(location: Path) -> Iterator[Child]:
     """A process that owns the workspace and has appended 1 to its collection."""
-    with Child(OPEN, root=place, settings=SETTINGS) as child:
+    with Child(OPEN, root=location, settings=SETTINGS) as child:
         child.run('workspace.append("c", [{"n": 1}])')
         yield child
 
 
 @pytest.fixture
-def through(owning: Child, place: Path) -> Iterator[hr.Workspace]:
+def through(owning: Child, location: Path) -> Iterator[hr.Workspace]:
     """This process, which works through the owner."""
-    with hr.open(place, settings=SETTINGS) as workspace:
+    with hr.open(location, settings=SETTINGS) as workspace:
         assert workspace.address is None
         yield workspace
 
@@ -60,7 +60,7 @@ def numbers(workspace: hr.Workspace) -> list[int]:
 
 
 def is_owner(workspace: hr.Workspace) -> bool:
-    announced = WorkspaceDirectory(Path(workspace.place)).owner()
+    announced = WorkspaceDirectory(Path(workspace.location)).owner()
     assert announced is not None
     return workspace.address == announced.address and announced.process == os.getpid()
 
@@ -83,7 +83,7 @@ def test_whoever_is_there_takes_over_from_an_owner_that_was_killed(
     assert through.publisher("job").payload == b"kept"
     through.append("c", [{"n": 4}])
     assert numbers(through) == [1, 2, 4]
-    with hr.open(through.place, settings=SETTINGS) as another:
+    with hr.open(through.location, settings=SETTINGS) as another:
         assert another.address is None
         assert numbers(another) == [1, 2, 4]
 
@@ -145,9 +145,11 @@ def test_after_an_owner_that_left_in_good_order_the_others_go_on(
 
 
 # proves G1, G2, G3
-def test_of_many_exactly_one_takes_over_and_all_go_on(owning: Child, place: Path) -> None:
+def test_of_many_exactly_one_takes_over_and_all_go_on(owning: Child, location: Path) -> None:
     with ExitStack() as stack:
-        others = [stack.enter_context(Child(OPEN, root=place, settings=SETTINGS)) for _ in range(3)]
+        others = [
+            stack.enter_context(Child(OPEN, root=location, settings=SETTINGS)) for _ in range(3)
+        ]
         for other in others:
             assert other.run("workspace.address") is None
         owning.kill()
@@ -161,19 +163,19 @@ def test_of_many_exactly_one_takes_over_and_all_go_on(owning: Child, place: Path
 
 
 # proves G27
-def test_of_many_that_open_at_once_exactly_one_owns(place: Path) -> None:
+def test_of_many_that_open_at_once_exactly_one_owns(location: Path) -> None:
     with ExitStack() as stack:
         racing = [stack.enter_context(Child("import headrace")) for _ in range(4)]
         for child in racing:
             child.run("None")
         for n, child in enumerate(racing):
-            child.start(OPEN + 'workspace.append("c", [{"n": n}])', n=n, root=place,
+            child.start(OPEN + 'workspace.append("c", [{"n": n}])', n=n, root=location,
                         settings=SETTINGS)  # fmt: skip
         for child in racing:
             child.answer()
         addresses = [child.run("workspace.address") for child in racing]
         assert sum(address is not None for address in addresses) == 1
-        with hr.open(place, settings=SETTINGS) as workspace:
+        with hr.open(location, settings=SETTINGS) as workspace:
             assert sorted(numbers(workspace)) == [0, 1, 2, 3]
 
 
@@ -183,11 +185,11 @@ IMPATIENT = msgspec.structs.replace(
 
 
 # proves G27
-def test_an_owner_that_is_stopped_is_not_displaced(place: Path) -> None:
+def test_an_owner_that_is_stopped_is_not_displaced(location: Path) -> None:
     with ExitStack() as stack:
-        owning = stack.enter_context(Child(OPEN, root=place, settings=IMPATIENT))
+        owning = stack.enter_context(Child(OPEN, root=location, settings=IMPATIENT))
         owning.run('workspace.append("c", [{"n": 1}])')
-        other = stack.enter_context(Child(OPEN, root=place, settings=IMPATIENT))
+        other = stack.enter_context(Child(OPEN, root=location, settings=IMPATIENT))
         assert other.run("workspace.address") is None
         owning.stop()
         with pytest.raises(
@@ -212,40 +214,40 @@ def test_an_owner_that_is_stopped_is_not_displaced(place: Path) -> None:
         b'{"address":"nonsense","token":"t","process":1}',
     ],
 )
-def test_files_of_a_dead_owner_do_no_harm(place: Path, announced: bytes) -> None:
-    with Child(OPEN, root=place, settings=SETTINGS) as child:
+def test_files_of_a_dead_owner_do_no_harm(location: Path, announced: bytes) -> None:
+    with Child(OPEN, root=location, settings=SETTINGS) as child:
         child.run('workspace.append("c", [{"n": 1}])')
         child.kill()
-    (place / "owner.json").write_bytes(announced)
-    (place / ".writing-left").write_bytes(b"half")
-    (place / "index" / "00000000000000000099.writing").write_bytes(b"half")
-    with hr.open(place, settings=SETTINGS) as workspace:
+    (location / "owner.json").write_bytes(announced)
+    (location / ".writing-left").write_bytes(b"half")
+    (location / "index" / "00000000000000000099.writing").write_bytes(b"half")
+    with hr.open(location, settings=SETTINGS) as workspace:
         assert numbers(workspace) == [1]
         assert is_owner(workspace)
         workspace.append("c", [{"n": 2}])
-    assert not (place / "owner.json").exists()
-    assert not (place / "index" / "00000000000000000099.writing").exists()
+    assert not (location / "owner.json").exists()
+    assert not (location / "index" / "00000000000000000099.writing").exists()
 
 
 # proves G27
 def test_the_address_of_a_dead_owner_may_be_somebody_elses_by_now(
-    place: Path, tmp_path: Path
+    location: Path, tmp_path: Path
 ) -> None:
     with hr.open(tmp_path / "other", settings=SETTINGS) as stranger:
         stranger.collection("c", "n long")
         assert stranger.address
-        place.mkdir()
-        directory = WorkspaceDirectory(place)
+        location.mkdir()
+        directory = WorkspaceDirectory(location)
         directory.prepare(create=True)
         directory.announce(OwnerAddress(stranger.address, "wrong", 1))
-        with hr.open(place, settings=SETTINGS) as workspace:
+        with hr.open(location, settings=SETTINGS) as workspace:
             assert is_owner(workspace)
             assert workspace.collections() == []
 
 
 # proves G27
-def test_an_address_reaches_its_owner_and_outlives_nobody(owning: Child, place: Path) -> None:
-    announced = WorkspaceDirectory(place).owner()
+def test_an_address_reaches_its_owner_and_outlives_nobody(owning: Child, location: Path) -> None:
+    announced = WorkspaceDirectory(location).owner()
     assert announced
     with hr.open(announced.address, token=announced.token, settings=SETTINGS) as workspace:
         workspace.append("c", [{"n": 2}])
@@ -262,5 +264,5 @@ def test_an_address_reaches_its_owner_and_outlives_nobody(owning: Child, place: 
         assert isinstance(eventually(refused, 20, "the loss of the owner"), PeerLostError)
     with pytest.raises(UsageError, match="the workspace is closed"):
         workspace.journals()
-    with hr.open(place, settings=SETTINGS) as again:
+    with hr.open(location, settings=SETTINGS) as again:
         assert numbers(again) == [1, 2]

@@ -8,27 +8,27 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UsageError
-from headrace.journal.location.workspace_ref import check_place, is_address
+from headrace.journal.location.workspace_ref import check_location, is_address
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     ["grpc://localhost:7070", "grpc+tls://a.b:1", "grpc://[::1]:65535", "grpc://10.0.0.1:80"],
 )
-def test_addresses(place: str) -> None:
-    assert is_address(check_place(place))
+def test_addresses(location: str) -> None:
+    assert is_address(check_location(location))
 
 
 @pytest.mark.parametrize(
-    "place", ["data", "./data", "/data", "a:b", "grpc:/x", "c:\\data", "~/data"]
+    "location", ["data", "./data", "/data", "a:b", "grpc:/x", "c:\\data", "~/data"]
 )
-def test_directories(place: str) -> None:
-    assert not is_address(check_place(place))
+def test_directories(location: str) -> None:
+    assert not is_address(check_location(location))
 
 
 # proves G27
 @pytest.mark.parametrize(
-    ("place", "named"),
+    ("location", "named"),
     [
         ("s3://bucket/x", "'s3://bucket/x' cannot be a workspace; name a directory"),
         ("http://h:1/x", "cannot be a workspace"),
@@ -42,9 +42,9 @@ def test_directories(place: str) -> None:
     ],
 )
 def test_what_is_neither_is_refused_and_nothing_is_made(
-    place: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    location: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=named):
-        hr.open(place)
+        hr.open(location)
     assert list(tmp_path.iterdir()) == []

@@ -35,7 +35,7 @@ if workspace.address is None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def location(tmp_path: Path) -> Path:
     with hr.open(tmp_path / "data", settings=SETTINGS) as workspace:
         workspace.collection("c", "n long")
         workspace.append("c", [{"n": 1}])
@@ -54,44 +54,48 @@ def place(tmp_path: Path) -> Path:
     ids=["lock", "owner.json", "workspace.json", "all of them"],
 )
 def test_no_file_that_is_deleted_lets_a_second_owner_in(
-    place: Path, deleted: str, message: str
+    location: Path, deleted: str, message: str
 ) -> None:
-    with hr.open(place, settings=SETTINGS) as owner:
-        for path in place.iterdir():
+    with hr.open(location, settings=SETTINGS) as owner:
+        for path in location.iterdir():
             if path.is_file() and deleted in (path.name, ""):
                 path.unlink()
         with Child() as child, pytest.raises(WorkspaceError, match=message):
-            child.run(OPEN + THROUGH, root=place, settings=IMPATIENT)
+            child.run(OPEN + THROUGH, root=location, settings=IMPATIENT)
         owner.append("c", [{"n": 2}])
         assert column(owner, "c", "n") == [1, 2]
     if deleted in ("lock", "owner.json"):
-        with hr.open(place, settings=SETTINGS) as again:
+        with hr.open(location, settings=SETTINGS) as again:
             assert column(again, "c", "n") == [1, 2]
 
 
 # proves G27
-def test_nobody_works_through_the_owner_of_another_workspace(place: Path, tmp_path: Path) -> None:
+def test_nobody_works_through_the_owner_of_another_workspace(
+    location: Path, tmp_path: Path
+) -> None:
     """Both owners have the same token, and one got the address of the other."""
     with hr.open(tmp_path / "other", token="shared", settings=SETTINGS) as stranger:
         stranger.collection("c", "n long")
         assert stranger.address
-        starting = WorkspaceDirectory(place)
+        starting = WorkspaceDirectory(location)
         assert starting.try_lock()
         starting.announce(OwnerAddress(stranger.address, "shared", 1))
         with pytest.raises(WorkspaceError, match="is locked by process 1, which cannot be reached"):
-            hr.open(place, settings=IMPATIENT)
+            hr.open(location, settings=IMPATIENT)
         starting.unlock()
-        with hr.open(place, settings=SETTINGS) as workspace:
+        with hr.open(location, settings=SETTINGS) as workspace:
             assert workspace.address
             assert column(workspace, "c", "n") == [1]
         assert column(stranger, "c", "n") == []
 
 
 # proves G27
-def test_the_next_owner_tells_what_became_of_an_append_outside_of_transactions(place: Path) -> None:
-    with Child(OPEN, root=place, settings=SETTINGS) as owning:
+def test_the_next_owner_tells_what_became_of_an_append_outside_of_transactions(
+    location: Path,
+) -> None:
+    with Child(OPEN, root=location, settings=SETTINGS) as owning:
         assert owning.run("workspace.address")
-        with hr.open(place, settings=SETTINGS) as workspace:
+        with hr.open(location, settings=SETTINGS) as workspace:
             collection = workspace.collection("c")
             workspace.append(collection, [{"n": 2}])
             owning.stop()
@@ -118,9 +122,12 @@ def test_the_next_owner_tells_what_became_of_an_append_outside_of_transactions(p
 # proves G1, G2, G27
 @pytest.mark.parametrize("through_the_owner", [False, True])
 def test_an_owner_that_stopped_writing_tells_all_to_open_it_again_and_can_be_closed(
-    place: Path, monkeypatch: pytest.MonkeyPatch, through_the_owner: bool
+    location: Path, monkeypatch: pytest.MonkeyPatch, through_the_owner: bool
 ) -> None:
-    with hr.open(place, settings=SETTINGS) as owner, hr.open(place, settings=SETTINGS) as other:
+    with (
+        hr.open(location, settings=SETTINGS) as owner,
+        hr.open(location, settings=SETTINGS) as other,
+    ):
         workspace = other if through_the_owner else owner
         publisher = workspace.publisher("job")
         tx = publisher.begin()
@@ -138,7 +145,7 @@ def test_an_owner_that_stopped_writing_tells_all_to_open_it_again_and_can_be_clo
                 with pytest.raises(WorkspaceError, match="stopped writing after OverflowError"):
                     use()
             assert column(each, "c", "n") == [1]
-    with hr.open(place, settings=SETTINGS) as again:
+    with hr.open(location, settings=SETTINGS) as again:
         assert column(again, "c", "n") == [1]
         assert [each.name for each in again.collections()] == ["c"]
         again.append("c", [{"n": 4}])
@@ -150,10 +157,10 @@ def overflow(*_: object) -> None:
 
 # proves G2
 def test_what_became_of_a_commit_that_stopped_the_owner_is_told_by_the_next_one(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = hr.open(place, settings=SETTINGS)
-    with hr.open(place, settings=SETTINGS) as workspace:
+    owner = hr.open(location, settings=SETTINGS)
+    with hr.open(location, settings=SETTINGS) as workspace:
         publisher = workspace.publisher("job")
         with publisher as tx:
             tx.append("c", [{"n": 2}])
@@ -194,11 +201,11 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 # proves G27
 @pytest.mark.parametrize("made_before", [True, False])
 def test_a_disk_that_is_full_at_opening_is_named_with_the_remedy(
-    tmp_path: Path, place: Path, syncs: list[int], made_before: bool
+    tmp_path: Path, location: Path, syncs: list[int], made_before: bool
 ) -> None:
     refusals: list[StorageError | None] = []
     while not refusals or refusals[-1] is not None:
-        root = place if made_before else tmp_path / f"{len(refusals)}"
+        root = location if made_before else tmp_path / f"{len(refusals)}"
         syncs[0] = len(refusals)
         refusals.append(refusal(root))
         syncs[0] = 1 << 30
@@ -219,12 +226,12 @@ def refusal(root: Path) -> StorageError | None:
 
 
 # proves G27
-def test_a_record_that_cannot_be_decoded_is_named_by_file_and_offset(place: Path) -> None:
-    log = Log(Directory(place / "log"))
+def test_a_record_that_cannot_be_decoded_is_named_by_file_and_offset(location: Path) -> None:
+    log = Log(Directory(location / "log"))
     [offset] = log.append([[b"\x09junk"]])
     log.close()
     with pytest.raises(DataError) as refused:
-        hr.open(place, settings=SETTINGS)
-    [segment] = (place / "log").iterdir()
+        hr.open(location, settings=SETTINGS)
+    [segment] = (location / "log").iterdir()
     assert str(refused.value).startswith(f"{segment} at offset {offset}: ")
     assert refused.value.do

@@ -28,22 +28,22 @@ IMPATIENT = msgspec.structs.replace(
 )
 
 
-def fill(place: Path) -> None:
-    with hr.open(place, settings=SETTINGS) as workspace:
+def fill(location: Path) -> None:
+    with hr.open(location, settings=SETTINGS) as workspace:
         workspace.collection("c", "n long")
         workspace.append("c", [{"n": 1}])
 
 
-def newer(place: Path) -> None:
-    (place / "workspace.json").write_text('{"format":99}')
+def newer(location: Path) -> None:
+    (location / "workspace.json").write_text('{"format":99}')
 
 
-def broken(place: Path) -> None:
-    (place / "workspace.json").write_text("{")
+def broken(location: Path) -> None:
+    (location / "workspace.json").write_text("{")
 
 
-def lost(place: Path) -> None:
-    (place / "workspace.json").unlink()
+def lost(location: Path) -> None:
+    (location / "workspace.json").unlink()
 
 
 # proves G27
@@ -53,45 +53,45 @@ def lost(place: Path) -> None:
         (
             newer,
             VersionError,
-            "{place} has format 99, and this Headrace knows up to 1;"
+            "{location} has format 99, and this Headrace knows up to 1;"
             " use the Headrace that wrote it, or a newer one",
         ),
         (
             broken,
             WorkspaceError,
-            "{place}/workspace.json cannot be read: Input data was truncated;"
+            "{location}/workspace.json cannot be read: Input data was truncated;"
             " restore it from a backup",
         ),
         (
             lost,
             WorkspaceError,
-            "{place} holds files that are not a workspace's; choose an empty or a new directory",
+            "{location} holds files that are not a workspace's; choose an empty or a new directory",
         ),
     ],
 )
 def test_a_workspace_that_cannot_be_read_is_refused_and_left_alone(
     tmp_path: Path, damage: Callable[[Path], None], kind: type[HeadraceError], message: str
 ) -> None:
-    place = tmp_path / "data"
-    fill(place)
-    version = (place / "workspace.json").read_bytes()
-    damage(place)
-    before = contents(place)
+    location = tmp_path / "data"
+    fill(location)
+    version = (location / "workspace.json").read_bytes()
+    damage(location)
+    before = contents(location)
     with pytest.raises(kind) as refused:
-        hr.open(place, settings=SETTINGS)
-    assert str(refused.value) == message.replace("{place}", str(place))
-    assert contents(place) == before
-    (place / "workspace.json").write_bytes(version)
-    with hr.open(place, settings=SETTINGS) as workspace:
+        hr.open(location, settings=SETTINGS)
+    assert str(refused.value) == message.replace("{location}", str(location))
+    assert contents(location) == before
+    (location / "workspace.json").write_bytes(version)
+    with hr.open(location, settings=SETTINGS) as workspace:
         assert column(workspace, "c", "n") == [1]
 
 
-def contents(place: Path) -> dict[str, bytes]:
-    return {str(each): each.read_bytes() for each in place.rglob("*") if each.is_file()}
+def contents(location: Path) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in location.rglob("*") if each.is_file()}
 
 
 # proves G27
-def test_a_place_that_is_no_workspace_is_refused_and_not_made(tmp_path: Path) -> None:
+def test_a_location_that_is_no_workspace_is_refused_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError) as refused:
         hr.open(tmp_path / "none", settings=SETTINGS, create=False)
     assert str(refused.value) == (
@@ -108,19 +108,19 @@ def test_a_place_that_is_no_workspace_is_refused_and_not_made(tmp_path: Path) ->
 
 # proves G27
 def test_an_owner_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
-    place = tmp_path / "data"
-    fill(place)
-    held = WorkspaceDirectory(place)
+    location = tmp_path / "data"
+    fill(location)
+    held = WorkspaceDirectory(location)
     assert held.try_lock()
     with pytest.raises(WorkspaceError) as refused:
-        hr.open(place, settings=IMPATIENT)
+        hr.open(location, settings=IMPATIENT)
     assert str(refused.value) == (
-        f"{place} is locked by a process, which cannot be reached"
+        f"{location} is locked by a process, which cannot be reached"
         " (it has not announced its address);"
         " see whether that process is stopped or hangs"
     )
     held.unlock()
-    with hr.open(place, settings=SETTINGS) as workspace:
+    with hr.open(location, settings=SETTINGS) as workspace:
         assert column(workspace, "c", "n") == [1]
 
 
@@ -130,12 +130,12 @@ def test_an_owner_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_loses_nothing_and_shows_nothing_of_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, through_the_owner: bool
 ) -> None:
-    place = tmp_path / "data"
-    fill(place)
+    location = tmp_path / "data"
+    fill(location)
     faults = Faults(first=1 << 60, forever=True, code=code)
     monkeypatch.setattr(owner_module, "Directory", lambda path: FaultyDisk(Directory(path), faults))
-    with hr.open(place, settings=SETTINGS) as owner:
-        with hr.open(place, settings=SETTINGS) as other:
+    with hr.open(location, settings=SETTINGS) as owner:
+        with hr.open(location, settings=SETTINGS) as other:
             workspace = other if through_the_owner else owner
             workspace.append("c", [{"n": 2}])
             faults.first = 0
@@ -157,7 +157,7 @@ def test_a_disk_that_refuses_loses_nothing_and_shows_nothing_of_what_failed(
                 assert column(reader, "c", "n") == [1, 2]
                 assert [each.name for each in reader.collections()] == ["c"]
         faults.first = 1 << 60
-    with hr.open(place, settings=SETTINGS) as again:
+    with hr.open(location, settings=SETTINGS) as again:
         assert again.outcome(doubt.value.id) is hr.CommitOutcome.ROLLED_BACK
         assert column(again, "c", "n") == [1, 2]
         again.append("c", [{"n": 5}])

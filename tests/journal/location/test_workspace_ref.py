@@ -41,7 +41,7 @@ def test_who_sees_another_directory_at_the_same_path_calls_the_owner(directory: 
         owner.collection("a", "n long")
         with on_another_machine(owner.reach()).open(Workspace, SERVICE) as other:
             assert other.directory is None
-            assert other.place == owner.address
+            assert other.location == owner.address
             assert [each.name for each in other.collections()] == ["a"]
 
 

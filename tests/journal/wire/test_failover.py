@@ -156,7 +156,7 @@ def test_a_workspace_that_is_known_by_its_address_has_no_next_owner(
 ) -> None:
     """The next process that answers there may own another workspace."""
     read = journal(through, "a/0000")
-    owner = WorkspaceDirectory(Path(through.place)).owner()
+    owner = WorkspaceDirectory(Path(through.location)).owner()
     assert owner
     service = msgspec.structs.replace(SWIFT.service, token=owner.token)
     connection = WorkspaceConnection(owner.address, hr.Settings(service=service), create=False)

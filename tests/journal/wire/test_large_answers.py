@@ -26,7 +26,7 @@ def test_an_answer_that_is_too_large_is_refused_and_the_conversation_goes_on(
 ) -> None:
     owner.collection("many/" + "x" * 100, "n long", journals=3000, key="n")
     owner.collection("few", "n long")
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         tx = workspace.publisher("job").begin()
         tx.append("few", [{"n": 1}])
         tx.invite()
@@ -45,7 +45,7 @@ def test_acks_of_wide_transactions_are_read_through_the_owner(owner: hr.Workspac
         with owner.publisher() as tx:
             tx.append("c", [{"n": n, "p": p} for p in range(WIDE)])
     journal = owner.journals()[WIDE // 2]
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         there = list(workspace.frames(journal, committed=False))
         here = list(owner.frames(journal, committed=False))
     hints = [frame.hints for frame in there if frame.hints is not None]

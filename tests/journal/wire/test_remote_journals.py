@@ -29,7 +29,7 @@ SERVICE = ServiceSettings(token="t", silence_s=60)
 @pytest.fixture
 def remote(owner: hr.Workspace) -> Iterator[RemoteJournals]:
     owner.collection("c", "n long")
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         journals = workspace._connection.journals()
         assert isinstance(journals, RemoteJournals)
         yield journals

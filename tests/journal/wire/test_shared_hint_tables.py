@@ -34,7 +34,7 @@ def reader(
     if request.param == "owner":
         yield owner
         return
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         yield workspace
 
 
@@ -51,12 +51,12 @@ def fetched(
     workspace: hr.Workspace, journals: Iterable[JournalInfo], bytes_max: int = PLENTY
 ) -> list[list[Frame]]:
     """Fetch all frames of each journal, from all journals at once, as a Slice does."""
-    place = workspace._connection.journals()
+    location = workspace._connection.journals()
     frames: dict[JournalInfo, list[Frame]] = {journal: [] for journal in journals}
     unread = {journal: Offset(0) for journal in frames}
     while unread:
         asked = [
-            (journal, place.fetch(journal.id, offset, journal.head, bytes_max))
+            (journal, location.fetch(journal.id, offset, journal.head, bytes_max))
             for journal, offset in unread.items()
         ]
         for journal, answer in asked:
@@ -169,7 +169,7 @@ def test_both_sides_forget_the_same_tables(
     monkeypatch.setattr(hint_tables, "REMEMBERED_BYTES", 2 * TABLE_BYTES)
     journals = publish(owner, TRANSACTIONS)
     answers, asked, _ = spied(monkeypatch)
-    with hr.open(owner.place, settings=SETTINGS) as other:
+    with hr.open(owner.location, settings=SETTINGS) as other:
         for _ in range(3):
             # Journal by journal, every table is forgotten before it is needed again.
             for journal in journals[:3]:
@@ -185,9 +185,9 @@ def test_a_reader_that_has_forgotten_a_table_asks_anew(
 ) -> None:
     journals = publish(owner, TRANSACTIONS)
     check(owner, journals, fetched(reader, journals))
-    place = reader._connection.journals()
-    assert isinstance(place, RemoteJournals)
-    place._tables = hint_tables.HintTableCache()
+    location = reader._connection.journals()
+    assert isinstance(location, RemoteJournals)
+    location._tables = hint_tables.HintTableCache()
     _, asked, _ = spied(monkeypatch)
     check(owner, journals[:1], fetched(reader, journals[:1]))
     assert [fetch.anew for fetch in asked] == [False, True]

@@ -26,7 +26,7 @@ def some(*numbers: int, p: str = "x", text: str = "") -> list[dict[str, Any]]:
 
 def delete(owner: hr.Workspace, selector: hr.Selector | None = None) -> None:
     """Delete journals from another connection, so that the publisher does not notice."""
-    with hr.open(owner.place, settings=SETTINGS) as other:
+    with hr.open(owner.location, settings=SETTINGS) as other:
         other.delete_journals([each.name for each in other.journals(selector)])
 
 
@@ -99,7 +99,7 @@ def test_a_journal_that_was_made_anew_by_others_is_not_written_to_by_half_a_tran
     tx = owner.publisher().begin()
     tx.append("c", some(*range(30), text=LARGE))
     delete(owner)
-    with hr.open(owner.place, settings=SETTINGS) as other:
+    with hr.open(owner.location, settings=SETTINGS) as other:
         other.append("c", some(100))
     tx.append("c", some(*range(30, 40)))
     with pytest.raises(
@@ -170,7 +170,7 @@ def test_a_collection_that_was_deleted_is_named(
     # proves G27
     tx = workspace.publisher().begin()
     tx.append("d", [{"n": 1}])
-    with hr.open(owner.place, settings=SETTINGS) as other:
+    with hr.open(owner.location, settings=SETTINGS) as other:
         other.delete_collection("d")
         other.collection("d", "n long")
     with pytest.raises(
@@ -186,7 +186,7 @@ def test_new_journals_survive_a_restart(owner: hr.Workspace) -> None:
     delete(owner)
     owner.append("d", [{"n": 2}])
     owner.close()
-    with hr.open(owner.place, settings=SETTINGS) as again:
+    with hr.open(owner.location, settings=SETTINGS) as again:
         assert numbers(again, "d") == [2]
         again.append("d", [{"n": 3}])
         assert numbers(again, "d") == [2, 3]

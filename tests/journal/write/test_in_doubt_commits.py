@@ -47,22 +47,22 @@ workspace.collection("c", "n long, text string")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def location(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
 @pytest.fixture
-def owning(place: Path) -> Iterator[Child]:
+def owning(location: Path) -> Iterator[Child]:
     """A process that owns the workspace."""
-    with Child(OPEN, root=place, settings=IMPATIENT) as child:
+    with Child(OPEN, root=location, settings=IMPATIENT) as child:
         assert child.run("workspace.address")
         yield child
 
 
 @pytest.fixture
-def through(owning: Child, place: Path) -> Iterator[hr.Workspace]:
+def through(owning: Child, location: Path) -> Iterator[hr.Workspace]:
     """This process, which works through the owner."""
-    with hr.open(place, settings=IMPATIENT) as workspace:
+    with hr.open(location, settings=IMPATIENT) as workspace:
         assert workspace.address is None
         yield workspace
 
@@ -168,8 +168,10 @@ def test_whoever_takes_over_from_a_killed_owner_knows_the_outcome(
 
 
 # proves G29
-def test_another_process_can_ask_after_the_one_in_doubt_is_gone(place: Path, owning: Child) -> None:
-    with Child(OPEN, root=place, settings=IMPATIENT) as doomed:
+def test_another_process_can_ask_after_the_one_in_doubt_is_gone(
+    location: Path, owning: Child
+) -> None:
+    with Child(OPEN, root=location, settings=IMPATIENT) as doomed:
         doomed.run('publisher = workspace.publisher("job"); tx = publisher.begin()')
         doomed.run('tx.append("c", [{"n": 1}])')
         owning.stop()
@@ -178,7 +180,7 @@ def test_another_process_can_ask_after_the_one_in_doubt_is_gone(place: Path, own
     with pytest.raises(UsageError, match=rf"another process.*call ws\.outcome\('{received.id}'\)"):
         received.outcome()
     owning.resume()
-    with hr.open(place, settings=IMPATIENT) as workspace:
+    with hr.open(location, settings=IMPATIENT) as workspace:
         outcome = workspace.outcome(received.id, WAIT_S)
         assert numbers(workspace) == shown(outcome)
         assert workspace.publisher("job").payload == (b"one" if outcome is COMMITTED else b"")
@@ -236,7 +238,7 @@ def test_a_commit_of_too_many_holders_ago_stays_in_doubt(workspace: hr.Workspace
 
 # proves G29
 def test_a_commit_is_in_doubt_when_its_workspace_was_closed_over_it(
-    owning: Child, through: hr.Workspace, place: Path
+    owning: Child, through: hr.Workspace, location: Path
 ) -> None:
     tx = begun(through, 1)
     owning.stop()
@@ -245,18 +247,18 @@ def test_a_commit_is_in_doubt_when_its_workspace_was_closed_over_it(
     error = in_doubt(pending.result)
     assert "the workspace is closed" in str(error)
     owning.resume()
-    with hr.open(place, settings=IMPATIENT) as workspace:
+    with hr.open(location, settings=IMPATIENT) as workspace:
         assert numbers(workspace) == shown(workspace.outcome(error.id, WAIT_S))
 
 
 # proves G29
 def test_what_a_failing_disk_can_neither_sync_nor_cut_is_in_doubt(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    with hr.open(place, settings=SETTINGS) as workspace:
+    with hr.open(location, settings=SETTINGS) as workspace:
         workspace.collection("c", "n long")
         tx = begun(workspace, 1)
         with monkeypatch.context() as patch:
@@ -267,19 +269,19 @@ def test_what_a_failing_disk_can_neither_sync_nor_cut_is_in_doubt(
         with pytest.raises(StorageError):
             workspace.append("c", [{"n": 2}])
         assert in_doubt(tx.rollback).id == error.id
-    with hr.open(place, settings=SETTINGS) as again:
+    with hr.open(location, settings=SETTINGS) as again:
         assert again.outcome(error.id) is COMMITTED
         assert numbers(again) == [1]
 
 
 # proves G29
 def test_what_is_sent_before_the_commit_is_not_in_doubt_when_the_disk_fails(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    with hr.open(place, settings=SETTINGS) as workspace:
+    with hr.open(location, settings=SETTINGS) as workspace:
         workspace.collection("c", "n long")
         tx = workspace.publisher().begin()
         part = workspace.join(tx.invite())
@@ -289,7 +291,7 @@ def test_what_is_sent_before_the_commit_is_not_in_doubt_when_the_disk_fails(
             patch.setattr(os, "ftruncate", fail)
             with pytest.raises(PublishError, match=r"the transaction was rolled back.*not be cut"):
                 part.prepare()
-    with hr.open(place, settings=SETTINGS) as again:
+    with hr.open(location, settings=SETTINGS) as again:
         assert numbers(again) == []
 
 

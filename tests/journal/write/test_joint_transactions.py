@@ -20,7 +20,7 @@ LONG = "x" * SETTINGS.journal.transaction_buffer_bytes
 def elsewhere(workspace: hr.Workspace) -> Iterator[hr.Workspace]:
     """The workspace that participants use."""
     workspace.collection("a", "n long, text string")
-    with hr.open(workspace.place, settings=SETTINGS) as other:
+    with hr.open(workspace.location, settings=SETTINGS) as other:
         yield other
 
 
@@ -117,7 +117,7 @@ def test_a_participant_that_is_lost_is_rolled_back_and_the_others_commit(
 ) -> None:
     tx = workspace.publisher().begin()
     tx.append("a", [{"n": 0}])
-    with hr.open(workspace.place, settings=SETTINGS) as short:
+    with hr.open(workspace.location, settings=SETTINGS) as short:
         lost = short.join(tx.invite())
         lost.append("a", [{"n": 1, "text": LONG}])
         kept = short.join(tx.invite())
@@ -133,7 +133,7 @@ def test_a_participant_that_is_lost_is_rolled_back_and_the_others_commit(
 def test_a_coordinator_that_is_lost_takes_its_participants_with_it(
     owner: hr.Workspace, workspace: hr.Workspace, elsewhere: hr.Workspace
 ) -> None:
-    with hr.open(owner.place, settings=SETTINGS) as short:
+    with hr.open(owner.location, settings=SETTINGS) as short:
         tx = short.publisher().begin()
         part = elsewhere.join(tx.invite())
         part.append("a", [{"n": 1, "text": LONG}])

@@ -31,8 +31,8 @@ def journals(tmp_path: Path) -> Iterator[LocalJournals]:
     owner.close()
 
 
-def make(place: LocalJournals, schema: str, **options: Any) -> Collection:
-    return Collection(place.put_collection(define("c", schema, **options)))
+def make(location: LocalJournals, schema: str, **options: Any) -> Collection:
+    return Collection(location.put_collection(define("c", schema, **options)))
 
 
 def batch(collection: Collection, rows: list[dict[str, Any]]) -> pa.RecordBatch:

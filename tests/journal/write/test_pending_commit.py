@@ -221,5 +221,5 @@ def test_a_disk_that_took_nothing_leaves_no_doubt(
             tx.commit()
     tx.rollback()
     owner.close()
-    with hr.open(owner.place, settings=SETTINGS) as again:
+    with hr.open(owner.location, settings=SETTINGS) as again:
         assert numbers(again) == []

@@ -116,7 +116,7 @@ FAILURES: list[tuple[Callable[[], Any], type[BaseException]]] = [
 def test_a_commit_that_cannot_be_sent_leaves_nothing_for_the_next_one_to_show(
     owner: hr.Workspace, failing: Callable[[], Any], kind: type[BaseException]
 ) -> None:
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         publisher = workspace.publisher("job")
         tx = sent(publisher)
         with failing(), pytest.raises(kind):
@@ -137,7 +137,7 @@ def test_a_commit_that_cannot_be_sent_leaves_nothing_for_the_next_one_to_show(
 def test_a_transaction_of_which_an_append_failed_half_way_cannot_commit(
     owner: hr.Workspace, failing: Callable[[], Any], kind: type[BaseException]
 ) -> None:
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         tx = sent(workspace.publisher("job"))
         with failing(), pytest.raises(kind):
             tx.append("c", [{"n": 2, "text": LONG}])
@@ -225,7 +225,7 @@ def test_a_refused_commit_concerns_only_what_follows_it_in_the_same_publisher(
 ) -> None:
     ownership = owner._connection.ownership
     assert ownership
-    with hr.open(owner.place, settings=SETTINGS) as workspace:
+    with hr.open(owner.location, settings=SETTINGS) as workspace:
         gone, kept = workspace.collection("c"), workspace.collection("d")
         workspace.append(gone, [{"n": 0}])
         workspace.append(kept, [{"n": 0}])
@@ -318,7 +318,7 @@ def test_a_partition_field_that_is_named_twice_is_refused(workspace: hr.Workspac
 # proves G2
 def test_closing_waits_for_commits_that_are_under_way(owner: hr.Workspace) -> None:
     for n in range(20):
-        workspace = hr.open(owner.place, settings=SETTINGS)
+        workspace = hr.open(owner.location, settings=SETTINGS)
         tx = workspace.publisher().begin()
         tx.append("d", [{"n": n}])
         pending = tx.commit_nowait()

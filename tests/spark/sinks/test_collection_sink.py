@@ -11,7 +11,7 @@ from headrace.spark.sinks.collection_sink import CollectionSink, CollectionTarge
 from tests.spark.sinks.conftest import Numbers, checkpoint
 
 
-class Place:
+class SinkLocation:
     def __init__(self, spark: SparkSession, workspace: headrace.Workspace) -> None:
         workspace.collection("totals", "id long, name string", key="id", journals=3)
         self._spark = spark
@@ -26,20 +26,20 @@ class Place:
 
 
 @pytest.fixture
-def place(spark: SparkSession, workspace: headrace.Workspace) -> Place:
-    return Place(spark, workspace)
+def location(spark: SparkSession, workspace: headrace.Workspace) -> SinkLocation:
+    return SinkLocation(spark, workspace)
 
 
 def test_a_checkpoint_is_published_once_whoever_has_the_sink_open(
-    place: Place, numbers: Numbers
+    location: SinkLocation, numbers: Numbers
 ) -> None:
     """What is held is skipped, what leaves a gap is refused, who was replaced is. # proves G14"""
-    old = place.open()
+    old = location.open()
     assert old.last() == 0
     old.write(numbers(0, 3), checkpoint(1))
     old.write(numbers(0, 3), checkpoint(1))
-    assert place.ids() == [0, 1, 2]
-    new = place.open()
+    assert location.ids() == [0, 1, 2]
+    new = location.open()
     assert new.last() == 1
     new.write(numbers(0, 3), checkpoint(1))
     with pytest.raises(UsageError, match=r"checkpoint 3 of task .* does not follow 1, the last"):
@@ -48,28 +48,28 @@ def test_a_checkpoint_is_published_once_whoever_has_the_sink_open(
         new.write(numbers(3, 4), checkpoint(2, "g2"))
     with pytest.raises(FencedError):
         old.write(numbers(3, 6), checkpoint(2))
-    assert place.ids() == [0, 1, 2]
+    assert location.ids() == [0, 1, 2]
     new.write(numbers(3, 3), checkpoint(2))
     new.write(numbers(3, 6), checkpoint(3))
-    assert place.ids() == [0, 1, 2, 3, 4, 5]
-    assert place.open().last() == 3
-    assert place.open("g2").last() == 0
+    assert location.ids() == [0, 1, 2, 3, 4, 5]
+    assert location.open().last() == 3
+    assert location.open("g2").last() == 0
 
 
-def test_a_write_that_fails_leaves_nothing(place: Place, numbers: Numbers) -> None:
-    target = place.open()
+def test_a_write_that_fails_leaves_nothing(location: SinkLocation, numbers: Numbers) -> None:
+    target = location.open()
     failing = numbers(0, 4).selectExpr(
         "id", "CASE WHEN id = 3 THEN raise_error('no') ELSE name END AS name"
     )
     with pytest.raises(Exception, match="no"):
         target.write(failing, checkpoint(1))
-    assert place.ids() == []
+    assert location.ids() == []
     target.write(numbers(0, 4), checkpoint(1))
-    assert place.ids() == [0, 1, 2, 3]
+    assert location.ids() == [0, 1, 2, 3]
 
 
 def test_what_cannot_be_a_sink_is_told(
-    place: Place, spark: SparkSession, workspace: headrace.Workspace
+    location: SinkLocation, spark: SparkSession, workspace: headrace.Workspace
 ) -> None:
     with pytest.raises(NotFoundError, match="'nothing'"):
         CollectionSink("nothing").open(spark, workspace, checkpoint(1))
@@ -77,4 +77,4 @@ def test_what_cannot_be_a_sink_is_told(
     publisher.begin().commit(b"not ours")
     publisher.close()
     with pytest.raises(DataError, match=r"publisher 'task/mine' was not used by a task.*; give"):
-        place.open(task="mine")
+        location.open(task="mine")

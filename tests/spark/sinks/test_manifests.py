@@ -1,4 +1,4 @@
-"""Which files a place holds. Groups of three, so that a few checkpoints make several."""
+"""Which files a location holds. Groups of three, so that a few checkpoints make several."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def objects(tmp_path: Path) -> Objects:
-    return open_objects(str(tmp_path / "place"))
+    return open_objects(str(tmp_path / "location"))
 
 
 def opened(objects: Objects, task: str = "bank/totals", generation: str = "g1") -> Manifests:
-    return owned(objects, "place", task, generation)
+    return owned(objects, "location", task, generation)
 
 
 def write(objects: Objects, to: Manifests, number: int) -> Written:
@@ -62,7 +62,7 @@ def test_every_committed_checkpoint_is_found(objects: Objects, count: int) -> No
     writer = opened(objects)
     written = [commit(objects, writer, number) for number in range(1, count + 1)]
     assert opened(objects).last() == writer.last() == count
-    read = list(found(objects, "place").all())
+    read = list(found(objects, "location").all())
     assert [each.number for each in read] == list(range(1, count + 1))
     assert [each for one in read for each in one.files] == written
     assert len(names(objects, "_headrace/groups")) == count // 3
@@ -75,7 +75,7 @@ def test_a_complete_group_is_one_object_to_read_and_is_not_kept(objects: Objects
     groups = [f"_headrace/manifests/g1/{group:020d}" for group in (0, 1)]
     for key in [key for group in groups for key in names(objects, group)]:
         objects.delete(key)
-    reader = found(objects, "place")
+    reader = found(objects, "location")
     assert [each for one in reader.all() for each in one.files] == written
     assert not reader._recent
 
@@ -86,7 +86,7 @@ def test_a_group_that_was_not_put_together_is_found_too(objects: Objects) -> Non
     for key in names(objects, "_headrace/groups"):
         objects.delete(key)
     assert opened(objects).last() == 7
-    assert [each for one in found(objects, "place").all() for each in one.files] == written
+    assert [each for one in found(objects, "location").all() for each in one.files] == written
 
 
 def test_the_first_to_commit_a_number_wins(objects: Objects) -> None:
@@ -139,9 +139,9 @@ def test_a_checkpoint_is_read_when_all_its_files_are_visible(objects: Objects) -
     writer.commit(2, files, COLUMNS)
     objects.move(staged_key(writer.staging, files[0].key), files[0].key)
     assert writer.last() == 2
-    assert [each.number for each in found(objects, "place").visible()] == [1]
+    assert [each.number for each in found(objects, "location").visible()] == [1]
     opened(objects).settle(2)
-    assert [each.number for each in found(objects, "place").visible()] == [1, 2]
+    assert [each.number for each in found(objects, "location").visible()] == [1, 2]
     assert visible(objects) == {first.key, *(each.key for each in files)}
 
 
@@ -160,10 +160,10 @@ def test_a_place_of_the_older_layout_goes_on(objects: Objects) -> None:
     assert writer.last() == 1
     added = [commit(objects, writer, number) for number in (2, 3, 4)]
     assert opened(objects).last() == 4
-    read = [each.key for one in found(objects, "place").visible() for each in one.files]
+    read = [each.key for one in found(objects, "location").visible() for each in one.files]
     assert read == [key, *(each.key for each in added)]
     assert names(objects, "_headrace") == set()
-    with pytest.raises(ExistsError, match="task 'bank/totals' writes to place"):
+    with pytest.raises(ExistsError, match="task 'bank/totals' writes to location"):
         opened(objects, task="other")
 
 
@@ -172,15 +172,17 @@ def test_a_file_of_somebody_else_does_not_make_the_layout_older(objects: Objects
     commit(objects, writer, 1)
     objects.put("owner.json", b"{}")
     assert opened(objects).last() == 1
-    assert [each.number for each in found(objects, "place").visible()] == [1]
+    assert [each.number for each in found(objects, "location").visible()] == [1]
 
 
 def test_a_column_keeps_its_type_and_spelling(objects: Objects) -> None:
     writer = opened(objects)
     commit(objects, writer, 1)
-    with pytest.raises(SchemaError, match=r"'id' is string in checkpoint 2 .* and int64 in place"):
+    with pytest.raises(
+        SchemaError, match=r"'id' is string in checkpoint 2 .* and int64 in location"
+    ):
         writer.commit(2, [], pa.schema([("id", pa.string())]))
-    with pytest.raises(SchemaError, match="'ID' is spelled 'id' in place; rename it"):
+    with pytest.raises(SchemaError, match="'ID' is spelled 'id' in location; rename it"):
         writer.commit(2, [], pa.schema([("ID", pa.int64())]))
     added = pa.schema([("name", pa.string()), ("id", pa.int64())])
     assert writer.commit(2, [], added).columns.names == ["id", "name"]
@@ -190,29 +192,31 @@ def test_a_column_keeps_its_type_and_spelling(objects: Objects) -> None:
 def test_a_place_is_of_one_generation_of_one_task(objects: Objects) -> None:
     opened(objects)
     opened(objects)
-    with pytest.raises(ExistsError, match="task 'bank/totals' writes to place; give task 'other'"):
+    with pytest.raises(
+        ExistsError, match="task 'bank/totals' writes to location; give task 'other'"
+    ):
         opened(objects, task="other")
     with pytest.raises(ExistsError, match=r"which would write it again; .* delete this one"):
         opened(objects, generation="g2")
 
 
 def test_a_manifest_that_is_missing_or_damaged_is_named(objects: Objects) -> None:
-    with pytest.raises(NotFoundError, match="no task has written to place"):
-        found(objects, "place")
+    with pytest.raises(NotFoundError, match="no task has written to location"):
+        found(objects, "location")
     writer = opened(objects)
     for number in (1, 2):
         commit(objects, writer, number)
     first, second = sorted(names(objects, "_headrace/manifests"))
     data = objects.get(first)
     objects.put(first, objects.get(second))
-    with pytest.raises(DataError, match=r"1.json in place is of checkpoint 2"):
-        list(found(objects, "place").all())
+    with pytest.raises(DataError, match=r"1.json in location is of checkpoint 2"):
+        list(found(objects, "location").all())
     objects.put(first, data[:-5])
-    with pytest.raises(DataError, match=r"1.json in place is damaged"):
-        list(found(objects, "place").all())
+    with pytest.raises(DataError, match=r"1.json in location is damaged"):
+        list(found(objects, "location").all())
     objects.put(first, data.replace(b'"format":1', b'"format":2'))
-    with pytest.raises(VersionError, match=r"1.json in place has format 2"):
-        list(found(objects, "place").all())
+    with pytest.raises(VersionError, match=r"1.json in location has format 2"):
+        list(found(objects, "location").all())
     objects.delete(first)
-    with pytest.raises(DataError, match=r"1.json in place is missing"):
-        list(found(objects, "place").all())
+    with pytest.raises(DataError, match=r"1.json in location is missing"):
+        list(found(objects, "location").all())

@@ -22,16 +22,16 @@ def test_a_batch_that_is_written_again_is_there_twice(
     spark: SparkSession, workspace: headrace.Workspace, numbers: Numbers, tmp_path: Path
 ) -> None:
     """At least once, as it says."""
-    place = str(tmp_path / "lines")
-    sink = writer("json", place, compression="gzip")
+    location = str(tmp_path / "lines")
+    sink = writer("json", location, compression="gzip")
     assert not sink.is_exactly_once
-    assert str(sink) == f"format json in {place}, at least once"
+    assert str(sink) == f"format json in {location}, at least once"
     target = opened(sink, spark, workspace)
     assert target.last() is None
     for number in (1, 2, 2):
         target.write(numbers(number, number + 1), checkpoint(number))
     target.close()
-    found = spark.read.json(f"{place}/*.json.gz").select("id").collect()
+    found = spark.read.json(f"{location}/*.json.gz").select("id").collect()
     assert sorted(found) == [(1,), (2,), (2,)]
 
 

@@ -83,7 +83,7 @@ def test_what_spark_is_told_to_wait_and_to_take_is_what_members_are_asked(
 
     monkeypatch.setattr(Feed, "after", after)
     options = {
-        "workspace": workspace.place,
+        "workspace": workspace.location,
         "collections": "numbers",
         "task": "t",
         "pollSeconds": "0.25",

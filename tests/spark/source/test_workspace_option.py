@@ -12,7 +12,7 @@ import headrace
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.spark.source import workspace_option
-from headrace.spark.source.workspace_option import Place, Places, shared
+from headrace.spark.source.workspace_option import SharedWorkspaces, WorkspaceLocation, shared
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +33,14 @@ def on_another_machine(workspace: headrace.Workspace) -> WorkspaceRef:
 
 def test_it_is_closed_with_the_last_write_to_it(tmp_path: Path) -> None:
     headrace.open(tmp_path / "workspace").close()
-    there, places = Place.at(str(tmp_path / "workspace")), Places()
-    with places.opened(there) as first:
-        with places.opened(there) as second:
+    there, workspaces = WorkspaceLocation.at(str(tmp_path / "workspace")), SharedWorkspaces()
+    with workspaces.opened(there) as first:
+        with workspaces.opened(there) as second:
             assert second is first
         assert first.collections() == []
     with pytest.raises(UsageError, match="the workspace is closed"):
         first.collections()
-    with places.opened(there) as next:
+    with workspaces.opened(there) as next:
         assert next is not first
         assert next.collections() == []
 

@@ -78,9 +78,9 @@ def test_a_run_that_was_killed_has_failed(workspace: hr.Workspace) -> None:
         child.run(
             "import headrace as hr\n"
             "from headrace.spark.tasks.run_record import RunRecorder\n"
-            "ws = hr.open(place)\n"
+            "ws = hr.open(location)\n"
             "recorder = RunRecorder(ws, 't', 1, lambda: None)",
-            place=str(workspace.directory),
+            location=str(workspace.directory),
         )
         assert newest(workspace).state == "running"
         assert newest(workspace).process == child.pid

@@ -43,8 +43,8 @@ def numbers(workspace: headrace.Workspace) -> headrace.Workspace:
     return workspace
 
 
-def writing(rows: DataFrame, place: headrace.Workspace, **options: str) -> DataFrameWriter:
-    given = {"workspace": str(place.directory), "collection": "numbers", **options}
+def writing(rows: DataFrame, location: headrace.Workspace, **options: str) -> DataFrameWriter:
+    given = {"workspace": str(location.directory), "collection": "numbers", **options}
     return rows.write.format("headrace").mode("append").options(**given)
 
 

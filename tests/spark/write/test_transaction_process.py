@@ -17,7 +17,7 @@ from headrace.errors import FencedError, HeadraceError, InDoubtError, PublishErr
 from headrace.journal.contract import Write
 from headrace.journal.local.owner import Owner
 from headrace.settings import ServiceSettings
-from headrace.spark.source.workspace_option import Place
+from headrace.spark.source.workspace_option import WorkspaceLocation
 from headrace.spark.write import transaction_process
 from headrace.spark.write.commit_payload import QueryBatch
 from headrace.spark.write.dataframe_transaction import take_part
@@ -52,13 +52,16 @@ def begin(
     started: TransactionProcess, workspace: headrace.Workspace, publisher: str = ""
 ) -> HeldWrite:
     schema = SCHEMA.serialize().to_pybytes()
-    return started.begin(BeginWrite(Place.of(workspace), "numbers", schema, publisher))
+    return started.begin(BeginWrite(WorkspaceLocation.of(workspace), "numbers", schema, publisher))
 
 
 def part(workspace: headrace.Workspace, write: HeldWrite, *numbers: int) -> str:
     """Return a part as a Spark task would prepare it."""
     rows = pa.record_batch({"number": pa.array(numbers, pa.int64())})
-    with Place.of(workspace).open() as opened, opened.join(write.invitation) as participant:
+    with (
+        WorkspaceLocation.of(workspace).open() as opened,
+        opened.join(write.invitation) as participant,
+    ):
         participant.append("numbers", rows)
         return participant.prepare()
 
@@ -90,7 +93,7 @@ def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
     writes[0].commit(parts[:1])
     writes[1].abort()
     writes[2].commit(parts[2:])
-    with Place.of(numbers).open() as alone:
+    with WorkspaceLocation.of(numbers).open() as alone:
         assert alone.address, "nobody has it open any more"
         assert seen(alone) == [0, 2]
 

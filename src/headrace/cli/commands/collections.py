@@ -9,10 +9,10 @@ import typer
 import headrace as hr
 from headrace.cli.options.completion import complete_collection
 from headrace.cli.options.workspace_options import (
-    DEFAULT_PLACE,
-    PlaceOption,
+    DEFAULT_WORKSPACE,
     TlsRootOption,
     TokenOption,
+    WorkspaceOption,
     on_workspace,
     open_workspace,
 )
@@ -78,7 +78,7 @@ def create(
         ),
     ] = None,
     json: JsonOption = False,
-    workspace: PlaceOption = DEFAULT_PLACE,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     token: TokenOption = "",
     tls_root: TlsRootOption = "",
 ) -> None:
@@ -132,7 +132,7 @@ def list_(ws: hr.Workspace, json: JsonOption = False) -> None:
             numbers=("journals", "size"),
         )
     else:
-        print_line(f"no collections in {ws.place}")
+        print_line(f"no collections in {ws.location}")
 
 
 @app.command(epilog=as_example("headrace collections show bank/debits"))

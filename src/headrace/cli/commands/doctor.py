@@ -15,10 +15,10 @@ from headrace.cli.doctor_checks import (
     check_workspace,
 )
 from headrace.cli.options.workspace_options import (
-    DEFAULT_PLACE,
-    PlaceOption,
+    DEFAULT_WORKSPACE,
     TlsRootOption,
     TokenOption,
+    WorkspaceOption,
 )
 from headrace.cli.render.output import JsonOption, as_example, print_json, print_table
 from headrace.journal.location.workspace_ref import is_address
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     json: JsonOption = False,
-    workspace: PlaceOption = DEFAULT_PLACE,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     token: TokenOption = "",
     tls_root: TlsRootOption = "",
 ) -> None:
@@ -44,7 +44,7 @@ def doctor(
     is_local = not is_address(workspace)
     if is_local:
         checks += check_disk(Path(workspace).absolute())
-    if not is_local or workspace != DEFAULT_PLACE or Path(workspace).exists():
+    if not is_local or workspace != DEFAULT_WORKSPACE or Path(workspace).exists():
         checks += check_workspace(workspace, token, tls_root)
     if json:
         print_json(checks)

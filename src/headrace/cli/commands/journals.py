@@ -135,7 +135,9 @@ def _find(ws: hr.Workspace, journal: str) -> JournalInfo:
     for found in ws.journals(Selector(name.collection)):
         if found.name == journal:
             return found
-    raise NotFoundError(f"no journal {journal!r} in {ws.place}", do="see `headrace journals list`")
+    raise NotFoundError(
+        f"no journal {journal!r} in {ws.location}", do="see `headrace journals list`"
+    )
 
 
 def _describe(journal: JournalInfo) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from headrace.cli.options.workspace_options import (
-    DEFAULT_PLACE,
-    PlaceOption,
+    DEFAULT_WORKSPACE,
     TlsRootOption,
     TokenOption,
+    WorkspaceOption,
     check_is_workspace,
     open_workspace,
 )
@@ -30,7 +30,7 @@ def outcome(
     ],
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to keep asking.")] = 30.0,
     json: JsonOption = False,
-    workspace: PlaceOption = DEFAULT_PLACE,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     token: TokenOption = "",
     tls_root: TlsRootOption = "",
 ) -> None:

@@ -20,7 +20,7 @@ from headrace.cli.options.service_options import (
     token_option,
     wait_for_callers,
 )
-from headrace.cli.options.workspace_options import DEFAULT_PLACE, PlaceOption
+from headrace.cli.options.workspace_options import DEFAULT_WORKSPACE, WorkspaceOption
 from headrace.cli.render.output import JsonOption, as_example, print_note
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
@@ -44,7 +44,7 @@ def serve(
         bool, typer.Option("--wait", help="Stand by while another process owns the workspace.")
     ] = False,
     json: JsonOption = False,
-    workspace: PlaceOption = DEFAULT_PLACE,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 ) -> None:
     """Serve a workspace until Ctrl-C.
 
@@ -70,17 +70,17 @@ def serve(
             )
 
 
-def _stand_by(place: str, directory: WorkspaceDirectory) -> None:
+def _stand_by(location: str, directory: WorkspaceDirectory) -> None:
     """Wait until this process has the lock. Ctrl-C and SIGTERM end the process."""
     directory.prepare(create=True)
     if not directory.try_lock():
-        print_note(f"waiting for {_owner(directory)} to end, which owns {place}")
+        print_note(f"waiting for {_owner(directory)} to end, which owns {location}")
         run_aside(directory.wait_for_lock, stop=lambda: None, grace_s=0)
 
 
-def _owned_already(place: str, directory: WorkspaceDirectory) -> UsageError:
+def _owned_already(location: str, directory: WorkspaceDirectory) -> UsageError:
     return UsageError(
-        f"{place} is owned by {_owner(directory)}, which serves it",
+        f"{location} is owned by {_owner(directory)}, which serves it",
         do="use it there, or end that process first, or stand by with --wait",
     )
 

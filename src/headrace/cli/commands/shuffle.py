@@ -23,7 +23,11 @@ from headrace.cli.options.service_options import (
     token_option,
     wait_for_callers,
 )
-from headrace.cli.options.workspace_options import DEFAULT_PLACE, PlaceOption, check_is_workspace
+from headrace.cli.options.workspace_options import (
+    DEFAULT_WORKSPACE,
+    WorkspaceOption,
+    check_is_workspace,
+)
 from headrace.cli.render.output import (
     JsonOption,
     as_example,
@@ -77,7 +81,7 @@ def member(
 
 
 @app.command(epilog=as_example("headrace shuffle status --json"))
-def status(workspace: PlaceOption = DEFAULT_PLACE, json: JsonOption = False) -> None:
+def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, json: JsonOption = False) -> None:
     """Show the Sessions that run on a workspace: what they read, and what they wait for."""
     if is_address(workspace):
         raise UsageError(

@@ -249,6 +249,6 @@ def _check_same(named: hr.Workspace, of_task: hr.Workspace, file: Path) -> None:
     here, there = (each.directory and each.directory.resolve() for each in (named, of_task))
     if here and here != there:
         raise UsageError(
-            f"{file} opens {there or of_task.place}, not {here}",
+            f"{file} opens {there or of_task.location}, not {here}",
             do="use an absolute path in the file, or go to the directory where you ran it before",
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 import headrace as hr
-from headrace.cli.options.workspace_options import DEFAULT_PLACE
+from headrace.cli.options.workspace_options import DEFAULT_WORKSPACE
 from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_ref import is_address
 from headrace.shuffle import list_tasks
@@ -36,7 +36,7 @@ def complete_task(context: typer.Context, incomplete: str) -> list[str]:
 
 def _workspace(context: typer.Context) -> str:
     given = context.params.get("workspace") or os.environ.get("HEADRACE_WORKSPACE")
-    return str(given or DEFAULT_PLACE)
+    return str(given or DEFAULT_WORKSPACE)
 
 
 def _starting_with(incomplete: str, names: Iterator[str]) -> list[str]:
@@ -46,19 +46,19 @@ def _starting_with(incomplete: str, names: Iterator[str]) -> list[str]:
     return []
 
 
-def _collections(place: str, token: str) -> Iterator[str]:
-    if not is_address(place):
-        owner = WorkspaceDirectory(Path(place)).owner()
+def _collections(location: str, token: str) -> Iterator[str]:
+    if not is_address(location):
+        owner = WorkspaceDirectory(Path(location)).owner()
         if owner is None:
             return
-        place, token = owner.address, owner.token
+        location, token = owner.address, owner.token
     service = hr.ServiceSettings(token=token, heartbeat_s=_SILENCE_S / 4, silence_s=_SILENCE_S)
-    with hr.open(place, settings=hr.Settings(service=service)) as workspace:
+    with hr.open(location, settings=hr.Settings(service=service)) as workspace:
         yield from (each.name for each in workspace.collections())
 
 
-def _tasks(place: str) -> Iterator[str]:
-    objects = Path(place, "objects")
+def _tasks(location: str) -> Iterator[str]:
+    objects = Path(location, "objects")
     # Opening a store that does not exist would create it.
-    if not is_address(place) and objects.is_dir():
+    if not is_address(location) and objects.is_dir():
         yield from (each.task for each in list_tasks(open_objects(str(objects))))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.options.service_options import token_option
-from headrace.cli.options.workspace_options import checked_place
+from headrace.cli.options.workspace_options import checked_location
 from headrace.cli.render.units import counted
 from headrace.errors import UsageError
 from headrace.journal.location.workspace_ref import is_address
@@ -34,7 +34,7 @@ def _addresses(given: list[str] | None) -> list[str]:
         if not is_address(address):
             what = f"{address!r} is not an address: write it like grpc://localhost:7071"
             raise typer.BadParameter(what)
-        if checked_place(address) in addresses[:index]:
+        if checked_location(address) in addresses[:index]:
             raise typer.BadParameter(f"{address} is one member: name it once")
     return addresses
 

@@ -15,19 +15,19 @@ import typer
 import headrace as hr
 from headrace.cli.options.service_options import token_option
 from headrace.errors import UsageError, WorkspaceError
-from headrace.journal.location.workspace_ref import check_place, is_address
+from headrace.journal.location.workspace_ref import check_location, is_address
 
-DEFAULT_PLACE = "./headrace-data"
+DEFAULT_WORKSPACE = "./headrace-data"
 
 
-def checked_place(place: str) -> str:
+def checked_location(location: str) -> str:
     try:
-        return check_place(place)
+        return check_location(location)
     except UsageError as error:
         raise typer.BadParameter(f"{error.what}: {error.do}") from None
 
 
-PlaceOption = Annotated[
+WorkspaceOption = Annotated[
     str,
     typer.Option(
         "--workspace",
@@ -35,7 +35,7 @@ PlaceOption = Annotated[
         envvar="HEADRACE_WORKSPACE",
         show_envvar=False,
         metavar="PLACE",
-        callback=checked_place,
+        callback=checked_location,
         help="The workspace: its directory, or the address of its owner.",
     ),
 ]
@@ -53,7 +53,7 @@ TlsRootOption = Annotated[
 
 
 def open_workspace(
-    workspace: PlaceOption = DEFAULT_PLACE,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     token: TokenOption = "",
     tls_root: TlsRootOption = "",
     *,
@@ -65,11 +65,11 @@ def open_workspace(
     return hr.open(workspace, token=token, settings=settings, create=create)
 
 
-def check_is_workspace(place: str) -> None:
-    """Raise WorkspaceError unless `place` is a workspace, so that only reading it makes none."""
-    if not is_address(place) and not Path(place, "workspace.json").exists():
+def check_is_workspace(location: str) -> None:
+    """Raise WorkspaceError unless `location` is a workspace, so that only reading it makes none."""
+    if not is_address(location) and not Path(location, "workspace.json").exists():
         raise WorkspaceError(
-            f"{place} is not a workspace",
+            f"{location} is not a workspace",
             do="name one with --workspace (a directory, or grpc://host:port),"
             " or make one with `headrace collections create`",
         )
@@ -99,9 +99,9 @@ def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
-def _with_command(error: hr.InDoubtError, place: str) -> hr.InDoubtError:
+def _with_command(error: hr.InDoubtError, location: str) -> hr.InDoubtError:
     """Return the error with the command that asks for the outcome instead of the call."""
-    is_default = place in (DEFAULT_PLACE, os.environ.get("HEADRACE_WORKSPACE"))
-    where = "" if is_default else f" --workspace {shlex.quote(place)}"
+    is_default = location in (DEFAULT_WORKSPACE, os.environ.get("HEADRACE_WORKSPACE"))
+    where = "" if is_default else f" --workspace {shlex.quote(location)}"
     call, command = f"ws.outcome('{error.id}')", f"`headrace outcome {error.id}{where}`"
     return hr.InDoubtError(error.what, do=error.do.replace(call, command))

@@ -35,7 +35,7 @@ from headrace.journal.location.workspace_directory import OwnerAddress, Workspac
 from headrace.journal.location.workspace_ref import (
     WorkspaceRef,
     callable_by_others,
-    check_place,
+    check_location,
     is_address,
 )
 from headrace.journal.wire.journal_service import JournalService
@@ -85,14 +85,14 @@ class WorkspaceConnection:
 
     def __init__(
         self,
-        place: str | Path,
+        location: str | Path,
         settings: Settings,
         *,
         create: bool,
         identity: str = "",
         directory: WorkspaceDirectory | None = None,
     ) -> None:
-        """Attach to the workspace at `place`, a directory or an address.
+        """Attach to the workspace at `location`, a directory or an address.
 
         With an `identity`, only the workspace of that identity will do. `directory` is given by a
         caller that has prepared it, and may hold its lock.
@@ -106,10 +106,10 @@ class WorkspaceConnection:
         self._ownership: Ownership | None = None
         self._directory: WorkspaceDirectory | None = None
         self._address = ""
-        if isinstance(place, str) and is_address(check_place(place)):
-            self._address = place
+        if isinstance(location, str) and is_address(check_location(location)):
+            self._address = location
         else:
-            self._directory = directory or WorkspaceDirectory(Path(place).absolute())
+            self._directory = directory or WorkspaceDirectory(Path(location).absolute())
             self._directory.prepare(create=create)
         self._journals: Journals = self._attach()
 

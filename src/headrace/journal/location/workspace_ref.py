@@ -27,25 +27,25 @@ _ANY_HOST = re.compile(r"(?<=://)(0\.0\.0\.0|\[::0?\])(?=:)")
 _REMEDY = "serve it with `headrace serve --host`, at an address that other machines can call"
 
 
-def is_address(place: str) -> bool:
-    return place.startswith(("grpc://", "grpc+tls://"))
+def is_address(location: str) -> bool:
+    return location.startswith(("grpc://", "grpc+tls://"))
 
 
-def check_place(place: str) -> str:
-    """Return `place`. Raises UsageError if it is neither a directory nor a valid address."""
-    if not is_address(place):
-        if _SCHEME.match(place):
+def check_location(location: str) -> str:
+    """Return `location`. Raises UsageError if it is neither a directory nor a valid address."""
+    if not is_address(location):
+        if _SCHEME.match(location):
             raise UsageError(
-                f"{place!r} cannot be a workspace",
+                f"{location!r} cannot be a workspace",
                 do="name a directory, grpc://host:port or grpc+tls://host:port",
             )
-        return place
-    address = _ADDRESS.fullmatch(place)
+        return location
+    address = _ADDRESS.fullmatch(location)
     if address is None or not 0 < int(address[1]) <= _PORT_MAX:
         raise UsageError(
-            f"{place!r} has no valid host and port", do="write it like grpc://localhost:7070"
+            f"{location!r} has no valid host and port", do="write it like grpc://localhost:7070"
         )
-    return place
+    return location
 
 
 class WorkspaceRef(msgspec.Struct, frozen=True, array_like=True):
@@ -63,12 +63,12 @@ class WorkspaceRef(msgspec.Struct, frozen=True, array_like=True):
         `service` are the settings of this process.
         """
         is_here = self.directory is not None and _may_open(self.directory)
-        place = self.directory.path if self.directory and is_here else self.address
+        location = self.directory.path if self.directory and is_here else self.address
         settings = Settings(service=msgspec.structs.replace(service, token=self.token))
         try:
-            if not place:
+            if not location:
                 raise PeerLostError("its owner is gone", do=_REMEDY)
-            return how(place, settings, create=False, identity=self.identity)
+            return how(location, settings, create=False, identity=self.identity)
         except (PeerLostError, WorkspaceError) as error:
             if is_here or self.directory is None:
                 raise

@@ -23,9 +23,9 @@ class ProducerPool:
     """Lends producers to the publishers of a workspace. Any thread may use it."""
 
     def __init__(
-        self, place: str, connection: WorkspaceConnection, settings: JournalSettings
+        self, location: str, connection: WorkspaceConnection, settings: JournalSettings
     ) -> None:
-        self._place = place
+        self._location = location
         self._connection = connection
         self._settings = settings
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class ProducerPool:
         known = {collection.name: collection for collection in self.collections()}
         if name not in known:
             raise NotFoundError(
-                f"{self._place} has no collection {name!r}, only: {', '.join(known) or 'none'}",
+                f"{self._location} has no collection {name!r}, only: {', '.join(known) or 'none'}",
                 do="create it with `headrace collections create`",
             )
         return known[name]

@@ -78,20 +78,20 @@ class Sink(Protocol):
         """Return text such as `collection totals` or `Parquet files in ./movements`."""
 
 
-def is_due(checkpoint: CheckpointId, opened: CheckpointId, last: int, place: str) -> bool:
-    """Return True if the checkpoint is the next for a place; False if the place holds it.
+def is_due(checkpoint: CheckpointId, opened: CheckpointId, last: int, location: str) -> bool:
+    """Return True if the checkpoint is the next for a location; False if the location holds it.
 
     Raises UsageError if the checkpoint belongs to another task or generation, or leaves a gap.
     """
     if checkpoint[:2] != opened[:2]:
         raise UsageError(
-            f"{checkpoint} was given to {place}, which was opened for generation"
+            f"{checkpoint} was given to {location}, which was opened for generation"
             f" {opened.generation} of task {opened.task!r}",
             do="open it for that task",
         )
     if not 1 <= checkpoint.number <= last + 1:
         raise UsageError(
-            f"{checkpoint} does not follow {last}, the last that {place} holds",
-            do="restore what is missing there, or reset the task and give it another place",
+            f"{checkpoint} does not follow {last}, the last that {location} holds",
+            do="restore what is missing there, or reset the task and give it another location",
         )
     return checkpoint.number > last

@@ -120,14 +120,14 @@ class JdbcTarget:
         self._key = key
         self._opened = opened
         self._table = options["dbtable"]
-        self._place = _shown(options["url"])
+        self._location = _shown(options["url"])
         named = _TABLE.fullmatch(self._table)
         self._schema = (named and named["schema"]) or ""
         self._checkpoints = f"{self._schema}{CHECKPOINTS}"
         # Tasks of several workspaces may write to one schema, or to one table.
         self._row = (workspace.reach().identity, opened.task, self._table)
         self._staging = f"headrace_{sha256(repr(self._row).encode()).hexdigest()[:8]}_"
-        self._connection = Connection(spark, self._place, options)
+        self._connection = Connection(spark, self._location, options)
         try:
             self._columns = self._look()
             for name in key:
@@ -140,12 +140,12 @@ class JdbcTarget:
 
     def last(self) -> int:
         if not self._connection.is_alive:
-            self._connection = Connection(self._spark, self._place, self._options)
+            self._connection = Connection(self._spark, self._location, self._options)
         generation, last = self._stored() or (self._opened.generation, 0)
         if generation != self._opened.generation:
             raise FencedError(
                 f"generation {generation} of task {self._opened.task!r} writes to table"
-                f" {self._table} in {self._place}, and this run is of generation"
+                f" {self._table} in {self._location}, and this run is of generation"
                 f" {self._opened.generation}",
                 do="end this run: another one has replaced it",
             )
@@ -301,8 +301,8 @@ class JdbcTarget:
         alike = exactly or [each for each in self._columns if each.name.lower() == name.lower()]
         if len(alike) != 1:
             raise SchemaError(
-                f"table {self._table} in {self._place} has {'no' if not alike else 'more than one'}"
-                f" column {name!r}",
+                f"table {self._table} in {self._location} has"
+                f" {'no' if not alike else 'more than one'} column {name!r}",
                 do=f"use one of its columns: {', '.join(each.name for each in self._columns)}",
             )
         return alike[0]
@@ -337,7 +337,7 @@ class JdbcTarget:
             reason = str(error).partition("\n\n")[0].replace("\n", " ")
             raise StorageError(
                 f"staging table {staged.table} for {staged.checkpoint} cannot be made in"
-                f" {self._place}: {reason}",
+                f" {self._location}: {reason}",
                 do="let the user create tables there, and return types that the database has",
             ) from error
 

@@ -33,9 +33,9 @@ class Column(NamedTuple):
 class Connection:
     """Every statement is a transaction, unless it is in a `transaction`. For one thread only."""
 
-    def __init__(self, spark: SparkSession, place: str, options: Mapping[str, str]) -> None:
-        """`options` are those of Spark's `jdbc` format; `place` names the database in errors."""
-        self.place = place
+    def __init__(self, spark: SparkSession, location: str, options: Mapping[str, str]) -> None:
+        """`options` are those of Spark's `jdbc` format; `location` names the database in errors."""
+        self.location = location
         self._gateway = spark.sparkContext._gateway
         jvm: Any = spark._jvm
         self._executor = jvm.java.util.concurrent.ForkJoinPool.commonPool()
@@ -54,7 +54,8 @@ class Connection:
             if not self._metadata.supportsTransactions():
                 self._jdbc.close()
                 raise UsageError(
-                    f"{place} has no transactions", do="use another database, or hr.writer('jdbc')"
+                    f"{location} has no transactions",
+                    do="use another database, or hr.writer('jdbc')",
                 )
 
     @property
@@ -161,26 +162,27 @@ class Connection:
             kind, reason = str(cause.getClass().getName()), _first_line(cause.getMessage())
             if kind == "java.lang.ClassNotFoundException":
                 raise UsageError(
-                    f"{self.place}: Spark has no class {reason}",
+                    f"{self.location}: Spark has no class {reason}",
                     do="name the driver's class, and add its jar to spark.jars",
                 ) from error
             if reason == "No suitable driver":
                 raise UsageError(
-                    f"Spark has no driver for {self.place}",
+                    f"Spark has no driver for {self.location}",
                     do="correct the URL, or add the driver's jar to spark.jars",
                 ) from error
             if self._is_wrong_statement(cause):
                 raise UsageError(
-                    f"{self.place} refused to {action}: {reason}",
+                    f"{self.location} refused to {action}: {reason}",
                     do="correct the names, or give the user access",
                 ) from error
             raise StorageError(
-                f"{self.place} refused to {action}: {reason}",
+                f"{self.location} refused to {action}: {reason}",
                 do="correct what the database names, then try again",
             ) from error
         except PySparkException as error:
             raise UsageError(
-                f"{self.place} refused to {action}: {_first_line(error)}", do="correct the options"
+                f"{self.location} refused to {action}: {_first_line(error)}",
+                do="correct the options",
             ) from error
 
     def _is_wrong_statement(self, cause: Any) -> bool:

@@ -88,35 +88,36 @@ class _ManifestGroup(msgspec.Struct, frozen=True):
 _Stored = TypeVar("_Stored", _Owner, Manifest, _ManifestGroup)
 
 
-def owned(objects: Objects, place: str, task: str, generation: str) -> Manifests:
+def owned(objects: Objects, location: str, task: str, generation: str) -> Manifests:
     """Take a directory for a generation of a task; raise ExistsError if another one has it."""
     root = _root(objects)
     mine = _Owner(task, generation)
     if not objects.put_if_absent(root + _OWNER, msgspec.json.encode(mine)):
-        owner = _get(objects, place, root + _OWNER, _Owner)
+        owner = _get(objects, location, root + _OWNER, _Owner)
         if owner.task != task:
             raise ExistsError(
-                f"task {owner.task!r} writes to {place}", do=f"give task {task!r} another place"
+                f"task {owner.task!r} writes to {location}",
+                do=f"give task {task!r} another location",
             )
         if owner.generation != generation:
             raise ExistsError(
-                f"{place} holds what generation {owner.generation} of task {task!r} wrote, and this"
-                f" is generation {generation}, which would write it again",
-                do="give the task another place, or delete this one",
+                f"{location} holds what generation {owner.generation} of task {task!r} wrote, and"
+                f" this is generation {generation}, which would write it again",
+                do="give the task another location, or delete this one",
             )
-    return Manifests(objects, place, root, task, generation)
+    return Manifests(objects, location, root, task, generation)
 
 
-def found(objects: Objects, place: str) -> Manifests:
+def found(objects: Objects, location: str) -> Manifests:
     """Return the manifests of a directory, for a reader."""
     root = _root(objects)
     try:
-        owner = _get(objects, place, root + _OWNER, _Owner)
+        owner = _get(objects, location, root + _OWNER, _Owner)
     except NotFoundError as error:
         raise NotFoundError(
-            f"no task has written to {place}", do="check the place, or run the task first"
+            f"no task has written to {location}", do="check the location, or run the task first"
         ) from error
-    return Manifests(objects, place, root, owner.task, owner.generation)
+    return Manifests(objects, location, root, owner.task, owner.generation)
 
 
 def _root(objects: Objects) -> str:
@@ -128,9 +129,11 @@ def _root(objects: Objects) -> str:
 class Manifests:
     """The manifests of one generation of a task."""
 
-    def __init__(self, objects: Objects, place: str, root: str, task: str, generation: str) -> None:
+    def __init__(
+        self, objects: Objects, location: str, root: str, task: str, generation: str
+    ) -> None:
         self._objects = objects
-        self._place = place
+        self._location = location
         self._root = root
         self._task = task
         self._generation = generation
@@ -152,15 +155,15 @@ class Manifests:
     def get(self, number: int) -> Manifest:
         if number not in self._recent:
             try:
-                manifest = _get(self._objects, self._place, self._key(number), Manifest)
+                manifest = _get(self._objects, self._location, self._key(number), Manifest)
             except NotFoundError as error:
                 raise DataError(
-                    f"{self._key(number)} in {self._place} is missing, and later ones exist",
-                    do="restore it, or reset the task and give it another place",
+                    f"{self._key(number)} in {self._location} is missing, and later ones exist",
+                    do="restore it, or reset the task and give it another location",
                 ) from error
             if (manifest.generation, manifest.number) != (self._generation, number):
                 raise DataError(
-                    f"{self._key(number)} in {self._place} is of checkpoint {manifest.number},"
+                    f"{self._key(number)} in {self._location} is of checkpoint {manifest.number},"
                     f" generation {manifest.generation}",
                     do="restore it from a backup",
                 )
@@ -216,14 +219,14 @@ class Manifests:
         for field in columns:
             if (name := spelled.get(field.name.lower(), field.name)) != field.name:
                 raise SchemaError(
-                    f"column {field.name!r} is spelled {name!r} in {self._place}",
+                    f"column {field.name!r} is spelled {name!r} in {self._location}",
                     do="rename it: readers do not tell upper case from lower case",
                 )
             if field.name in before.names and before.field(field.name).type != field.type:
                 raise SchemaError(
                     f"column {field.name!r} is {field.type} in checkpoint {number} of task"
-                    f" {self._task!r}, and {before.field(field.name).type} in {self._place}",
-                    do="cast it, or reset the task and give it another place",
+                    f" {self._task!r}, and {before.field(field.name).type} in {self._location}",
+                    do="cast it, or reset the task and give it another location",
                 )
         return pa.schema([*before, *(each for each in columns if each.name not in before.names)])
 
@@ -265,7 +268,7 @@ class Manifests:
         """Return the manifests of a complete group; None if it is not one object."""
         try:
             return _get(
-                self._objects, self._place, self._group_key(group), _ManifestGroup
+                self._objects, self._location, self._group_key(group), _ManifestGroup
             ).manifests
         except NotFoundError:
             return None
@@ -296,17 +299,17 @@ def _group(number: int) -> int:
     return (number - 1) // GROUP
 
 
-def _get(objects: Objects, place: str, key: str, kind: type[_Stored]) -> _Stored:
+def _get(objects: Objects, location: str, key: str, kind: type[_Stored]) -> _Stored:
     data = objects.get(key)
     try:
         stored = msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
         raise DataError(
-            f"{key} in {place} is damaged: {error}", do="restore it from a backup"
+            f"{key} in {location} is damaged: {error}", do="restore it from a backup"
         ) from error
     if stored.format != _FORMAT:
         raise VersionError(
-            f"{key} in {place} has format {stored.format}, this Headrace reads {_FORMAT}",
+            f"{key} in {location} has format {stored.format}, this Headrace reads {_FORMAT}",
             do="use the Headrace that wrote it, or a newer one",
         )
     return stored

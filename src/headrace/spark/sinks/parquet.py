@@ -65,31 +65,35 @@ _PLAIN = (
 
 
 def parquet(
-    place: str | PathLike[str], *, file_bytes: int = _FILE_BYTES, **options: Unpack[S3Options]
+    location: str | PathLike[str], *, file_bytes: int = _FILE_BYTES, **options: Unpack[S3Options]
 ) -> ParquetFiles:
     """Append rows to files in a directory, or at `s3://bucket/prefix`, exactly once.
 
-    The options are those of S3. The place is for one task. After a reset of the task the place is
-    refused, because the task would write all rows again. Columns may be added, and keep their
-    types. A file ends when it has `file_bytes`; a Spark task holds it in memory until then.
+    The options are those of S3. The location is for one task. After a reset, the sink refuses the
+    task, which would write all rows again. Columns may be added, and keep their types. A file ends
+    when it has `file_bytes`; a Spark task holds it in memory until then.
 
     Spark's tasks write the files, so on a cluster all machines must share the directory.
     """
-    if not isinstance(place, str | PathLike):
-        raise UsageError(f"{place!r} is no place for Parquet files", do="use a path or s3://bucket")
+    if not isinstance(location, str | PathLike):
+        raise UsageError(
+            f"{location!r} is no location for Parquet files", do="use a path or s3://bucket"
+        )
     if not isinstance(file_bytes, int) or file_bytes < 1:
         raise UsageError(
             f"file_bytes must be at least 1, got {file_bytes!r}", do="use a whole number"
         )
-    place = fspath(place)
-    scheme, separator, rest = place.partition("://")
+    location = fspath(location)
+    scheme, separator, rest = location.partition("://")
     if scheme == "file" and rest.startswith("/"):
-        place, separator = unquote(rest), ""
-    if not place or (separator and scheme != "s3"):
-        raise UsageError(f"{place!r} is no place for Parquet files", do="use a path or s3://bucket")
+        location, separator = unquote(rest), ""
+    if not location or (separator and scheme != "s3"):
+        raise UsageError(
+            f"{location!r} is no location for Parquet files", do="use a path or s3://bucket"
+        )
     if not separator:
-        place = str(Path(place).absolute())
-    return ParquetFiles(place, file_bytes, options)
+        location = str(Path(location).absolute())
+    return ParquetFiles(location, file_bytes, options)
 
 
 class ParquetFiles:
@@ -97,22 +101,22 @@ class ParquetFiles:
 
     is_exactly_once = True
 
-    def __init__(self, place: str, file_bytes: int, options: S3Options) -> None:
-        self._place = place
+    def __init__(self, location: str, file_bytes: int, options: S3Options) -> None:
+        self._location = location
         self._file_bytes = file_bytes
         self._options = options
 
     def __str__(self) -> str:
-        return f"Parquet files in {self._place}"
+        return f"Parquet files in {self._location}"
 
     def open(self, spark: SparkSession, workspace: Workspace, task: CheckpointId) -> ParquetTarget:
         objects = self._objects()
-        manifests = owned(objects, self._place, *task[:2])
-        return ParquetTarget(objects, manifests, self._place, task, self._file_bytes)
+        manifests = owned(objects, self._location, *task[:2])
+        return ParquetTarget(objects, manifests, self._location, task, self._file_bytes)
 
     def files(self) -> list[str]:
         """Return the paths or URLs of the committed files."""
-        return [f"{self._place.rstrip('/')}/{each.key}" for each in self._committed()[0]]
+        return [f"{self._location.rstrip('/')}/{each.key}" for each in self._committed()[0]]
 
     def table(self) -> pa.Table:
         """Return the committed rows."""
@@ -127,8 +131,8 @@ class ParquetFiles:
         schema = from_arrow_schema(columns)
         if not files:
             return spark.createDataFrame([], schema)
-        if "://" not in self._place:
-            directory = "file://" + _GLOB.sub(r"\\\1", self._place)
+        if "://" not in self._location:
+            directory = "file://" + _GLOB.sub(r"\\\1", self._location)
             paths = [f"{directory}/{each.key}" for each in files]
             reader = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
             return reader.parquet(*paths)
@@ -139,20 +143,21 @@ class ParquetFiles:
         return numbers.mapInArrow(read, schema)
 
     def _committed(self) -> tuple[list[Written], pa.Schema]:
-        if "://" not in self._place and not Path(self._place).is_dir():
-            raise NotFoundError(f"there is no directory {self._place}", do="check the place")
+        if "://" not in self._location and not Path(self._location).is_dir():
+            raise NotFoundError(f"there is no directory {self._location}", do="check the location")
         files: list[Written] = []
         last: Manifest | None = None
-        for last in found(self._objects(), self._place).visible():
+        for last in found(self._objects(), self._location).visible():
             files.extend(last.files)
         if last is None:
             raise NotFoundError(
-                f"nothing is committed in {self._place}", do="wait for the task's first checkpoint"
+                f"nothing is committed in {self._location}",
+                do="wait for the task's first checkpoint",
             )
         return files, last.columns
 
     def _objects(self) -> Objects:
-        return open_objects(self._place, **self._options)
+        return open_objects(self._location, **self._options)
 
 
 class StagedFiles(NamedTuple):
@@ -168,13 +173,13 @@ class ParquetTarget:
         self,
         objects: Objects,
         manifests: Manifests,
-        place: str,
+        location: str,
         opened: CheckpointId,
         file_bytes: int,
     ) -> None:
         self._objects = objects
         self._manifests = manifests
-        self._place = place
+        self._location = location
         self._opened = opened
         self._file_bytes = file_bytes
         self._last = 0
@@ -191,7 +196,7 @@ class ParquetTarget:
     def write(self, rows: DataFrame, checkpoint: CheckpointId) -> None:
         if checkpoint.number > self._last + 1:
             self.last()  # another process may have committed more
-        if is_due(checkpoint, self._opened, self._last, self._place):
+        if is_due(checkpoint, self._opened, self._last, self._location):
             self.commit(self.stage(rows, checkpoint))
 
     def stage(self, rows: DataFrame, checkpoint: CheckpointId) -> StagedFiles:
@@ -207,7 +212,7 @@ class ParquetTarget:
             if (seen is None or seen.bytes != each.bytes) and self.last() < checkpoint.number:
                 raise StorageError(
                     f"a Spark task wrote {each.key}, and the driver does not find it in"
-                    f" {self._place}",
+                    f" {self._location}",
                     do="use a directory that all machines of the cluster share, or s3://",
                 )
         return StagedFiles(checkpoint.number, written, columns)

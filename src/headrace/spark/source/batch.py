@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         return {**vars(self), "_pinned": b""}
 
     def partitions(self) -> Sequence[InputPartition]:
-        with self._reads.place.open() as workspace:
+        with self._reads.location.open() as workspace:
             plan = self._plan(workspace)
             reach = msgspec.msgpack.encode(workspace.reach())
         sources = msgspec.msgpack.encode(plan.sources.all)

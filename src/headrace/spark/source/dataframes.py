@@ -11,7 +11,7 @@ from headrace.journal.workspace import Workspace
 from headrace.shuffle.binding import SourceLike, bindings_of
 from headrace.spark.query_failure import raised_as_ours
 from headrace.spark.registration import register
-from headrace.spark.source.workspace_option import Place
+from headrace.spark.source.workspace_option import WorkspaceLocation
 from headrace.spark.spark_session import activate
 
 
@@ -52,6 +52,6 @@ def read(
 
 def source_options(workspace: Workspace, sources: Sequence[SourceLike]) -> dict[str, str]:
     """Return the options of the format that say what is read."""
-    place = Place.of(workspace)
+    location = WorkspaceLocation.of(workspace)
     bindings = msgspec.json.encode(bindings_of(sources)).decode()
-    return {"workspace": place.path, "token": place.token, "bindings": bindings}
+    return {"workspace": location.path, "token": location.token, "bindings": bindings}

@@ -72,7 +72,7 @@ class HeadraceSource(DataSource):
     @without_traceback()
     def schema(self) -> StructType:
         reads = parse_reads(self.options)
-        with reads.place.open() as workspace:
+        with reads.location.open() as workspace:
             # Spark keeps this object, and makes all readers of the DataFrame from it.
             self._pinned = Pinned.at(workspace, reads).encode()
             collections = {each.name: each for each in workspace.collections()}
@@ -216,7 +216,7 @@ class _OpenQuery:
         self.service = ServiceSettings(token=reads.members_token or secrets.token_urlsafe(32))
         with ExitStack() as stack:
             stack.enter_context(bound_to_parent())
-            self.workspace = stack.enter_context(reads.place.open())
+            self.workspace = stack.enter_context(reads.location.open())
             addresses = list(reads.members)
             if not addresses and get_task_record(self.workspace.objects, reads.task):
                 raise UsageError(

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.errors import UsageError
 from headrace.shuffle.binding import Binding
-from headrace.spark.source.workspace_option import Place
+from headrace.spark.source.workspace_option import WorkspaceLocation
 
 _POLL_S = 1.0
 _KNOWN = {
@@ -52,7 +52,7 @@ _OF_SPARK = {"checkpointlocation", "queryname"}
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
     """What is read, by which members, and how much at once."""
 
-    place: Place
+    location: WorkspaceLocation
     task: str = ""
     bindings: tuple[Binding, ...]
     shards: int = 2
@@ -99,7 +99,7 @@ def _check_form(options: Mapping[str, str], form: str, other: str) -> None:
 class Writes(msgspec.Struct, frozen=True, kw_only=True):
     """The collection that is written to, and the publisher that writes."""
 
-    place: Place
+    location: WorkspaceLocation
     collection: str
     publisher: str = ""
     """The publisher of a stream."""
@@ -109,7 +109,7 @@ def parse_reads(options: Mapping[str, str]) -> Reads:
     given = _given(options, _KNOWN)
     members = tuple(_list(given.get("members", "")))
     return Reads(
-        place=_place(given, "load()"),
+        location=_location(given, "load()"),
         task=given.get("task", ""),
         bindings=_bindings(given),
         shards=len(members) or _whole(given, "shards", 2),
@@ -129,7 +129,7 @@ def parse_writes(options: Mapping[str, str], *, is_stream: bool) -> Writes:
         options = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
     given = _given(options, _STREAM_WRITES if is_stream else _WRITES)
     writes = Writes(
-        place=_place(given, "save()"),
+        location=_location(given, "save()"),
         collection=given.get("collection", ""),
         publisher=given.get("publisher", ""),
     )
@@ -164,14 +164,14 @@ def _spelled(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, 
     return {names.get(name.lower(), name): value for name, value in options.items()}
 
 
-def _place(given: Mapping[str, str], method: str) -> Place:
+def _location(given: Mapping[str, str], method: str) -> WorkspaceLocation:
     workspace = given.get("workspace") or given.get("path")
     if not workspace:
         raise UsageError(
             "format 'headrace' needs a workspace",
             do=f'add .option("workspace", "…"), or pass it to {method}',
         )
-    return Place.at(workspace, given.get("token", ""))
+    return WorkspaceLocation.at(workspace, given.get("token", ""))
 
 
 def _bindings(given: Mapping[str, str]) -> tuple[Binding, ...]:

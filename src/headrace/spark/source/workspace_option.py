@@ -18,7 +18,7 @@ _opened: dict[str, tuple[WorkspaceRef, Workspace]] = {}
 """The workspaces that this process has open. Spark runs many tasks in one worker."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class WorkspaceLocation(msgspec.Struct, frozen=True):
     """A workspace's absolute directory, or the address of its owner. Any process can open it."""
 
     path: str
@@ -29,7 +29,7 @@ class Place(msgspec.Struct, frozen=True):
         """Return the location of a workspace for other processes of this machine."""
         if workspace.directory:
             return cls(str(workspace.directory))
-        return cls(workspace.place, workspace.reach().token)
+        return cls(workspace.location, workspace.reach().token)
 
     @classmethod
     def at(cls, path: str, token: str = "") -> Self:
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True):
         return Workspace(self.path, Settings(service=service), create=False)
 
 
-class Places:
+class SharedWorkspaces:
     """Keeps a workspace open while there is a write to it.
 
     All writes share one open workspace: the process may own it, and closing it would end the
@@ -49,21 +49,21 @@ class Places:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[Place, tuple[Workspace, int]] = {}
+        self._open: dict[WorkspaceLocation, tuple[Workspace, int]] = {}
         """Each workspace with the number of its writes."""
 
     @contextmanager
-    def opened(self, place: Place) -> Iterator[Workspace]:
+    def opened(self, location: WorkspaceLocation) -> Iterator[Workspace]:
         with self._lock:
-            workspace, count = self._open.get(place) or (place.open(), 0)
-            self._open[place] = workspace, count + 1
+            workspace, count = self._open.get(location) or (location.open(), 0)
+            self._open[location] = workspace, count + 1
         try:
             yield workspace
         finally:
             with self._lock:
-                workspace, count = self._open.pop(place)
+                workspace, count = self._open.pop(location)
                 if count > 1:
-                    self._open[place] = workspace, count - 1
+                    self._open[location] = workspace, count - 1
                 else:
                     workspace.close()
 

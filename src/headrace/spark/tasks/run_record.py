@@ -231,7 +231,7 @@ def local_directory(workspace: Workspace) -> Path:
     """Return the workspace's directory; raise UsageError if it is known by its address only."""
     if workspace.directory is None:
         raise UsageError(
-            f"{workspace.place} is an address, and tasks need the workspace's directory",
+            f"{workspace.location} is an address, and tasks need the workspace's directory",
             do="run the task on the machine of the workspace, and open it by its directory",
         )
     return workspace.directory.absolute()

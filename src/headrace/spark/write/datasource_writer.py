@@ -59,7 +59,7 @@ class Planned:
 
 def plan(writes: Writes, schema: StructType) -> Planned:
     rows = to_arrow_schema(schema, timezone="UTC").serialize().to_pybytes()
-    asked = BeginWrite(writes.place, writes.collection, rows, publisher_name(writes))
+    asked = BeginWrite(writes.location, writes.collection, rows, publisher_name(writes))
     return Planned(writes, begin(asked))
 
 
@@ -117,7 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         Tasks that failed returned no part, so nobody here knows which process holds the write.
         """
-        with self._writes.place.open() as workspace:
+        with self._writes.location.open() as workspace:
             workspace.publisher(publisher_name(self._writes)).close()
 
 

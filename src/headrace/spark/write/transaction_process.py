@@ -38,7 +38,7 @@ from headrace.errors import (
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ServiceSettings
 from headrace.spark.column_check import check_written_columns
-from headrace.spark.source.workspace_option import Place, Places
+from headrace.spark.source.workspace_option import SharedWorkspaces, WorkspaceLocation
 from headrace.spark.write.commit_payload import (
     QueryBatch,
     decode_payload,
@@ -57,7 +57,7 @@ _STREAM_REMEDY = (
 
 
 class BeginWrite(msgspec.Struct, frozen=True, tag="begin"):
-    place: Place
+    location: WorkspaceLocation
     collection: str
     schema: bytes
     """The schema of the rows, as Arrow writes it."""
@@ -215,10 +215,10 @@ def _in_doubt(why: PeerLostError, batch: QueryBatch | None) -> InDoubtError:
 class _OpenWrite:
     """One transaction. It keeps its workspace open."""
 
-    def __init__(self, asked: BeginWrite, places: Places) -> None:
+    def __init__(self, asked: BeginWrite, workspaces: SharedWorkspaces) -> None:
         self.lock = threading.Lock()
         with ExitStack() as stack:
-            self._workspace = stack.enter_context(places.opened(asked.place))
+            self._workspace = stack.enter_context(workspaces.opened(asked.location))
             check_written_columns(
                 self._workspace.collection(asked.collection), _schema(asked.schema)
             )
@@ -257,7 +257,7 @@ class _OpenWrites:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places = Places()
+        self._workspaces = SharedWorkspaces()
         self._writes: dict[str, _OpenWrite] = {}
         self._conversations = 0
 
@@ -297,7 +297,7 @@ class _OpenWrites:
         raise UsageError("the transaction process was asked to stream a write", do=REPORT)
 
     def _begin(self, asked: BeginWrite, channel: Channel[Any]) -> None:
-        write = _OpenWrite(asked, self._places)
+        write = _OpenWrite(asked, self._workspaces)
         with self._lock:
             self._writes[write.invitation] = write
         try:
