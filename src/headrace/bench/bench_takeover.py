@@ -75,7 +75,7 @@ def bench_takeover(
 
 
 def _kill(owner: int) -> float:
-    """Kill the owner, and return when."""
+    """Kill the owner, and return the time at which it died."""
     os.kill(owner, signal.SIGKILL)
     return time.time()
 
@@ -94,8 +94,8 @@ def _strike(
     """Return the seconds until the task continues, and how often it was restarted meanwhile."""
     step(f"the owner is struck: {directory.name.strip('_')}")
     directory.mkdir()
-    place = directory / "workspace"
-    with owner(place) as process, headrace.open(place) as workspace:
+    location = directory / "workspace"
+    with owner(location) as process, headrace.open(location) as workspace:
         workspace.collection("in", _SCHEMA, key="n", journals=2)
         workspace.collection("out", _SCHEMA, key="n", journals=2)
         files = directory / "files"
@@ -106,7 +106,7 @@ def _strike(
             name="copies",
             shards=_SHARDS,
         )(lambda cut: cut["in"])
-        with _running(task, spark) as progress, _probe_process(place, files, sink) as applied:
+        with _running(task, spark) as progress, _probe_process(location, files, sink) as applied:
             for _ in range(_STEADY):
                 next(applied)
             since = strike(process)
@@ -129,10 +129,10 @@ def _running(task: Task, spark: Any) -> Iterator[list[Progress]]:
 
 @contextmanager
 def _probe_process(
-    place: Path, files: Path, sink: SinkKind
+    location: Path, files: Path, sink: SinkKind
 ) -> Iterator[Iterator[tuple[float, float]]]:
     """Yield, for each new document that the task applied, when it was published and when seen."""
-    with child("-m", "headrace.bench.bench_takeover", str(place), str(files), sink) as probe:
+    with child("-m", "headrace.bench.bench_takeover", str(location), str(files), sink) as probe:
         assert probe.stdin
         assert probe.stdout
         lines = (line.split() for line in probe.stdout)
@@ -141,11 +141,11 @@ def _probe_process(
         probe.kill()
 
 
-def _probe(place: str, files: str, sink: str) -> None:
+def _probe(location: str, files: str, sink: str) -> None:
     """Print, for each new document that the task applied, when it was published and when seen."""
     published: dict[int, float] = {}
     seen = -1
-    with headrace.open(place) as workspace:
+    with headrace.open(location) as workspace:
 
         def newest() -> int:
             out = (

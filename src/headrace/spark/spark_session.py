@@ -94,11 +94,11 @@ def session(
                 _start_jvm(settings, Path(log))
                 # PySpark raises what it logs here, so the log would only repeat it.
                 PySparkLogger.getLogger(_RAISED).setLevel(logging.CRITICAL)
-            made = builder.getOrCreate()
+            spark = builder.getOrCreate()
             if not log:
-                made.sparkContext.setLogLevel("ERROR")
+                spark.sparkContext.setLogLevel("ERROR")
             if not is_local:
-                ship(made)
+                ship(spark)
     except Exception as error:
         # If the JVM is gone, calls to it fail in many ways.
         if ended := _ended_jvm(error):
@@ -109,7 +109,7 @@ def session(
         cause = explain(error)
         what = cause.what if isinstance(cause, HeadraceError) else str(cause)
         raise _not_started(what.removeprefix("Spark: "), log) from error
-    return made
+    return spark
 
 
 def end(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from headrace.errors import NotFoundError, StorageError
 
 
 class ObjectErrors:
-    """The errors of one store, which they name by its path or URL."""
+    """Translates the errors of one store, and names it by its path or URL."""
 
     def __init__(
         self,

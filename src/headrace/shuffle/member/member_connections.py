@@ -32,24 +32,24 @@ def check_addresses(members: object) -> None:
 
 def open_all(
     clients: Sequence[Client],
-    open_at: Callable[[int, Client], Peer],
+    open_peer: Callable[[int, Client], Peer],
     *,
     who: str,
     timeout_s: float,
 ) -> list[Peer]:
-    """Call `open_at` for every member at the same time, and return what it returned.
+    """Call `open_peer` for every member at the same time, and return what it returned.
 
     Raises the first error, or PeerLostError if a member lives and does not answer in time. Then
     all clients are closed. Errors call the peer of a member `who`.
     """
     with ThreadPoolExecutor(len(clients)) as pool:
         try:
-            asked = [pool.submit(open_at, at, client) for at, client in enumerate(clients)]
+            asked = [pool.submit(open_peer, *numbered) for numbered in enumerate(clients)]
             done, _ = wait(asked, timeout_s, FIRST_EXCEPTION)
             if error := next((found for each in done if (found := each.exception())), None):
                 raise error
-            if late := [at for at, each in enumerate(asked) if each not in done]:
-                names = ", ".join(f"{who} {at} at {clients[at].address}" for at in late)
+            if late := [member for member, each in enumerate(asked) if each not in done]:
+                names = ", ".join(f"{who} {member} at {clients[member].address}" for member in late)
                 raise PeerLostError(
                     f"{names} did not open within {timeout_s:g} s",
                     do="see what it waits for, or allow more time with shuffle.open_s",

@@ -181,7 +181,9 @@ class QueueActor:
             case state.SendFlushed(slice, number):
                 self._channels[slice].send(messages.Flushed(number))
             case state.CopyBlocks(locations):
-                copies = {at: self._store.copy(location) for at, location in locations.items()}
+                copies = {
+                    position: self._store.copy(location) for position, location in locations.items()
+                }
                 with self._deciding:
                     self._state.copies_written(copies)
                 self._sync(_CopiesDurable())

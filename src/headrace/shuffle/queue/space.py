@@ -297,13 +297,13 @@ class FileSpace:
         for number in self._shown:
             assert self.last_released < number <= self.last_read
         shows = Counter(position for positions in self._shown.values() for position in positions)
-        assert shows == {at: each.shown_by for at, each in blocks.items() if each.shown_by}
+        assert shows == {p: each.shown_by for p, each in blocks.items() if each.shown_by}
         for position, block in blocks.items():
             assert block.is_needed or position in self._copying, "the block should be dropped"
         locations = [block.location for block in self._blocks.values()]
         assert locations == sorted(locations), "the blocks are in the order of the file"
         assert all(location < self.scanned_to for location in locations)
-        assert {each.location: at for at, each in self._ahead.items()} == self._copies
+        assert {each.location: position for position, each in self._ahead.items()} == self._copies
         assert all(location >= self.scanned_to for location in self._copies)
         assert self._copying.keys() <= self._blocks.keys()
         self._validate_counts(blocks.values())
@@ -314,4 +314,4 @@ class FileSpace:
         assert self.partly_shown_bytes == sum(each.size for each in unshown if each.was_shown)
         assert self.shown_bytes == sum(each.size for each in blocks if each.shown_by)
         assert self._blocks_bytes == sum(each.size for each in self._blocks.values())
-        assert self._copying_bytes == sum(self._blocks[at].size for at in self._copying)
+        assert self._copying_bytes == sum(self._blocks[each].size for each in self._copying)

@@ -80,7 +80,7 @@ class LaneProgress:
         self._producers.pop(place, None)
 
     def took(self, place: int, through: Offset, *, is_last: bool) -> None:
-        """The Slice took a frame that ends at `through`, and `is_last` if it reached the head.
+        """The Slice took a frame that ends at `through`; `is_last` if it has reached the head.
 
         Duplicates come in runs. The Slice reports them at the end of their run.
         """

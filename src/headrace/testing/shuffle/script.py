@@ -344,7 +344,7 @@ class _Player:
             self._answer(f"queue {member} shows {'; '.join(self._runs(documents)) or 'nothing'}")
 
     def _runs(self, documents: list[tuple[BindingTag, int]]) -> Iterator[str]:
-        """Documents of one producer, journal and binding that follow each other, together."""
+        """Yield runs of documents that have one producer, journal and binding."""
 
         def stream(shown: tuple[BindingTag, int]) -> tuple[BindingTag, JournalId, Producer]:
             document = self._documents[shown[1]]
