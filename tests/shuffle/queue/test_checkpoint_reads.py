@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.errors import UsageError
 from headrace.frontier import place
 from headrace.log import Directory
 from headrace.settings import LogSettings
@@ -106,6 +107,15 @@ def test_what_was_copied_is_given_back_where_it_was(
     assert file.read(number, (1, 10)) == 1
     file.reading.release(number)
     assert file.space.held_bytes == 0
+
+
+def test_a_checkpoint_that_is_released_cannot_be_read(file: FileWithReaders) -> None:
+    file.append(10, 1)
+    file.sync()
+    assert file.read(1, (1, 10)) == 1
+    file.reading.release(1)
+    with pytest.raises(UsageError, match="checkpoint 1 cannot be read: it was released"):
+        list(file.reading.read(1))
 
 
 # proves G13
