@@ -184,6 +184,33 @@ def test_an_ack_elsewhere_in_the_cohort_is_a_part_to_wait_for() -> None:
     assert report.delta.parts.tolist() == [(0, 1, 12, 2, 1, 1, 12, 10)]
 
 
+# proves G9
+def test_an_ack_that_comes_next_is_a_part_to_wait_for() -> None:
+    """The Slice has taken everything before the ACK, and the journal ends there as yet."""
+    slice = ScriptedSlice([source(0, "a"), source(1, "b")])
+    slice.start(frames("C10", journal=2), tag=1, binding=1)
+    slice.run()
+    hints: list[Hint] = [OWN, (2, 10, 1, 12)]
+    slice.start(frames("C10 A12", journal=1, hints=hints), tag=0, binding=0)
+    (report,) = only(slice.run(), Report)
+    assert report.delta.parts.tolist() == [(0, 1, 12, 2, 1, 1, 12, 10)]
+
+
+def test_a_transaction_of_two_producers_is_reported_though_all_of_it_is_read() -> None:
+    """One of them may have an older transaction that waits, and then both wait."""
+    slice = ScriptedSlice([source(0, "a"), source(1, "b")])
+    hints: list[Hint] = [(1, 10, 3, 12), (2, 10, 2, 29)]
+    for tag, script in enumerate(["p3:C10 p3:A12", "p2:C20 p2:A29"]):
+        slice.state.learned(JournalId(tag + 1), [tag])
+        slice.start(frames(script, journal=tag + 1, hints=hints), tag=tag, binding=tag)
+    (report,) = only(slice.run(), Report)
+    assert report.delta.parts.tolist() == []
+    assert [row[3:6] for row in report.delta.commits.tolist()] == [
+        (place(0, 0), 3, 12),
+        (place(1, 1), 2, 29),
+    ]
+
+
 def test_a_part_is_waited_for_under_every_binding_of_the_cohort() -> None:
     report = reported([0, 1, 0], [OWN, (2, 10, 1, 12)])
     assert [row[4] for row in report.delta.parts.tolist()] == [1, 3]

@@ -335,6 +335,18 @@ def test_the_next_span_has_an_extent_of_its_own() -> None:
     assert len({block.member for block in only(slice.effects, SendBlock)}) == 2
 
 
+# proves G6
+def test_a_span_that_begins_in_the_cycle_that_ends_another_keeps_its_extent() -> None:
+    """Otherwise no Queue would hear that it is rolled back, and readers would show it later."""
+    slice = ScriptedSlice()
+    at = slice.start(frames("C10 A10 C20"))
+    (ends,) = only(slice.run(), SendEnds)
+    assert [end.committed for end in ends.ends] == [True]
+    slice.grow(at, frames("A0", begin=30))
+    (ends,) = only(slice.run(), SendEnds)
+    assert [(end.first, end.last, end.committed) for end in ends.ends] == [(20, 20, False)]
+
+
 # -- what goes wrong, and what ends ------------------------------------------------------------
 
 
