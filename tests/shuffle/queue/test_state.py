@@ -467,6 +467,19 @@ def test_a_full_queue_says_that_its_checkpoints_are_not_read() -> None:
         state.space.read(number, [])
     state.space.release(2)
     assert ", checkpoints 3 to 5 are not read" in state.reason()
+    for number in (3, 4):
+        state.space.read(number, [])
+    assert "not read" not in state.reason(), "the consumer may be about to read the last one"
+
+
+def test_a_retry_helps_if_the_rest_fits_exactly_once_checkpoints_are_released() -> None:
+    overhead_bytes = block_bytes(block_at(10), b"")
+    state = QueueState(1, 1, MIB, 3 * MIB)
+    state.append(0, block_at(10), bytes(2 * MIB - overhead_bytes))
+    scan(state, 2 * MIB)
+    state.space.read(1, [0])
+    with pytest.raises(QueueFullError, match="release each checkpoint"):
+        state.append(0, block_at(11), bytes(3 * MIB - overhead_bytes))
 
 
 def test_what_a_block_of_several_pins_is_shared_by_their_rows() -> None:

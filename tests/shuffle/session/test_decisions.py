@@ -202,3 +202,11 @@ def test_a_state_that_cannot_be_true_is_found(damage: Callable[[SessionState], N
     damage(state)
     with pytest.raises(AssertionError):
         state.validate()
+
+
+def test_the_head_of_a_journal_never_falls() -> None:
+    state = open_session()
+    state.journals_changed(Changes([], [], {JournalId(1): Offset(900)}))
+    assert state.behind_bytes == 1000
+    state.journals_changed(Changes([], [], {JournalId(1): Offset(1100)}))
+    assert state.behind_bytes == 1100

@@ -189,6 +189,17 @@ def test_a_lost_ack_holds_up_no_other_lost_ack_of_the_same_journal() -> None:
     assert settle(pending, read(there=False)) == {}
 
 
+def test_an_ack_that_two_transactions_await_is_given_up_when_both_are_late() -> None:
+    """Their hints contradict each other, and nobody knows which of them has the ACK."""
+    pending = PendingTransactions(HORIZON)
+    pending.fold(transaction((0, 1, 20), [(5, 1, 20, 15)], [(2, 1, 20)]))
+    pending.fold(transaction((0, 2, 500), [(6, 2, 500, 490)], [(2, 2, 500)]))
+    pending.fold(committed(5, 1021))
+    assert settle(pending, read(there=False)) == {(0, 1): 20, (0, 2): 500}
+    pending.fold(committed(6, 1501))
+    assert settle(pending, read(there=False)) == {}
+
+
 def test_what_the_producer_committed_elsewhere_before_the_hint_was_read_counts() -> None:
     pending = PendingTransactions(HORIZON)
     pending.fold(committed(8, 1021, producer=1))
