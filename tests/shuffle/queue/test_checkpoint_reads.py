@@ -109,6 +109,15 @@ def test_what_was_copied_is_given_back_where_it_was(
     assert file.space.held_bytes == 0
 
 
+def test_a_block_is_shown_only_once_it_is_durable(file: FileWithReaders) -> None:
+    file.append(10, 1)
+    file.sync()
+    file.append(20, 2)
+    assert file.read(1, (1, 10), (2, 20)) == 1
+    file.sync()
+    assert file.read(2, (2, 20)) == 1
+
+
 def test_a_checkpoint_that_is_released_cannot_be_read(file: FileWithReaders) -> None:
     file.append(10, 1)
     file.sync()
