@@ -91,6 +91,10 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
     commit: CommitRequest | None = None
 
 
+Written = Future[tuple[Offset, ...]]
+"""The answer to a Write: the offset of each of its frames."""
+
+
 class Changes(NamedTuple):
     """What a watch saw since the last call."""
 
@@ -170,13 +174,22 @@ class Journals(Protocol):
         Without a name, lease any producer that nobody holds.
         """
 
+    def publisher_payloads(self, prefix: str) -> dict[str, bytes]:
+        """Return the payload that each publisher whose name begins so has committed last.
+
+        Nobody is fenced. Publishers that committed no payload are left out.
+        """
+
+    def trim(self, journal: JournalId, offset: Offset) -> None:
+        """Let a journal begin at `offset`; frames below it are gone."""
+
     def close_publisher(self, producer: Producer, holder: Holder) -> None:
         """Give a producer back; the owner rolls back what it has pending."""
 
-    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
+    def write(self, write: Write, bodies: Sequence[Any]) -> Written:
         """Append frames. The future is done once they are durable and visible.
 
-        Writes keep their order.
+        Its result is the offset of each frame. Writes keep their order.
         """
 
     def rollback(self, producer: Producer, holder: Holder) -> None: ...

@@ -118,7 +118,7 @@ class Transaction:
                 )
                 self._pending = PendingCommit(self._inquiry(commit), interrupted())
                 sent = self._buffer.send(last, commit)
-                self._pending = PendingCommit(self._inquiry(commit), sent)
+                self._pending = PendingCommit(self._inquiry(commit), sent, last.heads)
         except BaseException as error:
             self._abandon_commit(error)
             raise

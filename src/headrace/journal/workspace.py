@@ -118,6 +118,10 @@ class Workspace:
         """Open a publisher. With a name, it takes over from the previous one of that name."""
         return Publisher(self._pool, name)
 
+    def payloads(self, prefix: str) -> dict[str, bytes]:
+        """Return the last payload of each publisher whose name begins so, and fence nobody."""
+        return self._connection.call(lambda journals: journals.publisher_payloads(prefix))
+
     def append(self, collection: Collection | str, documents: Documents) -> int:
         """Append documents outside of any transaction; return their number once they are durable.
 
@@ -271,6 +275,10 @@ class Workspace:
                 do="open it by its directory, on the machine where that is",
             )
         return open_objects(str(self.directory / "objects"))
+
+    def trim(self, journal: JournalInfo, offset: int) -> None:
+        """Remove the documents of a journal below `offset`, which must be a frame's or its head."""
+        self._connection.call(lambda journals: journals.trim(journal.id, Offset(offset)))
 
     def maintain(self) -> None:
         """Apply retention, save the index and rewrite old segments now, if this is the owner."""

@@ -185,11 +185,11 @@ def test_a_column_of_a_table_is_kept_although_pandas_called_it_the_index(
 def test_a_stream_waits_while_many_messages_are_under_way(
     owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[Future[None]] = []
-    awaited: list[Future[None]] = []
+    sent: list[Future[Any]] = []
+    awaited: list[Future[Any]] = []
 
-    class Awaited(Future[None]):
-        def result(self, timeout: float | None = None) -> None:
+    class Awaited(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
             awaited.append(self)
             return super().result(timeout)
 

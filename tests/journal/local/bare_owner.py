@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from headrace.clock import Clock
 from headrace.ids import JournalId
@@ -30,7 +30,7 @@ class BareOwner:
         self.journals.put_collection(define("c", "x long", key="x", journals=2))
         self._clocks = count(max(self.journals.open_publisher("").clock, 1) + 1)
 
-    def write(self, lease: Lease, words: Sequence[str], *, commit: bool = True) -> Future[None]:
+    def write(self, lease: Lease, words: Sequence[str], *, commit: bool = True) -> Future[Any]:
         """Write each word to both journals."""
         bodies = [word.encode() for word in words for _ in range(2)]
         heads = [

@@ -374,7 +374,7 @@ def test_a_large_append_that_is_broken_off_is_never_called_committed(
     long = "x" * SETTINGS.journal.transaction_buffer_bytes
     through.append(collection, [])
     send = WriteBuffer.send
-    sent: list[Future[None]] = []
+    sent: list[Future[Any]] = []
 
     def break_off(*given: object, **named: object) -> object:
         if len(sent) == 2:
@@ -400,7 +400,7 @@ def test_an_append_that_no_owner_took_is_not_called_appended(
 ) -> None:
     send = WriteBuffer.send
 
-    def send_too_late(*given: Any) -> Future[None]:
+    def send_too_late(*given: Any) -> Future[Any]:
         owning.kill()
         return send(*given)
 

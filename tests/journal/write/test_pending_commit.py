@@ -122,9 +122,9 @@ def test_a_writer_that_was_fenced_before_its_commit_was_sent_is_not_used_again(
 def test_an_append_of_which_a_later_part_is_refused_is_partial(
     workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[Future[None]] = []
+    sent: list[Future[Any]] = []
 
-    def send_and_lose_the_lease(outgoing: WriteBuffer, *given: Any) -> Future[None]:
+    def send_and_lose_the_lease(outgoing: WriteBuffer, *given: Any) -> Future[Any]:
         sent.append(SEND(outgoing, *given))
         if len(sent) == 1:
             sent[0].result()
@@ -145,9 +145,9 @@ def test_an_append_of_which_a_later_part_is_refused_is_partial(
 def test_an_append_that_breaks_off_after_what_it_sent_is_partial(
     owner: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[Future[None]] = []
+    sent: list[Future[Any]] = []
 
-    def send_and_break_off(*given: Any) -> Future[None]:
+    def send_and_break_off(*given: Any) -> Future[Any]:
         sent.append(SEND(*given))
         sent[-1].result()
         if len(sent) == 2:

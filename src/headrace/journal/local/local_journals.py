@@ -11,7 +11,15 @@ import msgspec
 
 from headrace.errors import CommitOutcome, HeadraceError
 from headrace.ids import Holder, JournalId, Offset, Producer, new_producer
-from headrace.journal.contract import Frame, JournalInfo, Lease, Prepared, Write, until_full
+from headrace.journal.contract import (
+    Frame,
+    JournalInfo,
+    Lease,
+    Prepared,
+    Write,
+    Written,
+    until_full,
+)
 from headrace.journal.local.catalog import CatalogChange
 from headrace.journal.local.commit_outcome import find_outcome
 from headrace.journal.local.owner import Owner
@@ -74,7 +82,13 @@ class LocalJournals:
             lambda state: (state.close_publisher(self._client, producer, holder), None)
         )
 
-    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
+    def publisher_payloads(self, prefix: str) -> dict[str, bytes]:
+        return self._owner.decide(lambda state: ([], state.payloads(prefix)))
+
+    def trim(self, journal: JournalId, offset: Offset) -> None:
+        self._owner.trim([(journal, offset)])
+
+    def write(self, write: Write, bodies: Sequence[Any]) -> Written:
         return self._owner.write(self._client, write, bodies)
 
     def rollback(self, producer: Producer, holder: Holder) -> None:

@@ -28,7 +28,7 @@ from headrace.errors import (
 from headrace.files import identify_directory
 from headrace.ids import JournalId, Offset
 from headrace.journal.committed_documents import committed
-from headrace.journal.contract import Frame, JournalInfo, Write
+from headrace.journal.contract import Frame, JournalInfo, Write, Written
 from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
 from headrace.journal.local import records
 from headrace.journal.local.index import Entry, Index
@@ -124,7 +124,7 @@ class Owner:
         done.result()
         return reply
 
-    def write(self, client: Client, write: Write, bodies: Sequence[Any]) -> Future[None]:
+    def write(self, client: Client, write: Write, bodies: Sequence[Any]) -> Written:
         """Append frames. The future is done once they are durable and visible.
 
         A refusal ends the producer's lease, so later writes in its pipeline fail too.
@@ -167,7 +167,7 @@ class Owner:
             raise
         self._failure = None
 
-    def _queue(self, decided: Sequence[Record], bodies: Sequence[Any] = ()) -> Future[None]:
+    def _queue(self, decided: Sequence[Record], bodies: Sequence[Any] = ()) -> Written:
         self._queueing = True
         entries, payloads = [], []
         remaining = iter(bodies)
@@ -177,17 +177,17 @@ class Owner:
             payloads.append((records.encode(record), body))
         if not decided and not self.log.pending:
             self._queueing = False
-            nothing: Future[None] = Future()
-            nothing.set_result(None)
+            nothing: Written = Future()
+            nothing.set_result(())
             return nothing
         return self._append(entries, payloads)
 
     def _append(
         self, entries: Sequence[tuple[Record, int]], payloads: Sequence[Sequence[Any]]
-    ) -> Future[None]:
+    ) -> Written:
         """Append records. Even without any, the future waits for everything queued before."""
         self._queueing = True
-        done: Future[None] = Future()
+        done: Written = Future()
 
         def synced(positions: list[int], error: HeadraceError | None) -> None:
             if error:
@@ -196,7 +196,7 @@ class Owner:
             with self._view:
                 for (record, body_bytes), position in zip(entries, positions, strict=True):
                     self._show(record, position, body_bytes)
-            done.set_result(None)
+            done.set_result(tuple(r.offset for r, _ in entries if isinstance(r, Docs)))
 
         self.log.append(payloads, synced)
         self._queueing = False

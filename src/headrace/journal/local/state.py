@@ -72,13 +72,16 @@ class OwnerState:
         return [self._apply(change) for change in changes]
 
     def trim(self, begins: Iterable[tuple[JournalId, Offset]]) -> list[Record]:
-        """Let journals begin later, but never after the begin of an open span."""
+        """Let journals begin later, but never after the begin of an open span, nor their head."""
         open_since: dict[JournalId, Offset] = {}
         for producer in self.producers.values():
             for journal, begin in producer.spans.items():
                 open_since[journal] = min(begin, open_since.get(journal, begin))
         kept = [
-            (journal, min(begin, open_since.get(journal, begin)))
+            (
+                journal,
+                min(begin, open_since.get(journal, begin), self.catalog.journals[journal].head),
+            )
             for journal, begin in begins
             if journal in self.catalog.journals
         ]
@@ -96,6 +99,14 @@ class OwnerState:
         lease = self._lease(client, known.producer)
         decided.append(self._apply(PublisherOpened(name, lease.producer, lease.holder)))
         return decided, Lease(lease.producer, lease.holder, lease.clock, known.payload)
+
+    def payloads(self, prefix: str) -> dict[str, bytes]:
+        """Return the last payload of each publisher whose name begins so."""
+        return {
+            name: publisher.payload
+            for name, publisher in self.publishers.items()
+            if publisher.payload and name.startswith(prefix)
+        }
 
     def close_publisher(self, client: Client, producer: Producer, holder: Holder) -> list[Record]:
         self._held(client, producer, holder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
@@ -17,7 +16,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError, UsageError, to_wire
-from headrace.journal.contract import Changes, Frame, Write, until_full
+from headrace.journal.contract import Changes, Frame, Write, Written, until_full
 from headrace.journal.hint_tables import WIDE_BYTES, HintTableCache
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation
@@ -183,9 +182,11 @@ def _is_known(tables: HintTableCache[bool], position: int, table_bytes: int) -> 
     return False
 
 
-def _written(number: int, done: Future[None]) -> _Answer:
+def _written(number: int, done: Written) -> _Answer:
     error = done.exception()
-    return _refused(number, error) if error else Message(Answer(number, _NOTHING))
+    if error:
+        return _refused(number, error)
+    return Message(Answer(number, msgspec.Raw(msgspec.msgpack.encode(done.result()))))
 
 
 def _refused(number: int, error: BaseException) -> _Answer:

@@ -24,7 +24,7 @@ from headrace.errors import (
 )
 from headrace.files import is_here, running_kernel
 from headrace.ids import JournalId, Offset
-from headrace.journal.contract import Changes, Frame, Write
+from headrace.journal.contract import Changes, Frame, Write, Written
 from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
 from headrace.journal.local.log_frames import stored_frames
 from headrace.journal.local.records import ACK_ROW
@@ -71,8 +71,8 @@ class RemoteJournals(RemoteCalls):
         self._listener = threading.Thread(target=self._listen, name="headrace-remote", daemon=True)
         self._listener.start()
 
-    def write(self, write: Write, bodies: Sequence[Any]) -> Future[None]:
-        return self._ask(write, bodies)
+    def write(self, write: Write, bodies: Sequence[Any]) -> Written:
+        return self._ask(write, bodies, tuple[Offset, ...])
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from headrace.errors import (
@@ -14,6 +15,8 @@ from headrace.errors import (
     TransportError,
     UsageError,
 )
+from headrace.ids import JournalId, Offset
+from headrace.journal.contract import DocsHead, Written
 from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.write.commit_id import CommitId
 
@@ -101,9 +104,12 @@ class OutcomeInquiry:
 class PendingCommit:
     """A commit that was sent and may not be answered yet."""
 
-    def __init__(self, inquiry: OutcomeInquiry, sent: Future[None]) -> None:
+    def __init__(
+        self, inquiry: OutcomeInquiry, sent: Written, heads: Sequence[DocsHead] = ()
+    ) -> None:
         self._inquiry = inquiry
         self._sent = sent
+        self._heads = heads
         self._outcome: CommitOutcome | None = None
 
     @property
@@ -136,6 +142,19 @@ class PendingCommit:
             raise
         self._outcome = CommitOutcome.COMMITTED
 
+    def offsets(self) -> list[tuple[JournalId, int, Offset]] | None:
+        """Return journal, number of documents and offset of each frame that went with the commit.
+
+        None if the answer was lost: the next owner tells the outcome only.
+        """
+        self.result()
+        if self._sent.exception():
+            return None
+        return [
+            (head.journal, head.documents, offset)
+            for head, offset in zip(self._heads, self._sent.result(), strict=True)
+        ]
+
     def _ask(self, lost: Exception) -> CommitOutcome:
         try:
             return self._inquiry.ask()
@@ -153,9 +172,9 @@ class _InterruptedError(Exception):
     what = "sending the commit was interrupted"
 
 
-def interrupted() -> Future[None]:
+def interrupted() -> Written:
     """Return a future for a commit whose sending was interrupted."""
-    sent: Future[None] = Future()
+    sent: Written = Future()
     sent.set_exception(_InterruptedError())
     return sent
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from contextlib import suppress
 
 from headrace.errors import FencedError, NotFoundError, PeerLostError, UsageError
 from headrace.journal.collection import Collection
+from headrace.journal.contract import Written
 from headrace.journal.location.workspace_connection import WorkspaceConnection
 from headrace.journal.sequencer import Flags
 from headrace.journal.write.commit_id import CommitId
@@ -90,7 +90,7 @@ class ProducerPool:
         with suppress(PeerLostError, FencedError):
             writer.journals.close_publisher(writer.lease.producer, writer.lease.holder)
 
-    def give_back_when_done(self, writer: ProducerWriter, commit: Future[None]) -> None:
+    def give_back_when_done(self, writer: ProducerWriter, commit: Written) -> None:
         """Return a writer to the pool when its commit is answered.
 
         Until then only the same publisher may use it: if the owner refuses the commit, it refuses

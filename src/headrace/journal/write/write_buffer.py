@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -18,7 +17,7 @@ from headrace.clock import ClockSource
 from headrace.errors import DocumentError, HeadraceError, NotFoundError, PublishError
 from headrace.ids import JournalId
 from headrace.journal.collection import Collection
-from headrace.journal.contract import CommitRequest, DocsHead, Journals, Lease, Write
+from headrace.journal.contract import CommitRequest, DocsHead, Journals, Lease, Write, Written
 from headrace.journal.documents import conversion
 from headrace.journal.documents.arrow_stream import (
     ArrowArray,
@@ -117,7 +116,7 @@ class WriteBuffer:
         """True if an append ended half-way, after Ctrl-C or because it could not be sent."""
         self.documents = 0
         self.messages_sent = 0
-        self._sends: deque[Future[None]] = deque(maxlen=_SENDS_AHEAD + 1)
+        self._sends: deque[Written] = deque(maxlen=_SENDS_AHEAD + 1)
         self._frames_sent: tuple[DocsHead, DocsHead] | None = None
         """The first and the last frame sent."""
 
@@ -195,7 +194,7 @@ class WriteBuffer:
             last = message
         return last
 
-    def send(self, sealed: SealedFrames, commit: CommitRequest | None = None) -> Future[None]:
+    def send(self, sealed: SealedFrames, commit: CommitRequest | None = None) -> Written:
         """Send frames; `commit` also ends the transaction."""
         lease = self.writer.lease
         write = Write(lease.producer, lease.holder, tuple(sealed.heads), commit)
