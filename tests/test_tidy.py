@@ -26,8 +26,9 @@ LAYERS = (
         "version",
     },
     {"log", "storage", "transport"},
-    {"journal", "ingest", "queues", "exchange"},
-    {"shuffle", "stores", "plan"},
+    {"journal"},
+    {"shuffle", "queues", "ingest", "exchange"},
+    {"stores", "plan"},
     {"pipeline"},
     {"spark"},
     {"__init__"},  # the public API

@@ -1,0 +1,1 @@
+"""Queue backends: topics that the stages of a pipeline write to and pull from."""
