@@ -5,7 +5,8 @@
     │   ├── SchemaError           a schema or DDL string that cannot be used
     │   ├── DocumentError         a document that does not fit its collection
     │   ├── NotFoundError         no collection, journal or object of that name
-    │   └── ExistsError           the name is taken by something different
+    │   ├── ExistsError           the name is taken by something different
+    │   └── ChangedError          a job's source or operator is not the one that it began with
     ├── OutdatedError             what it was opened with has changed; opened again, it goes on
     ├── OffsetError               a position that cannot be read
     │   ├── BehindRetentionError  the documents there were removed
@@ -15,6 +16,8 @@
     │   └── ProtocolError         frames out of order: a bug in a publisher
     ├── InDoubtError              nobody knows yet whether it committed; ask before you repeat it
     ├── DataError                 bytes on disk are damaged
+    ├── UnitError                 an operator failed on the rows of a unit
+    ├── BudgetError               a call would cost more than the budget allows: the job pauses
     ├── StorageError              a disk or object store refused (full, read-only, I/O)
     │   └── QueueFullError        a queue is over its limit, for now: a retry helps
     ├── WorkspaceError            the workspace cannot be opened or used
@@ -73,6 +76,9 @@ class NotFoundError(UsageError): ...
 
 
 class ExistsError(UsageError): ...
+
+
+class ChangedError(UsageError): ...
 
 
 class OutdatedError(HeadraceError): ...
@@ -137,6 +143,12 @@ class InDoubtError(HeadraceError):
 
 
 class DataError(HeadraceError): ...
+
+
+class UnitError(HeadraceError): ...
+
+
+class BudgetError(HeadraceError): ...
 
 
 class StorageError(HeadraceError): ...
