@@ -284,7 +284,7 @@ FORBIDDEN: list[tuple[Rule, str, str]] = [
     (imports_point_left, "log/a.py", "import headrace"),
     (imports_point_left, "log/a.py", "def f():\n    from headrace.transport import Server"),
     (imports_point_left, "errors.py", "from headrace.log import Log"),
-    (imports_point_left, "queues/a.py", "from headrace.journal import names"),
+    (imports_point_left, "queues/a.py", "from headrace.shuffle import follow"),
     (imports_point_left, "spark/a.py", "from headrace.cli import main"),
     (imports_point_left, "journal/a.py", "from headrace.testing.power import Disk"),
     (imports_point_left, "cli/a.py", "import headrace.testing"),
