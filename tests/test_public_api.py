@@ -58,6 +58,7 @@ class PendingCommit
     id: str
     done(self) -> bool
     result(self) -> None
+    offsets(self) -> list[tuple[JournalId, int, Offset]] | None
 class Publisher
     payload: bytes
     is_lost(self) -> bool
@@ -123,6 +124,7 @@ class Workspace
     delete_journals(self, names: Sequence[str]) -> None
     watch(self, *selectors: Selector) -> Watch
     publisher(self, name: str = '') -> Publisher
+    payloads(self, prefix: str) -> dict[str, bytes]
     append(self, collection: Collection | str, documents: Documents) -> int
     outcome(self, id: str, timeout_s: float = 30.0) -> CommitOutcome
     join(self, invitation: str) -> Participant
@@ -140,6 +142,7 @@ class Workspace
     reach(self) -> WorkspaceRef
     address: str | None
     objects: Objects
+    trim(self, journal: JournalInfo, offset: int) -> None
     maintain(self) -> None
     close(self) -> None
     __enter__(self) -> Self
