@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
 
 OnError = Literal["fail", "dead_letter"]
+
+InDoubtPolicy = Literal["resend", "hold", "retry"]
+"""What to do about a call that may have been made and paid, because nobody knows how it ended.
+
+`resend` makes it again with the same idempotency key; `hold` does not make it until somebody
+decides; `retry` makes it again too, and counts it as one that may be paid twice.
+"""
 
 
 # -- the ledger ----------------------------------------------------------------------------------
@@ -31,6 +39,9 @@ class ClaimStatus(StrEnum):
     """Make the call again with the same idempotency key: one was begun, and its end is unknown."""
     HELD = "held"
     """Do not make it: it is in doubt, and the operator declared in_doubt="hold"."""
+    LATER = "later"
+    """Make the other calls of this answer, record them, and then claim this one again. It waits for
+    one of them (an equal call, or the budget that it uses up) or for another owner."""
 
 
 class Claimed(NamedTuple):
@@ -49,6 +60,18 @@ class RecordedCall(NamedTuple):
     cost: float
 
 
+class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator declares about its calls."""
+
+    in_doubt: InDoubtPolicy = "resend"
+    reuse_equal: bool = False
+    """True if calls of the stage with equal content share one result, so one payment."""
+    cost: float | None = None
+    """What each call costs; None if only its answer tells."""
+    budget: float | None = None
+    """The stage makes no call that may exceed this; None for no limit of its own."""
+
+
 class Ledger(Protocol):
     """The ledger of one run, as an operator in any process sees it.
 
@@ -56,20 +79,31 @@ class Ledger(Protocol):
     begins at 0 and does not depend on earlier attempts. Its content is a hash of its input.
     """
 
+    async def declare(self, stage: str, terms: CallTerms) -> None:
+        """Set the terms of the stage's calls. Every worker declares the same, before it claims."""
+
     async def claim(
         self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], *, owner: str
     ) -> list[Claimed]:
         """Claim calls, given as (call, content), before they are made.
 
-        Waits while another owner with a live lease makes one of them. Raises BudgetError if
-        the budget does not allow another call.
+        The content is made by `ledger.content_hash`. If at least one of the calls may be made now,
+        returns at once, with LATER for those that may not. Otherwise waits while other owners with
+        live leases make them, and raises BudgetError if the budget does not allow another call. An
+        owner that claims again what it has claimed gives up its earlier attempt, which is in doubt.
         """
 
     async def record(self, stage: str, unit: str, results: Sequence[RecordedCall]) -> None:
         """Store results. When this returns, they are durable."""
 
     async def fail(self, stage: str, unit: str, calls: Sequence[int], error: str) -> None:
-        """Give up claimed calls that are known to have cost nothing."""
+        """Give up claimed calls that failed for certain, and may be made again."""
+
+    async def doubt(self, stage: str, unit: str, calls: Sequence[int]) -> None:
+        """Give up claimed calls that may have been made, such as those that timed out."""
+
+    async def release(self, stage: str, unit: str, calls: Sequence[int]) -> None:
+        """Give back claimed calls that were not made."""
 
 
 class RateLimit(Protocol):
