@@ -19,7 +19,7 @@ from headrace.journal.hint_tables import HintTable
 from headrace.journal.local.records import CollectionPut
 from headrace.journal.names import Selector
 from headrace.journal.sequencer import Flags
-from headrace.journal.write.commit_id import CommitId
+from headrace.journal.write.commit_id import AppendedFrame, CommitId
 
 T = TypeVar("T")
 
@@ -168,6 +168,12 @@ class Journals(Protocol):
     def journals(self, selector: Selector) -> list[JournalInfo]:
         """List matching journals by name, as of one moment: it shows only whole transactions."""
 
+    def journals_named(self, names: Sequence[str]) -> list[JournalInfo]:
+        """Return those of the named journals that exist, in the order of the names.
+
+        Unlike `journals` this takes no longer if the workspace has many journals.
+        """
+
     def open_publisher(self, name: str) -> Lease:
         """Lease the producer of a name, fencing and rolling back its previous holder.
 
@@ -181,7 +187,10 @@ class Journals(Protocol):
         """
 
     def trim(self, journal: JournalId, offset: Offset) -> None:
-        """Let a journal begin at `offset`; frames below it are gone."""
+        """Remove the frames of a journal below `offset`, but for the last that has documents.
+
+        A reader that stands behind that frame's last document can go on.
+        """
 
     def close_publisher(self, producer: Producer, holder: Holder) -> None:
         """Give a producer back; the owner rolls back what it has pending."""
@@ -205,6 +214,12 @@ class Journals(Protocol):
 
         The owner fences the holder first, so that the answer stays true. A caller that passes
         `fence=False` must make sure that nothing it sent for this id is still under way.
+        """
+
+    def frame_offsets(self, producer: Producer, frames: Sequence[AppendedFrame]) -> list[Offset]:
+        """Return the offset of each of a producer's frames.
+
+        Raises InDoubtError if one is not there any more, or never was.
         """
 
     def read(

@@ -101,6 +101,13 @@ class Workspace:
         """Return matching journals by name, as of one moment: it shows only whole transactions."""
         return self._connection.call(lambda j: j.journals(selector or Selector()))
 
+    def journals_named(self, names: Sequence[str]) -> list[JournalInfo]:
+        """Return those of the named journals that exist, in the order of the names.
+
+        It takes no longer if the workspace has many journals.
+        """
+        return self._connection.call(lambda j: j.journals_named(names))
+
     def delete_journals(self, names: Sequence[str]) -> None:
         self._connection.journals().delete_journals(names)
         self._pool.forget_journals()
@@ -252,6 +259,11 @@ class Workspace:
     # -- the rest --------------------------------------------------------------------------
 
     @property
+    def settings(self) -> Settings:
+        """The settings that the workspace was opened with in this process."""
+        return self._connection.settings
+
+    @property
     def directory(self) -> Path | None:
         """The directory of the workspace; None if it is known by the address of its owner."""
         return self._connection.directory
@@ -277,7 +289,10 @@ class Workspace:
         return open_objects(str(self.directory / "objects"))
 
     def trim(self, journal: JournalInfo, offset: int) -> None:
-        """Remove the documents of a journal below `offset`, which must be a frame's or its head."""
+        """Remove the frames of a journal below `offset`, but for the last that has documents.
+
+        It stays so that whoever has read it to its end can go on behind it.
+        """
         self._connection.call(lambda journals: journals.trim(journal.id, Offset(offset)))
 
     def maintain(self) -> None:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from headrace.clock import Clock
 from headrace.errors import CommitOutcome, InDoubtError, UsageError
-from headrace.ids import JournalId, Offset, Producer
+from headrace.ids import JournalId, Offset, Producer, format_producer
 from headrace.journal.local.index import Index
 from headrace.journal.local.owner import Owner
-from headrace.journal.write.commit_id import CommitId, workspace_digits
+from headrace.journal.write.commit_id import AppendedFrame, CommitId, workspace_digits
 
 _READ_BACK = "read back what was appended"
 
@@ -37,8 +37,24 @@ def find_outcome(owner: Owner, commit: CommitId, fence: bool) -> CommitOutcome:
     return CommitOutcome.ROLLED_BACK
 
 
+def find_offset(owner: Owner, producer: Producer, frame: AppendedFrame) -> Offset:
+    """Return the offset of a producer's frame. Raises InDoubtError if it is not there."""
+    if (found := _find(owner, frame.journal, producer, frame.clock)) is None:
+        (name,) = owner.journal_names([frame.journal])
+        raise InDoubtError(
+            f"journal {name} has no frame of producer {format_producer(producer)} and clock"
+            f" {frame.clock}",
+            do=_READ_BACK,
+        )
+    return found
+
+
 def _holds(owner: Owner, journal: JournalId, producer: Producer, clock: Clock) -> bool:
-    """Return True if the journal has the producer's frame of that clock.
+    return _find(owner, journal, producer, clock) is not None
+
+
+def _find(owner: Owner, journal: JournalId, producer: Producer, clock: Clock) -> Offset | None:
+    """Return where the journal has the producer's frame of that clock; None if nowhere.
 
     Raises InDoubtError if retention or deletion may have removed it.
     """
@@ -46,14 +62,14 @@ def _holds(owner: Owner, journal: JournalId, producer: Producer, clock: Clock) -
     for frame in owner.read(journal, found.begin, found.head, False):
         if frame.producer == producer and frame.clock >= clock:
             if frame.clock == clock:
-                return True
+                return frame.offset
             break
     if not found.is_whole:
         raise InDoubtError(
             f"retention has removed the part of journal {found.name} that would tell",
             do=_READ_BACK,
         )
-    return False
+    return None
 
 
 class _Range(NamedTuple):

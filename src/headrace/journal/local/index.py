@@ -110,6 +110,13 @@ class JournalIndex:
         del self.clocks[:gone]
         del self.rows[:gone]
 
+    def documents_before(self, offset: Offset) -> Offset:
+        """Return the offset of the last frame below `offset` that is no ACK; else the begin."""
+        entry = bisect_left(self.offsets, offset) - 1
+        while entry >= 0 and self.rows[entry] != DOCS_ROW:
+            entry -= 1
+        return Offset(self.offsets[entry]) if entry >= 0 else self.begin
+
     def entries(self, offset: Offset, through: Offset, most: int) -> list[Entry]:
         """Return up to `most` entries of [offset, through), from the first frame in it on."""
         first = bisect_left(self.offsets, offset)

@@ -21,14 +21,14 @@ from headrace.journal.contract import (
     until_full,
 )
 from headrace.journal.local.catalog import CatalogChange
-from headrace.journal.local.commit_outcome import find_outcome
+from headrace.journal.local.commit_outcome import find_offset, find_outcome
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.producers import Client
 from headrace.journal.local.records import CollectionPut, Record
 from headrace.journal.local.state import OwnerState
 from headrace.journal.local.watch import LocalWatch
 from headrace.journal.names import Selector
-from headrace.journal.write.commit_id import CommitId
+from headrace.journal.write.commit_id import AppendedFrame, CommitId
 
 OWNER: Client = 0
 
@@ -70,6 +70,9 @@ class LocalJournals:
     def journals(self, selector: Selector) -> list[JournalInfo]:
         return self._owner.journals(selector)
 
+    def journals_named(self, names: Sequence[str]) -> list[JournalInfo]:
+        return self._owner.journals_named(names)
+
     def open_publisher(self, name: str) -> Lease:
         return self._signed(
             self._owner.decide(
@@ -86,7 +89,10 @@ class LocalJournals:
         return self._owner.decide(lambda state: ([], state.payloads(prefix)))
 
     def trim(self, journal: JournalId, offset: Offset) -> None:
-        self._owner.trim([(journal, offset)])
+        begin = self._owner.with_index(
+            lambda index: index.journal(journal).documents_before(offset)
+        )
+        self._owner.trim([(journal, begin)])
 
     def write(self, write: Write, bodies: Sequence[Any]) -> Written:
         return self._owner.write(self._client, write, bodies)
@@ -119,6 +125,9 @@ class LocalJournals:
 
     def outcome(self, commit: CommitId, fence: bool = True) -> CommitOutcome:
         return find_outcome(self._owner, commit, fence)
+
+    def frame_offsets(self, producer: Producer, frames: Sequence[AppendedFrame]) -> list[Offset]:
+        return [find_offset(self._owner, producer, frame) for frame in frames]
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, committed: bool

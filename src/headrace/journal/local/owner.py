@@ -235,9 +235,10 @@ class Owner:
 
     def journals_named(self, names: Sequence[str]) -> list[JournalInfo]:
         with self._planning:
-            ids = [self._state.catalog.journal_id(name) for name in names]
+            ids = [self._state.catalog.by_name.get(name) for name in names]
         with self._view:
-            return [self._index.journal(id).info() for id in ids]
+            known = self._index.journals
+            return [known[id].info() for id in ids if id is not None and id in known]
 
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, only_committed: bool

@@ -97,7 +97,7 @@ class WorkspaceConnection:
         With an `identity`, only the workspace of that identity will do. `directory` is given by a
         caller that has prepared it, and may hold its lock.
         """
-        self._settings = settings
+        self.settings = settings
         self._identity = identity
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -135,7 +135,7 @@ class WorkspaceConnection:
 
     def reach(self) -> WorkspaceRef:
         if self._directory is None:
-            return WorkspaceRef(None, self._address, self._settings.service.token, self._identity)
+            return WorkspaceRef(None, self._address, self.settings.service.token, self._identity)
         # The call finds the owner, or makes this process the owner.
         self.call(lambda journals: journals.journal_names([]))
         owner = self._directory.owner() or OwnerAddress("", "", 0)
@@ -197,8 +197,8 @@ class WorkspaceConnection:
     def _attach(self) -> Journals:
         if self._directory is None:
             kind = journals_of(self._identity) if self._identity else JOURNALS
-            return RemoteJournals(self._address, self._settings.service, kind)
-        deadline = time.monotonic() + self._settings.service.silence_s
+            return RemoteJournals(self._address, self.settings.service, kind)
+        deadline = time.monotonic() + self.settings.service.silence_s
         unreachable: HeadraceError | None = None
         while not self._closing:
             if self._directory.try_lock():
@@ -225,13 +225,13 @@ class WorkspaceConnection:
     def _become_owner(self, directory: WorkspaceDirectory) -> Journals:
         try:
             with storage_errors(f"{directory.root}", do="mend the directory or choose another"):
-                self._ownership = Ownership(directory, self._settings)
+                self._ownership = Ownership(directory, self.settings)
         except BaseException:
             directory.unlock()
             raise
         return LocalJournals(self._ownership.owner)
 
     def _work_through(self, owner: OwnerAddress) -> Journals:
-        service = msgspec.structs.replace(self._settings.service, token=owner.token)
+        service = msgspec.structs.replace(self.settings.service, token=owner.token)
         assert self._directory
         return RemoteJournals(owner.address, service, journals_of(self._directory.id))

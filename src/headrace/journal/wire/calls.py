@@ -72,6 +72,7 @@ class RemoteCalls:
     create_journals = _remote(Journals.create_journals)
     delete_journals = _remote(Journals.delete_journals)
     journals = _remote(Journals.journals)
+    journals_named = _remote(Journals.journals_named)
     journal_names = _remote(Journals.journal_names)
     open_publisher = _remote(Journals.open_publisher)
     publisher_payloads = _remote(Journals.publisher_payloads)
@@ -82,6 +83,7 @@ class RemoteCalls:
     join = _remote(Journals.join)
     prepare = _remote(Journals.prepare)
     outcome = _remote(Journals.outcome)
+    frame_offsets = _remote(Journals.frame_offsets)
 
     def call(self, call: Call) -> Any:
         raise NotImplementedError

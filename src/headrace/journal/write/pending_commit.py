@@ -18,7 +18,7 @@ from headrace.errors import (
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import DocsHead, Written
 from headrace.journal.location.workspace_connection import WorkspaceConnection
-from headrace.journal.write.commit_id import CommitId
+from headrace.journal.write.commit_id import AppendedFrame, CommitId
 
 _ASK_AGAIN_S = 0.1
 
@@ -37,6 +37,10 @@ class OutcomeInquiry:
     def ask(self, *, fence: bool = True) -> CommitOutcome:
         """Ask once. The time-outs of the connection bound how long this takes."""
         return self._connection.call(lambda journals: journals.outcome(self.id, fence))
+
+    def frame_offsets(self, frames: Sequence[AppendedFrame]) -> list[Offset]:
+        """Return the offsets of frames that the commit's producer has written."""
+        return self._connection.call(lambda j: j.frame_offsets(self.id.producer, frames))
 
     def outcome(self, timeout_s: float) -> CommitOutcome:
         """Ask until an owner tells. Raises InDoubtError after `timeout_s`, or if none can tell."""
@@ -142,17 +146,21 @@ class PendingCommit:
             raise
         self._outcome = CommitOutcome.COMMITTED
 
-    def offsets(self) -> list[tuple[JournalId, int, Offset]] | None:
+    def offsets(self) -> list[tuple[JournalId, int, Offset]]:
         """Return journal, number of documents and offset of each frame that went with the commit.
 
-        None if the answer was lost: the next owner tells the outcome only.
+        Raises what `result` raises. If the answer was lost, it asks the next owner for the offsets,
+        and raises InDoubtError if somebody has already removed the frames.
         """
         self.result()
         if self._sent.exception():
-            return None
+            frames = [AppendedFrame(head.journal, head.clock) for head in self._heads]
+            offsets = self._inquiry.frame_offsets(frames)
+        else:
+            offsets = list(self._sent.result())
         return [
             (head.journal, head.documents, offset)
-            for head, offset in zip(self._heads, self._sent.result(), strict=True)
+            for head, offset in zip(self._heads, offsets, strict=True)
         ]
 
     def _ask(self, lost: Exception) -> CommitOutcome:
