@@ -58,7 +58,7 @@ class PendingCommit
     id: str
     done(self) -> bool
     result(self) -> None
-    offsets(self) -> list[tuple[JournalId, int, Offset]] | None
+    offsets(self) -> list[tuple[JournalId, int, Offset]]
 class Publisher
     payload: bytes
     is_lost(self) -> bool
@@ -121,6 +121,7 @@ class Workspace
     collections(self) -> list[Collection]
     delete_collection(self, name: str) -> None
     journals(self, selector: Selector | None = None) -> list[JournalInfo]
+    journals_named(self, names: Sequence[str]) -> list[JournalInfo]
     delete_journals(self, names: Sequence[str]) -> None
     watch(self, *selectors: Selector) -> Watch
     publisher(self, name: str = '') -> Publisher
@@ -138,6 +139,7 @@ class Workspace
         Iterator[Frame]
     fetch(self, journal: JournalInfo, offset: int, bytes_max: int) -> Future[list[Frame]]
     kept_frames(self, journal: JournalInfo) -> Iterator[Frame]
+    settings: Settings
     directory: Path | None
     reach(self) -> WorkspaceRef
     address: str | None

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.queues.endpoint import QueueEndpoint, connect
 from headrace.queues.local import LocalBackend
 from headrace.queues.memory import MemoryBackend, MemoryTopics
-from headrace.queues.messages import TOPICS
-from headrace.queues.remote import RemoteBackend
-from headrace.queues.service import TopicsService
-from headrace.settings import ServiceSettings
+from headrace.queues.service import ServedTopics
+from headrace.testing.crash import Child
 from headrace.testing.queue_conformance import Opener, QueueConformance
-from headrace.transport import Server
 
 
 class TestMemory(QueueConformance):
@@ -30,12 +28,9 @@ class TestMemory(QueueConformance):
 class TestMemoryServed(QueueConformance):
     @pytest.fixture
     def opener(self) -> Iterator[Opener]:
-        topics = MemoryTopics()
-        service = TopicsService(topics)
-        with Server({TOPICS: service}, ServiceSettings()) as server:
-            yield lambda: RemoteBackend(server.address)
-        topics.validate()
-        service.close()
+        with ServedTopics() as served:
+            yield lambda: connect(served.endpoint)
+            served.backend.held.validate()
 
 
 class TestLocal(QueueConformance):
@@ -52,3 +47,14 @@ class TestLocalThroughTheOwner(QueueConformance):
     def opener(self, tmp_path: Path) -> Iterator[Opener]:
         with hr.open(tmp_path / "data") as owner, ExitStack() as opened:
             yield lambda: LocalBackend(opened.enter_context(hr.open(owner.place)))
+
+
+class TestLocalByItsEndpoint(QueueConformance):
+    """Another process owns the workspace, and each backend opens it for itself."""
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Iterator[Opener]:
+        setup = "import headrace as hr; workspace = hr.open(place)"
+        with Child(setup, place=str(tmp_path / "data")) as owner:
+            endpoint = QueueEndpoint(workspace=owner.run("workspace.reach()"))
+            yield lambda: connect(endpoint)

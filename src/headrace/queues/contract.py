@@ -15,7 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+import msgspec
 import pyarrow as pa
+
+from headrace.journal.location.workspace_ref import WorkspaceRef
 
 RECORD_SCHEMA = pa.schema(
     [
@@ -58,6 +61,18 @@ class OffsetCommit(NamedTuple):
     partition: int = 0
 
 
+class QueueEndpoint(msgspec.Struct, frozen=True):
+    """Where a queue backend is: `endpoint.connect` makes a backend of it in any process.
+
+    It is small, and travels by pickle or msgspec. It holds the token, so keep it secret.
+    """
+
+    address: str = ""
+    """Where topics in memory are served; empty for topics of a workspace."""
+    token: str = ""
+    workspace: WorkspaceRef | None = None
+
+
 class QueueBackend(ABC):
     """Topics of one backend. Any task of one event loop may use it."""
 
@@ -68,6 +83,10 @@ class QueueBackend(ABC):
     @abstractmethod
     async def stop(self) -> None:
         """Stop it and free what it holds. Stopping twice does nothing."""
+
+    @abstractmethod
+    def endpoint(self) -> QueueEndpoint:
+        """Return where other processes reach the same topics; UsageError if they cannot."""
 
     @abstractmethod
     async def create_topic(self, topic: str, partitions: int = 1) -> None:
@@ -90,7 +109,8 @@ class QueueBackend(ABC):
     ) -> int:
         """Append one message and return its offset, once the backend keeps it.
 
-        Messages that tasks produce at the same time share one write.
+        Messages that tasks produce at the same time share one write. After an InDoubtError nobody
+        knows whether the message is there; after any other error of Headrace it is not.
         """
 
     @abstractmethod
@@ -102,7 +122,11 @@ class QueueBackend(ABC):
         *,
         partition: int = 0,
     ) -> list[int]:
-        """Append messages in order and return their offsets."""
+        """Append messages in order and return their offsets.
+
+        A durable backend may take a large batch in several parts. If a part fails after others
+        were appended, it raises InDoubtError, which says how many messages are there.
+        """
 
     @abstractmethod
     async def fetch(
@@ -120,6 +144,7 @@ class QueueBackend(ABC):
         `truncate_before` removed messages at or after `offset`.
         """
 
+    @abstractmethod
     async def fetch_batch(
         self,
         topic: str,
@@ -130,15 +155,6 @@ class QueueBackend(ABC):
         timeout_ms: int = 0,
     ) -> pa.RecordBatch:
         """Return what `fetch` returns, as columns: see RECORD_SCHEMA."""
-        records = await self.fetch(
-            topic, offset, max_records, partition=partition, timeout_ms=timeout_ms
-        )
-        columns = list(zip(*records, strict=True)) or [()] * len(RECORD_SCHEMA)
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(columns, RECORD_SCHEMA, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
     @abstractmethod
     async def begin_offset(self, topic: str, *, partition: int = 0) -> int:
@@ -174,7 +190,8 @@ class QueueBackend(ABC):
         """Append all outputs and move the offset, together or not at all.
 
         Returns the offsets of the outputs. Raises FencedError, and does nothing, if the committed
-        offset is not the expected one.
+        offset is not the expected one. After an InDoubtError ask for the committed offset: if the
+        step took effect, the committed offset is the new one, and a second attempt is refused.
         """
 
     @abstractmethod

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headrace.queues.contract import RECORD_SCHEMA, OffsetCommit, Output, Record
+from headrace.queues.state import Columns, make_records
 
 TOPICS = "topics"
 """The kind of service that `transport` finds them by."""
@@ -122,7 +124,7 @@ def encode_messages(values: Sequence[bytes], keys: Sequence[bytes | None] | None
 def decode_messages(body: pa.Buffer) -> tuple[list[bytes], list[bytes | None] | None]:
     batch = pa.ipc.read_record_batch(body, _OUTPUT_SCHEMA)
     keys, values = batch.columns
-    return values.to_pylist(), None if keys.null_count == len(keys) else keys.to_pylist()
+    return _to_list(values), None if keys.null_count == len(keys) else _to_list(keys)
 
 
 def encode_outputs(outputs: Sequence[Output]) -> pa.Buffer:
@@ -141,12 +143,15 @@ def decode_outputs(places: Sequence[tuple[str, int]], body: pa.Buffer) -> list[O
     ]
 
 
-def encode_records(records: Sequence[Record]) -> pa.Buffer:
-    columns = list(zip(*records, strict=True))
+def to_record_batch(columns: Columns) -> pa.RecordBatch:
+    offsets, keys, values, timestamps = columns
     arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)
+        pa.array(np.arange(offsets.start, offsets.stop, dtype=np.int64)),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(timestamps, pa.int64()),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA).serialize()
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
 def decode_record_batch(body: pa.Buffer) -> pa.RecordBatch:
@@ -154,5 +159,12 @@ def decode_record_batch(body: pa.Buffer) -> pa.RecordBatch:
 
 
 def to_records(batch: pa.RecordBatch) -> list[Record]:
-    columns = (column.to_pylist() for column in batch.columns)
-    return list(map(Record._make, zip(*columns, strict=True)))
+    return make_records(map(_to_list, batch.columns))
+
+
+def _to_list(column: pa.Array) -> list[Any]:
+    """Return the values of a column, much faster than `to_pylist` does."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values

@@ -13,7 +13,14 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, PeerLostError, UsageError, bug, from_wire
 from headrace.queues import messages
-from headrace.queues.contract import RECORD_SCHEMA, OffsetCommit, Output, QueueBackend, Record
+from headrace.queues.contract import (
+    RECORD_SCHEMA,
+    OffsetCommit,
+    Output,
+    QueueBackend,
+    QueueEndpoint,
+    Record,
+)
 from headrace.queues.state import check_keys
 from headrace.settings import ServiceSettings
 from headrace.transport import Channel, Client, Message
@@ -37,6 +44,9 @@ class RemoteBackend(QueueBackend):
         if self._channel is None:
             await asyncio.to_thread(self._connect)
 
+    def endpoint(self) -> QueueEndpoint:
+        return QueueEndpoint(self.address, self._service.token)
+
     def _connect(self) -> None:
         client = Client(self.address, self._service)
         try:
@@ -45,6 +55,7 @@ class RemoteBackend(QueueBackend):
             client.close()
             raise
         self._client = client
+        self._lost = None
         self._listener = threading.Thread(
             target=self._listen, args=(self._channel,), name="headrace-topics", daemon=True
         )
@@ -87,7 +98,12 @@ class RemoteBackend(QueueBackend):
                 raise self._lost
             number = next(self._numbers)
             self._asked[number] = asked
-        channel.send(messages.TopicsRequest(number, call), bodies)
+        try:
+            channel.send(messages.TopicsRequest(number, call), bodies)
+        except BaseException:
+            with self._lock:
+                self._asked.pop(number, None)
+            raise
         message = await asyncio.wrap_future(asked)
         if refusal := message.control.refusal:
             raise from_wire(*refusal)
