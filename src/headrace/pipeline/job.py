@@ -1,0 +1,156 @@
+"""A job: stages, what each reads from, and what identifies them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+import msgspec
+
+from headrace.errors import UsageError
+from headrace.pipeline.contract import OperatorSpec
+from headrace.pipeline.sources import Source
+from headrace.pipeline.units import digest
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+
+class StageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stage runs. Nothing here changes its results."""
+
+    queue_backend: Literal["local", "memory"] = "local"
+    """Where its output topic lives. A stage on "memory" runs again after a crash."""
+    batch_size: int = 100
+    """A worker fetches at most so many messages at once."""
+    fetch_timeout_ms: int = 1000
+    """A worker without work asks again after this long."""
+    enable_persistence: bool = True
+    """False is another way to say queue_backend="memory"."""
+    workers: int = 1
+    resources: dict[str, float] = {}
+    """What each worker needs, such as {"gpu": 1}."""
+
+    @property
+    def is_durable(self) -> bool:
+        return self.queue_backend == "local" and self.enable_persistence
+
+    def check(self, stage: str) -> None:
+        for name in ("batch_size", "fetch_timeout_ms", "workers"):
+            if (value := getattr(self, name)) < 1:
+                raise UsageError(
+                    f"stage {stage!r}: {name} must be at least 1, got {value}",
+                    do=f"give {name} a larger number",
+                )
+        if self.queue_backend not in ("local", "memory"):
+            raise UsageError(
+                f"stage {stage!r} has the queue backend {self.queue_backend!r}",
+                do='use "local" or "memory"',
+            )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A source, or an operator that processes what its upstream stages produce."""
+
+    stage_id: str
+    operator: OperatorSpec | Source
+    config: StageConfig = field(default_factory=StageConfig)
+
+    @property
+    def source(self) -> Source | None:
+        return self.operator if isinstance(self.operator, Source) else None
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """The operator of a stage that is not a source."""
+        assert not isinstance(self.operator, Source)
+        return self.operator
+
+
+class Job:
+    """Stages in the order in which they were added: each after those that it reads from."""
+
+    def __init__(self, id: str) -> None:
+        self.id = check_name("job", id)
+        self.stages: dict[str, Stage] = {}
+        self._upstreams: dict[str, tuple[str, ...]] = {}
+
+    def add_stage(self, stage: Stage, upstream_stages: Sequence[str] = ()) -> Self:
+        """Add a stage that reads all that its upstream stages produce."""
+        name = check_name("stage", stage.stage_id)
+        stage.config.check(name)
+        if name in self.stages:
+            raise UsageError(f"job {self.id!r} has two stages {name!r}", do="rename one of them")
+        for upstream in upstream_stages:
+            if upstream not in self.stages:
+                raise UsageError(
+                    f"stage {name!r} reads from {upstream!r}, which job {self.id!r} does not have",
+                    do="add the upstream stage first",
+                )
+        if len(set(upstream_stages)) < len(upstream_stages):
+            raise UsageError(f"stage {name!r} names an upstream twice", do="name each once")
+        if stage.source and upstream_stages:
+            raise UsageError(f"stage {name!r} is a source and reads from another", do="split it")
+        if not stage.source and not upstream_stages:
+            raise UsageError(f"stage {name!r} reads from nothing", do="name its upstream stages")
+        self.stages[name] = stage
+        self._upstreams[name] = tuple(upstream_stages)
+        return self
+
+    def upstreams(self, stage: str) -> tuple[str, ...]:
+        return self._upstreams[stage]
+
+    def downstreams(self, stage: str) -> list[str]:
+        return [each for each, upstreams in self._upstreams.items() if stage in upstreams]
+
+    @property
+    def operators(self) -> list[Stage]:
+        """The stages that have workers."""
+        return [stage for stage in self.stages.values() if stage.source is None]
+
+    @property
+    def sources(self) -> list[Stage]:
+        return [stage for stage in self.stages.values() if stage.source is not None]
+
+    def is_durable(self, stage: str) -> bool:
+        found = self.stages[stage]
+        return found.source is not None or found.config.is_durable
+
+    def validate(self) -> None:
+        """Raise UsageError if the job cannot run."""
+        if not self.operators:
+            raise UsageError(f"job {self.id!r} has no stage but sources", do="add a stage")
+        for stage in self.stages.values():
+            is_read = bool(self.downstreams(stage.stage_id))
+            if not is_read and stage.source:
+                raise UsageError(f"nobody reads source {stage.stage_id!r}", do="remove it")
+            if not is_read and not stage.config.is_durable:
+                raise UsageError(
+                    f"stage {stage.stage_id!r} is the last one, and its output is on memory",
+                    do='give it queue_backend="local", or add a sink',
+                )
+            if not stage.source and stage.spec.expensive and not stage.config.is_durable:
+                raise UsageError(
+                    f"stage {stage.stage_id!r} is expensive, and its output is on memory",
+                    do='give it queue_backend="local"',
+                )
+
+    def fingerprint(self, stage: str) -> str:
+        """Identify what the results of a stage depend on, apart from its input.
+
+        Whether it is durable belongs to it, because the offsets of other stages depend on that.
+        """
+        found = self.stages[stage]
+        what = "source" if found.source else found.spec.fingerprint()
+        return digest(what, str(self.is_durable(stage)), *self.upstreams(stage))
+
+
+def check_name(kind: str, name: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot name a {kind}",
+            do="use up to 64 letters, digits, '_' and '-'",
+        )
+    return name

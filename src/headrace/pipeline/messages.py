@@ -1,0 +1,50 @@
+"""The message that stands for a unit in a topic: a reference to rows, never the rows. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import DataError
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Where a message of a memory topic comes from: the nearest durable topic upstream."""
+
+    topic: str
+    partition: int
+    offset: int
+    """The offset to commit there once the message is processed."""
+
+
+class QueueMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One unit, as it travels from a stage to the next."""
+
+    split_id: str
+    """The unit's id. It means the same rows after every restart."""
+    data_ref: str
+    """The key of the payload. It is empty if there are no rows, or if `metadata` has a unit."""
+    rows: int
+    """The number of rows; -1 if nobody has read them yet."""
+    metadata: dict[str, Any] = {}
+    origin: Origin | None = None
+    """None in a durable topic."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(QueueMessage)
+
+
+def encode_message(message: QueueMessage) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_message(value: bytes) -> QueueMessage:
+    try:
+        return _decoder.decode(value)
+    except msgspec.MsgspecError as error:
+        raise DataError(
+            f"a message of {len(value)} bytes is no reference to a unit: {error}",
+            do="let nothing but a pipeline write to the topics of a pipeline",
+        ) from error

@@ -1,0 +1,182 @@
+"""Sources: what a job reads first, and the units that it is split into."""
+
+from __future__ import annotations
+
+import glob
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import NotFoundError, UsageError
+from headrace.journal.names import selector
+from headrace.journal.workspace import Workspace
+from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.unit_reader import file_fingerprint
+from headrace.pipeline.units import (
+    ROWS_PER_UNIT,
+    FileUnit,
+    JournalUnit,
+    TableUnit,
+    Unit,
+    digest,
+    ranges,
+    unit_id,
+    units_fingerprint,
+)
+
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+"""The format of a file by the end of its name. Any other file is one row: its path and bytes."""
+
+
+class SourceChange(NamedTuple):
+    """How a source differs from the units that were planned."""
+
+    added: list[Unit]
+    is_only_added: bool
+    """True if every planned unit is still there, unchanged."""
+    text: str
+
+
+class Source(ABC):
+    """Makes the units of a job. It stays in the driver; units travel to workers."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Identify what the source holds now, without storing anything."""
+
+    @abstractmethod
+    def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
+        """Return the units. Stores rows that nobody could read again otherwise."""
+
+    def change(self, planned: Sequence[Unit]) -> SourceChange:
+        """Compare the source with what was planned before."""
+        return SourceChange([], False, "its rows are not the same")
+
+
+class TableSource(Source):
+    """The rows of an Arrow table, stored when they are planned."""
+
+    def __init__(self, table: pa.Table, rows_per_unit: int = ROWS_PER_UNIT) -> None:
+        self._table = table
+        self._rows_per_unit = _checked_rows(rows_per_unit)
+
+    def fingerprint(self) -> str:
+        return digest(str(self._rows_per_unit), _content(self._table))
+
+    def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
+        units: list[Unit] = []
+        for first, count in ranges(self._table.num_rows, self._rows_per_unit):
+            rows = self._table.slice(first, count)
+            unit = TableUnit("", first, count, _content(rows))
+            ref = payloads.put(stage, unit_id(unit), rows)
+            units.append(TableUnit(ref, first, count, unit.content))
+        return units
+
+
+class FileSource(Source):
+    """Rows of files: Parquet in ranges, CSV and JSON lines whole, any other file as one row."""
+
+    def __init__(
+        self,
+        paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+        rows_per_unit: int = ROWS_PER_UNIT,
+    ) -> None:
+        """`paths` are files, folders, or patterns with `*`."""
+        given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+        self._paths = [fspath(path) for path in given]
+        self._rows_per_unit = _checked_rows(rows_per_unit)
+
+    def fingerprint(self) -> str:
+        return units_fingerprint(self._units())
+
+    def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
+        return self._units()
+
+    def _units(self) -> list[Unit]:
+        files = sorted({file for path in self._paths for file in _files(path)})
+        return [unit for file in files for unit in _file_units(file, self._rows_per_unit)]
+
+    def change(self, planned: Sequence[Unit]) -> SourceChange:
+        before, now = _by_path(planned), _by_path(self._units())
+        added = sorted(now.keys() - before.keys())
+        removed = sorted(before.keys() - now.keys())
+        changed = sorted(path for path in before.keys() & now.keys() if before[path] != now[path])
+        parts = [
+            f"{len(paths)} {'file' if len(paths) == 1 else 'files'} {verb}, such as {paths[0]}"
+            for verb, paths in (("added", added), ("removed", removed), ("changed", changed))
+            if paths
+        ]
+        units: list[Unit] = [unit for path in added for unit in now[path]]
+        return SourceChange(units, not removed and not changed, "; ".join(parts))
+
+
+class CollectionSource(Source):
+    """The documents that a collection holds when it is planned, by ranges of its journals."""
+
+    def __init__(self, workspace: Workspace, collection: str) -> None:
+        self._workspace = workspace
+        self._collection = collection
+
+    def fingerprint(self) -> str:
+        """Identify the collection: what is appended later is not part of the source."""
+        return digest("collection", self._collection)
+
+    def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
+        journals = self._workspace.journals(selector(self._collection))
+        return [
+            JournalUnit(self._collection, info.name, info.id, info.begin, info.head)
+            for info in journals
+            if info.begin < info.head
+        ]
+
+
+def _checked_rows(rows_per_unit: int) -> int:
+    if rows_per_unit < 1:
+        raise UsageError(
+            f"rows_per_unit must be at least 1, got {rows_per_unit}", do="give it a larger number"
+        )
+    return rows_per_unit
+
+
+def _content(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return digest(memoryview(sink.getvalue()).tobytes())
+
+
+def _files(path: str) -> list[str]:
+    if Path(path).is_dir():
+        found = [str(each) for each in Path(path).rglob("*") if each.is_file()]
+        return [each for each in found if not Path(each).name.startswith((".", "_"))]
+    if Path(path).is_file():
+        return [path]
+    if found := [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]:
+        return found
+    raise NotFoundError(f"the source has no file {path}", do="give files that exist")
+
+
+def _file_units(path: str, rows_per_unit: int) -> list[Unit]:
+    absolute = str(Path(path).absolute())
+    format = _FORMATS.get(Path(path).suffix, "binary")
+    fingerprint = file_fingerprint(absolute)
+    if format != "parquet":
+        return [FileUnit(absolute, format, 0, -1, fingerprint)]
+    rows = pq.read_metadata(absolute).num_rows
+    return [
+        FileUnit(absolute, format, first, count, fingerprint)
+        for first, count in ranges(rows, rows_per_unit)
+    ]
+
+
+def _by_path(units: Sequence[Unit]) -> dict[str, list[FileUnit]]:
+    found: dict[str, list[FileUnit]] = {}
+    for unit in units:
+        if isinstance(unit, FileUnit):
+            found.setdefault(unit.path, []).append(unit)
+    return found
