@@ -1,0 +1,134 @@
+"""The master at work: one state, any number of threads, effects on memory topics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.errors import HeadraceError, ProtocolError, from_wire
+from headrace.pipeline.master.messages import (
+    Advance,
+    Answer,
+    AskWork,
+    Fail,
+    Join,
+    Leave,
+    NoWork,
+    Pause,
+    Probing,
+    Release,
+    Request,
+)
+from headrace.pipeline.master.state import JobState, Outcome, Truncate
+
+T = TypeVar("T")
+
+
+class Master:
+    """Answers the requests of all workers of a run. Any thread may use it."""
+
+    def __init__(self, state: JobState, truncate: Callable[[Truncate], None]) -> None:
+        self._state = state
+        self._truncate = truncate
+        self._changed = threading.Condition()
+
+    def join(self, request: Join) -> Answer:
+        with self._changed:
+            return self._state.join(request.worker, request.stage)
+
+    def handle(
+        self, worker: str, request: Request, is_gone: Callable[[], bool] = lambda: False
+    ) -> Answer:
+        """Answer a request of a worker that has joined; wait if it asks for work and none is there.
+
+        Stop waiting when `is_gone` is true: see `wake`.
+        """
+        if isinstance(request, AskWork):
+            return self._wait_for_work(worker, request.timeout_s, is_gone)
+        with self._changed:
+            answer, effects = self._apply(worker, request)
+            self._state.validate()
+            self._changed.notify_all()
+        for effect in effects:
+            self._truncate(effect)
+        return answer
+
+    def _apply(self, worker: str, request: Request) -> tuple[Answer, list[Truncate]]:
+        state = self._state
+        if worker not in state.workers:
+            raise ProtocolError(f"worker {worker} has not joined, or was given up")
+        match request:
+            case Advance():
+                return state.advance(worker, request)
+            case Release(claim):
+                return state.release(worker, claim), []
+            case Probing(claim, unit, rows):
+                return state.probe(worker, claim, unit, rows), []
+            case Pause(why):
+                return state.pause(worker, why), []
+            case Fail(error):
+                return state.fail(from_wire(*error)), []
+        raise ProtocolError(f"worker {worker} sent {type(request).__name__}")
+
+    def _wait_for_work(self, worker: str, timeout_s: float, is_gone: Callable[[], bool]) -> Answer:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not is_gone():
+                answer = self._state.ask(worker)
+                left = deadline - time.monotonic()
+                if not isinstance(answer, NoWork) or left <= 0:
+                    return answer
+                self._changed.wait(left)
+        return Leave("it is gone")
+
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def leave(self, worker: str) -> None:
+        """A worker ended as it was told to."""
+        with self._changed:
+            self._state.leave(worker)
+            self._changed.notify_all()
+
+    def lose(self, worker: str) -> None:
+        """A worker is gone without a word."""
+        with self._changed:
+            self._state.lose(worker)
+            self._state.validate()
+            self._changed.notify_all()
+
+    def fail(self, error: HeadraceError) -> None:
+        with self._changed:
+            self._state.fail(error)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._state.stop()
+            self._changed.notify_all()
+
+    def run_in_turn(self) -> None:
+        with self._changed:
+            self._state.run_in_turn()
+            self._changed.notify_all()
+
+    def is_over(self, stage: str) -> bool:
+        with self._changed:
+            return self._state.is_over(stage)
+
+    @property
+    def outcome(self) -> Outcome:
+        with self._changed:
+            return self._state.outcome
+
+    @property
+    def error(self) -> HeadraceError | None:
+        return self._state.error
+
+    def look(self, what: Callable[[JobState], T]) -> T:
+        """Return what `what` finds in the state."""
+        with self._changed:
+            return what(self._state)
