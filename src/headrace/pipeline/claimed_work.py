@@ -1,0 +1,313 @@
+"""What a worker does with one claim, from its first message until the master ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.backoff import Backoff
+from headrace.errors import (
+    BudgetError,
+    HeadraceError,
+    UnitError,
+    UsageError,
+)
+from headrace.pipeline.contract import DeadRow, OpenOperator, Processed, Rows
+from headrace.pipeline.input_cursor import InputCursor, Work
+from headrace.pipeline.master.messages import (
+    Advance,
+    Answer,
+    Claim,
+    Go,
+    Leave,
+    Pause,
+    Probing,
+)
+from headrace.pipeline.messages import QueueMessage, encode_message
+from headrace.pipeline.unit_reader import read_unit
+from headrace.pipeline.units import decode_unit
+from headrace.pipeline.worker_environment import WorkerEnvironment, WorkerStage
+from headrace.queues.contract import Output, QueueBackend, Record
+
+STEP_S = 0.05
+"""A worker commits when it has processed messages for this long."""
+STEP_OUTPUTS_MAX = 500
+COMMIT_RETRIES = 8
+
+
+@dataclass
+class Step:
+    """What was processed since the last commit."""
+
+    position: int = 0
+    last: Work | None = None
+    outputs: list[Output] = field(default_factory=list)
+    messages: int = 0
+    produced: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    dead: int = 0
+    calls: int = 0
+    reused: int = 0
+    cost: float = 0.0
+    began_s: float = field(default_factory=time.monotonic)
+
+    def is_due(self) -> bool:
+        is_long = time.monotonic() - self.began_s >= STEP_S
+        return is_long or len(self.outputs) >= STEP_OUTPUTS_MAX
+
+
+class ClaimedWork:
+    """One claim of one worker."""
+
+    def __init__(
+        self,
+        stage: WorkerStage,
+        environment: WorkerEnvironment,
+        operator: OpenOperator,
+        claim: Claim,
+    ) -> None:
+        self._stage = stage
+        self._environment = environment
+        self._operator = operator
+        self._claim = claim
+        self._input = claim.input
+        self._cursor = InputCursor(
+            claim.input, claim.position, is_durable=stage.is_durable, committed=None
+        )
+        self._output_end = 0
+        """What to tell the master of the output beyond what this worker produced."""
+
+    async def run(self) -> Answer:
+        """Work until the master ends the claim, and return its last answer."""
+        await self._look_up_committed()
+        messages_max = self._claim.messages_max
+        while True:
+            records = await self._fetch(messages_max)
+            try:
+                answer = await self._process(self._cursor.select(records))
+            except BudgetError as error:
+                return await self._environment.control.ask(Pause(str(error)))
+            if isinstance(answer, Leave) or not answer.messages_max:
+                return answer
+            messages_max = answer.messages_max
+
+    async def _look_up_committed(self) -> None:
+        """Find where the stage is. A worker that was lost may not have reported its last step."""
+        if not self._stage.is_durable:
+            return
+        committed = await self._committed()
+        self._cursor = InputCursor(
+            self._input, self._claim.position, is_durable=True, committed=committed
+        )
+        if self._cursor.position != self._claim.position or not self._input.is_input_durable:
+            await self._look_up_output()
+
+    async def _look_up_output(self) -> None:
+        self._output_end = await self._output_backend.end_offset(
+            self._stage.output_topic, partition=self._input.number
+        )
+
+    async def _committed(self) -> int | None:
+        return await self._environment.local.get_committed_offset(
+            self._input.group, self._input.origin_topic, partition=self._input.origin_partition
+        )
+
+    @property
+    def _output_backend(self) -> QueueBackend:
+        return self._environment.local if self._stage.is_durable else self._environment.memory
+
+    async def _fetch(self, messages_max: int) -> Sequence[Record]:
+        durable = self._input.is_input_durable
+        backend = self._environment.local if durable else self._environment.memory
+        topic, partition = self._input.topic, self._input.partition
+        position = self._cursor.position
+        records = await backend.fetch(topic, position, messages_max, partition=partition)
+        if not records:
+            # The backend may remember an older end of the topic: make it look again.
+            await backend.end_offset(topic, partition=partition)
+            records = await backend.fetch(topic, position, messages_max, partition=partition)
+        return records
+
+    async def _process(self, works: Sequence[Work]) -> Go | Leave:
+        """Process what was fetched, in steps. Return the master's answer to the last report."""
+        if not works:
+            return await self._report(Step(), is_empty=True)
+        answer: Go | Leave = Go()
+        step = Step()
+        for number, work in enumerate(works):
+            try:
+                await self._process_one(work, step)
+            except BudgetError:
+                if step.messages:
+                    await self._report(await self._finish(step))
+                raise
+            if step.is_due() or number == len(works) - 1:
+                finished = await self._finish(step)
+                answer = await self._report(finished)
+                is_fenced = finished is not step
+                if is_fenced or isinstance(answer, Leave) or not answer.messages_max:
+                    return answer
+                step = Step()
+        return answer
+
+    # -- one message -------------------------------------------------------------------------
+
+    async def _process_one(self, work: Work, step: Step) -> None:
+        if not work.is_repeated:
+            table = await asyncio.to_thread(self._load, work.message)
+            processed = await self._apply(work, table)
+            await self._keep(work, table, processed, step)
+            step.last = work
+        step.position = work.next_position
+        step.messages += 1
+
+    def _load(self, message: QueueMessage) -> pa.Table | None:
+        payloads = self._environment.payloads
+        if message.data_ref:
+            return payloads.get(message.data_ref)
+        if (unit := message.metadata.get("unit")) is not None:
+            return read_unit(decode_unit(unit), payloads, self._environment.workspace)
+        return None
+
+    async def _apply(self, work: Work, table: pa.Table | None) -> Processed:
+        if table is None or not table.num_rows:
+            return Processed(None)
+        unit = self._unit(work.message)
+        is_isolated = self._claim.isolate and self._cursor.position == self._claim.position
+        if not is_isolated:
+            return await self._operator.process(Rows(unit, table))
+        poison = frozenset(each.row for each in self._claim.poison)
+        probe = _Probe(self._environment, self._claim.number, unit)
+        processed = await self._operator.process(Rows(unit, table, poison, probe))
+        if self._claim.poison:
+            dead = [DeadRow(each.row, each.error, 1) for each in self._claim.poison]
+            processed = processed._replace(dead=[*processed.dead, *dead])
+        return processed
+
+    def _unit(self, message: QueueMessage) -> str:
+        named = self._stage.names_upstream
+        return f"{self._input.upstream}.{message.split_id}" if named else message.split_id
+
+    async def _keep(
+        self, work: Work, given: pa.Table | None, processed: Processed, step: Step
+    ) -> None:
+        """Store the payloads of a processed message, and add its outputs to the step."""
+        payloads, stage = self._environment.payloads, self._stage
+        unit = self._unit(work.message)
+        table = processed.table
+        rows = table.num_rows if table is not None else 0
+        ref = await asyncio.to_thread(payloads.put, stage.stage, unit, table) if rows else ""
+        if message := self._cursor.output(work, unit, ref, rows):
+            value = encode_message(message)
+            step.outputs.append(Output(stage.output_topic, value, None, self._input.number))
+            step.produced += 1
+        if processed.dead:
+            assert given is not None
+            step.outputs.append(await self._dead_letter(unit, given, processed.dead))
+        step.rows_in += given.num_rows if given is not None else 0
+        step.rows_out += rows
+        step.dead += len(processed.dead)
+        step.calls += processed.calls
+        step.reused += processed.reused
+        step.cost += processed.cost
+
+    async def _dead_letter(self, unit: str, given: pa.Table, dead: Sequence[DeadRow]) -> Output:
+        """Return a message with the rows that were given up, to be kept with the outputs."""
+        stage = self._stage
+        if not stage.is_durable:
+            raise UnitError(
+                f"stage {stage.stage!r} gave up {len(dead)} rows, and its output is on memory",
+                do='give it queue_backend="local", which keeps dead letters',
+            )
+        rows = given.take([each.row for each in dead])
+        ref = await asyncio.to_thread(
+            self._environment.payloads.put, f"{stage.stage}.dead", unit, rows
+        )
+        metadata = {
+            "rows": [each.row for each in dead],
+            "errors": [each.error for each in dead],
+            "attempts": [each.attempts for each in dead],
+        }
+        message = QueueMessage(unit, ref, len(dead), metadata)
+        return Output(stage.dead_topic, encode_message(message), None, self._input.number)
+
+    # -- one step ----------------------------------------------------------------------------
+
+    async def _finish(self, step: Step) -> Step:
+        """Commit a step and return it. If another worker had committed, return an empty step."""
+        if not self._stage.is_durable:
+            await self._produce_to_memory(step)
+        elif step.last is not None and not await self._commit(step, step.last):
+            return Step()
+        self._cursor.move(step.position, step.last)
+        return step
+
+    async def _produce_to_memory(self, step: Step) -> None:
+        values = [output.value for output in step.outputs]
+        if values:
+            offsets = await self._environment.memory.produce_batch(
+                self._stage.output_topic, values, partition=self._input.number
+            )
+            self._output_end = offsets[-1] + 1
+
+    async def _commit(self, step: Step, last: Work) -> bool:
+        """Commit in one step, and try again as long as nobody knows whether it took effect."""
+        backoff = Backoff(COMMIT_RETRIES, first_s=0.05, longest_s=5.0)
+        while True:
+            try:
+                offsets = await self._environment.local.produce_and_commit(
+                    step.outputs, self._cursor.commit(last)
+                )
+            except UsageError:
+                raise
+            except HeadraceError as error:
+                failure = error
+            else:
+                ends = zip(step.outputs, offsets, strict=True)
+                mine = [at for output, at in ends if output.topic == self._stage.output_topic]
+                self._output_end = max([self._output_end, *(at + 1 for at in mine)])
+                return True
+            if self._cursor.fence(await self._committed()):
+                await self._look_up_output()
+                return False
+            delay_s = backoff.next_delay_s()
+            if delay_s is None:
+                raise failure
+            await asyncio.sleep(delay_s)
+
+    async def _report(self, step: Step, *, is_empty: bool = False) -> Go | Leave:
+        answer = await self._environment.control.ask(
+            Advance(
+                claim=self._claim.number,
+                position=self._cursor.position,
+                messages=step.messages,
+                produced=step.produced,
+                end=self._output_end,
+                rows_in=step.rows_in,
+                rows_out=step.rows_out,
+                dead=step.dead,
+                calls=step.calls,
+                reused=step.reused,
+                cost=step.cost,
+                is_empty=is_empty,
+            )
+        )
+        assert isinstance(answer, Go | Leave), answer
+        return answer
+
+
+class _Probe:
+    """Tells the master which rows the operator is about to process."""
+
+    def __init__(self, environment: WorkerEnvironment, claim: int, unit: str) -> None:
+        self._environment = environment
+        self._claim = claim
+        self._unit = unit
+
+    async def __call__(self, rows: Sequence[int]) -> None:
+        await self._environment.control.ask(Probing(self._claim, self._unit, tuple(rows)))

@@ -1,0 +1,292 @@
+"""One run of a job: what the driver prepares, and what runners and workers get from it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from headrace.errors import HeadraceError, bug
+from headrace.journal.workspace import Workspace
+from headrace.pipeline.contract import StagePlan, WorkerAssignment
+from headrace.pipeline.job import Job
+from headrace.pipeline.master.actor import Master
+from headrace.pipeline.master.inputs import StageInput, Topic, committing_inputs, inputs, topics
+from headrace.pipeline.master.stage_state import InputState, StageCounts, StageState
+from headrace.pipeline.master.state import JobState, Outcome, Truncate
+from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.record import (
+    Change,
+    JobLock,
+    JobRecord,
+    OnChange,
+    Records,
+    find_changes,
+    first_record,
+    next_record,
+)
+from headrace.pipeline.source_topics import UnitLists, fill_topic, plan_units
+from headrace.pipeline.units import Unit
+from headrace.pipeline.worker_assignment import LocalAssignment
+from headrace.pipeline.worker_environment import WorkerStage
+from headrace.queues.contract import QueueBackend
+from headrace.queues.local import LocalBackend
+from headrace.queues.memory import MemoryBackend, MemoryTopics
+
+PARTITIONS_MIN = 16
+PARTITIONS_PER_WORKER = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run ended."""
+
+    job: str
+    outcome: Outcome
+    stages: dict[str, StageCounts] = field(default_factory=dict)
+    paused: dict[str, str] = field(default_factory=dict)
+    """Why each paused stage is paused."""
+
+
+class JobRun:
+    """Prepares a run when it is opened. Implements `contract.RunControl`."""
+
+    def __init__(self, workspace: Workspace, job: Job, *, on_change: OnChange = "refuse") -> None:
+        job.validate()
+        self.job = job
+        self._workspace = workspace
+        self._memory = MemoryTopics()
+        with ExitStack() as stack:
+            stack.enter_context(JobLock(workspace, job.id))
+            stack.callback(self._memory.close)
+            self.record = open_record(workspace, job, on_change)
+            self.payloads = job_payloads(workspace, self.record)
+            run_async(self._prepare())
+            self._open = stack.pop_all()
+
+    async def _prepare(self) -> None:
+        job = self.job
+        async with LocalBackend(self._workspace) as local:
+            units = await asyncio.to_thread(self._plan)
+            self.topics = job_topics(job, self.record)
+            memory = MemoryBackend(self._memory)
+            for stage, topic in self.topics.items():
+                backend = local if topic.is_durable else memory
+                await backend.create_topic(topic.name, topic.partitions)
+                if stage not in units and topic.is_durable:
+                    await local.create_topic(f"{topic.name}.dead", topic.partitions)
+            for stage, plans in units.items():
+                await self._fill(local, stage, plans)
+            self.inputs = inputs(job, self.topics, _groups(self.record))
+            state = await load_state(job, self.inputs, local)
+        self.master = Master(state, self._truncate)
+
+    def _plan(self) -> dict[str, dict[int, list[Unit]]]:
+        """Return the units of each source by plan; fix the number of partitions if it is open."""
+        lists = unit_lists(self._workspace, self.record)
+        found: dict[str, dict[int, list[Unit]]] = {}
+        for stage in self.job.sources:
+            assert stage.source
+            plans = self.record.stages[stage.stage_id].plans
+            lists_of_units = plan_units(stage.source, lists, self.payloads, stage.stage_id, plans)
+            found[stage.stage_id] = dict(zip(plans, lists_of_units, strict=True))
+        if not self.record.partitions:
+            count = max(len(units) for plans in found.values() for units in plans.values())
+            wanted = max(
+                PARTITIONS_MIN,
+                *(PARTITIONS_PER_WORKER * each.config.workers for each in self.job.operators),
+            )
+            self.record = msgspec.structs.replace(
+                self.record, number=self.record.number + 1, partitions=max(1, min(count, wanted))
+            )
+            Records(self._workspace.objects, self.job.id).write(self.record)
+        return found
+
+    async def _fill(self, local: QueueBackend, stage: str, plans: dict[int, list[Unit]]) -> None:
+        lists = unit_lists(self._workspace, self.record)
+        topic = self.topics[stage]
+        for plan, units in plans.items():
+            if not lists.is_filled(stage, plan):
+                await fill_topic(local, topic.name, topic.partitions, plan, units)
+                lists.mark_filled(stage, plan)
+
+    def _truncate(self, effect: Truncate) -> None:
+        self._memory.truncate_before(effect.topic, effect.offset, effect.partition)
+
+    # -- what runners use --------------------------------------------------------------------
+
+    @property
+    def stages(self) -> Sequence[StagePlan]:
+        return [
+            StagePlan(stage.stage_id, stage.config.workers, dict(stage.config.resources))
+            for stage in self.job.operators
+        ]
+
+    def assignment(self, stage: str) -> WorkerAssignment:
+        return LocalAssignment(
+            self.worker_stage(stage), self._workspace, self._memory, self.payloads, self.master
+        )
+
+    def worker_stage(self, stage: str) -> WorkerStage:
+        found = self.job.stages[stage]
+        topic = self.topics[stage]
+        return WorkerStage(
+            stage,
+            found.spec,
+            topic.is_durable,
+            topic.name,
+            f"{topic.name}.dead",
+            self.record.stages[stage].ledger_stage,
+            found.config.fetch_timeout_ms,
+            len(self.job.upstreams(stage)) > 1,
+        )
+
+    def is_over(self, stage: str) -> bool:
+        return self.master.is_over(stage)
+
+    def run_in_turn(self) -> None:
+        self.master.run_in_turn()
+
+    def worker_failed(self, stage: str, error: BaseException) -> None:
+        if not isinstance(error, HeadraceError):
+            error = bug(
+                f"a worker of stage {stage!r}", Exception(f"{type(error).__name__}: {error}")
+            )
+        self.master.fail(error)
+
+    # -- how it ended ------------------------------------------------------------------------
+
+    def summary(self) -> RunSummary:
+        """Return how the run stands. Raises what it failed with."""
+        if error := self.master.error:
+            raise error
+        return self.master.look(
+            lambda state: RunSummary(
+                self.job.id,
+                state.outcome,
+                {name: stage.counts for name, stage in state.stages.items()},
+                dict(state.paused),
+            )
+        )
+
+    def close(self) -> None:
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def open_record(workspace: Workspace, job: Job, on_change: OnChange) -> JobRecord:
+    """Write the record of a new run, and return it. Raises ChangedError."""
+    records = Records(workspace.objects, job.id)
+    before = records.newest()
+    sources = {stage.stage_id: stage.source.fingerprint() for stage in job.sources if stage.source}
+    number = before.number + 1 if before else 1
+    generation = secrets.token_hex(6)
+    if before is None or not before.partitions:
+        record = first_record(job, sources, number, generation)
+    else:
+        changes = find_changes(before, job, source_changes(workspace, before, job, sources))
+        record = next_record(
+            before, job, sources, changes, on_change, number=number, generation=generation
+        )
+    records.write(record)
+    return record
+
+
+def source_changes(
+    workspace: Workspace, record: JobRecord, job: Job, fingerprints: dict[str, str]
+) -> dict[str, Change | None]:
+    """Compare every source with the units that were planned."""
+    lists = unit_lists(workspace, record)
+    found: dict[str, Change | None] = {}
+    for stage in job.sources:
+        name, before = stage.stage_id, record.stages.get(stage.stage_id)
+        if before is None or before.fingerprint == fingerprints[name]:
+            found[name] = None
+            continue
+        assert stage.source
+        planned = [unit for plan in before.plans for unit in lists.load(name, plan)]
+        change = stage.source.change(planned)
+        text = f"source {name!r} has changed: {change.text}"
+        found[name] = Change(name, text, change.is_only_added)
+    return found
+
+
+def job_prefix(record: JobRecord) -> str:
+    return f"pipelines/{record.job}/{record.generation}"
+
+
+def job_payloads(workspace: Workspace, record: JobRecord) -> Payloads:
+    return Payloads(workspace.objects, f"{job_prefix(record)}/payloads")
+
+
+def unit_lists(workspace: Workspace, record: JobRecord) -> UnitLists:
+    return UnitLists(workspace.objects, job_prefix(record))
+
+
+def job_topics(job: Job, record: JobRecord) -> dict[str, Topic]:
+    """Return the output topic of every stage. Those on memory are new in every run."""
+    names = {
+        name: f"{record.job}.{record.generation}.{name}.r{each.revision}"
+        + ("" if job.is_durable(name) else f".m{record.number}")
+        for name, each in record.stages.items()
+        if name in job.stages
+    }
+    sources = {
+        stage.stage_id: Topic(names[stage.stage_id], True, record.partitions)
+        for stage in job.sources
+    }
+    return topics(job, sources, names)
+
+
+def _groups(record: JobRecord) -> dict[str, str]:
+    return {name: f"{name}.r{each.revision}" for name, each in record.stages.items()}
+
+
+async def load_state(
+    job: Job, inputs: dict[str, list[StageInput]], local: QueueBackend
+) -> JobState:
+    """Return the state at the beginning of a run, from what was committed in earlier ones."""
+    stages = [
+        StageState(
+            stage.stage_id,
+            [await _load_input(job, inputs, each, local) for each in inputs[stage.stage_id]],
+            stage.config.batch_size,
+            stage.spec.on_error,
+        )
+        for stage in job.operators
+    ]
+    return JobState(stages, {stage.stage: job.upstreams(stage.stage) for stage in stages})
+
+
+async def _load_input(
+    job: Job, inputs: dict[str, list[StageInput]], each: StageInput, local: QueueBackend
+) -> InputState:
+    if not each.is_input_durable:
+        return InputState(each, 0, 0)
+    begin = await local.begin_offset(each.topic, partition=each.partition)
+    end = await local.end_offset(each.topic, partition=each.partition)
+    committed = [
+        await local.get_committed_offset(below.group, each.topic, partition=each.partition)
+        for below in committing_inputs(job, inputs, each)
+    ]
+    position = min(begin if offset is None else offset for offset in committed)
+    return InputState(each, position, max(end, position))
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where an event loop runs already, as in a notebook."""
+    with ThreadPoolExecutor(1, "headrace-pipeline") as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -1,0 +1,99 @@
+"""Fills the topics of sources: every planned unit is in its topic exactly once.
+
+The list of units is stored first, with put-if-absent, so every attempt to fill the topic has the
+same. Units go to the topic in parts. The commit of a part moves an offset of a group that is named
+after the part: whoever comes second is refused, whether it is a later run or a driver that was
+given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.errors import DataError, FencedError, NotFoundError
+from headrace.pipeline.messages import QueueMessage, encode_message
+from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.sources import Source
+from headrace.pipeline.units import TableUnit, Unit, encode_unit, unit_id, unit_rows
+from headrace.queues.contract import OffsetCommit, Output, QueueBackend
+from headrace.storage import Objects
+
+PART_UNITS = 1000
+
+_units: msgspec.msgpack.Decoder[list[Unit]] = msgspec.msgpack.Decoder(list[Unit])
+
+
+class UnitLists:
+    """The stored lists of units of one job."""
+
+    def __init__(self, objects: Objects, prefix: str) -> None:
+        self._objects = objects
+        self._prefix = prefix
+
+    def _key(self, stage: str, plan: int) -> str:
+        return f"{self._prefix}/units/{stage}/{plan:020d}"
+
+    def store(self, stage: str, plan: int, units: Sequence[Unit]) -> list[Unit]:
+        """Store a list unless there is one, and return the one that counts."""
+        key = self._key(stage, plan)
+        if self._objects.put_if_absent(key, msgspec.msgpack.encode(units)):
+            return list(units)
+        return self.load(stage, plan)
+
+    def load(self, stage: str, plan: int) -> list[Unit]:
+        key = self._key(stage, plan)
+        try:
+            return _units.decode(self._objects.get(key))
+        except (msgspec.MsgspecError, NotFoundError) as error:
+            raise DataError(
+                f"the list of units {key} cannot be read: {error}", do="restore it from a backup"
+            ) from error
+
+    def exists(self, stage: str, plan: int) -> bool:
+        return self._objects.head(self._key(stage, plan)) is not None
+
+    def is_filled(self, stage: str, plan: int) -> bool:
+        return self._objects.head(f"{self._key(stage, plan)}.filled") is not None
+
+    def mark_filled(self, stage: str, plan: int) -> None:
+        self._objects.put(f"{self._key(stage, plan)}.filled", b"")
+
+
+def plan_units(
+    source: Source, lists: UnitLists, payloads: Payloads, stage: str, plans: Sequence[int]
+) -> list[list[Unit]]:
+    """Return the units of every plan. One that is not stored yet is made, and stored, first."""
+    found: list[list[Unit]] = []
+    for plan in plans:
+        if lists.exists(stage, plan):
+            found.append(lists.load(stage, plan))
+        elif not found:
+            found.append(lists.store(stage, plan, source.plan(payloads, stage)))
+        else:
+            planned = [unit for units in found for unit in units]
+            found.append(lists.store(stage, plan, source.change(planned).added))
+    return found
+
+
+async def fill_topic(
+    backend: QueueBackend, topic: str, partitions: int, plan: int, units: Sequence[Unit]
+) -> None:
+    """Put the units of a plan into the topic, but for the parts that are there."""
+    for part, first in enumerate(range(0, len(units), PART_UNITS)):
+        outputs = [
+            Output(topic, encode_message(_message(unit)), None, (first + n) % partitions)
+            for n, unit in enumerate(units[first : first + PART_UNITS])
+        ]
+        flag = OffsetCommit(f"plan.{plan}.{part}", topic, 0, None)
+        try:
+            await backend.produce_and_commit(outputs, flag)
+        except FencedError:
+            continue
+
+
+def _message(unit: Unit) -> QueueMessage:
+    if isinstance(unit, TableUnit):
+        return QueueMessage(unit_id(unit), unit.ref, unit.rows)
+    return QueueMessage(unit_id(unit), "", unit_rows(unit), {"unit": encode_unit(unit)})

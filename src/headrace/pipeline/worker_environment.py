@@ -1,0 +1,48 @@
+"""What a worker is given: its stage, which travels to it, and what it works with, made there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.journal.workspace import Workspace
+from headrace.pipeline.contract import Ledger, OperatorSpec, RateLimit
+from headrace.pipeline.master.messages import Answer, Request
+from headrace.pipeline.payloads import Payloads
+from headrace.queues.contract import QueueBackend
+
+
+class Control(Protocol):
+    """The conversation of one worker with the master."""
+
+    async def ask(self, request: Request) -> Answer:
+        """Raises PeerLostError if the master is gone, or counts this worker as lost."""
+
+
+@dataclass(frozen=True)
+class WorkerStage:
+    """A stage, as its workers see it."""
+
+    stage: str
+    operator: OperatorSpec
+    is_durable: bool
+    output_topic: str
+    dead_topic: str
+    """Where rows that the operator gave up are kept."""
+    ledger_stage: str
+    fetch_timeout_ms: int
+    names_upstream: bool = False
+    """True if the stage has several upstreams, so that units are named after theirs, too."""
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """What a worker works with."""
+
+    workspace: Workspace
+    local: QueueBackend
+    memory: QueueBackend
+    payloads: Payloads
+    control: Control
+    ledger: Ledger | None = None
+    rate_limit: RateLimit | None = None
