@@ -1,0 +1,191 @@
+"""Numbered requests over one conversation: any number under way, answered in any order.
+
+A request and its answer share a number. A service answers a call at once or with a future, so one
+call that waits holds up no other. A thread per conversation sends the answers, because a peer that
+does not receive would otherwise block whoever completes the future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future
+from itertools import count
+from queue import SimpleQueue
+from typing import Any, NewType
+
+import msgspec
+
+from headrace.errors import HeadraceError, PeerLostError, UsageError, bug, from_wire, to_wire
+from headrace.settings import ServiceSettings
+from headrace.transport.channel import Channel
+from headrace.transport.client import Client
+from headrace.transport.message import Message
+
+Conversation = NewType("Conversation", int)
+"""The number of a conversation with a service; no later one gets it."""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    value: Any = None
+    refusal: tuple[str, str, str] | None = None
+    """The error, as `errors.to_wire` gives it."""
+
+
+answers = msgspec.msgpack.Decoder(Answer)
+
+
+class RequestClient:
+    """Asks a service of one kind at one address. Any task of any event loop may ask."""
+
+    def __init__(self, address: str, kind: str, settings: ServiceSettings | None = None) -> None:
+        self.address = address
+        self.kind = kind
+        self._settings = settings or ServiceSettings()
+        self._client: Client | None = None
+        self._channel: Channel[Answer] | None = None
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._asked: dict[int, Future[Any]] = {}
+        self._lost: HeadraceError | None = None
+
+    async def start(self) -> None:
+        """Connect. Starting twice does nothing."""
+        if self._channel is None:
+            await asyncio.to_thread(self.connect)
+
+    def connect(self) -> None:
+        client = Client(self.address, self._settings)
+        try:
+            channel = client.converse(self.kind, answers)
+        except BaseException:
+            client.close()
+            raise
+        self._client, self._channel, self._lost = client, channel, None
+        threading.Thread(
+            target=self._listen, args=(channel,), name=f"headrace-{self.kind}", daemon=True
+        ).start()
+
+    async def stop(self) -> None:
+        """Leave the conversation. Stopping twice does nothing."""
+        client, self._client, self._channel = self._client, None, None
+        if client:
+            await asyncio.to_thread(client.close)
+
+    async def ask(self, call: object, bodies: Iterable[Any] = ()) -> Any:
+        """Return the service's answer, or raise the error that it refused with."""
+        if (channel := self._channel) is None:
+            raise UsageError(f"the client of {self.kind} is not started", do="start it first")
+        asked: Future[Any] = Future()
+        with self._lock:
+            if self._lost:
+                raise self._lost
+            number = next(self._numbers)
+            self._asked[number] = asked
+        channel.send((number, call), bodies)
+        return await asyncio.wrap_future(asked)
+
+    def _listen(self, channel: Channel[Answer]) -> None:
+        lost: HeadraceError = PeerLostError(
+            f"{self.kind} at {self.address} is gone", do="start the pipeline again"
+        )
+        try:
+            while (message := channel.receive()) is not None:
+                with self._lock:
+                    asked = self._asked.pop(message.control.number, None)
+                if asked and asked.set_running_or_notify_cancel():
+                    _settle(asked, message.control)
+        except HeadraceError as error:
+            lost = error
+        except Exception as error:  # noqa: BLE001  whoever waits is told
+            lost = bug(f"{self.kind} at {self.address}", error)
+        with self._lock:
+            self._lost = lost
+            waiting = list(self._asked.values())
+            self._asked.clear()
+        for asked in waiting:
+            if asked.set_running_or_notify_cancel():
+                asked.set_exception(lost)
+
+
+def _settle(asked: Future[Any], answer: Answer) -> None:
+    if answer.refusal:
+        asked.set_exception(from_wire(*answer.refusal))
+    else:
+        asked.set_result(answer.value)
+
+
+class RequestService(ABC):
+    """A `transport.Service` whose callers are `RequestClient`s."""
+
+    requests: msgspec.msgpack.Decoder[Any]
+    """Decodes `tuple[int, Call]`."""
+
+    def __init__(self) -> None:
+        self._conversations = count(1)
+
+    @abstractmethod
+    def carry_out(self, call: Any, bodies: tuple[Any, ...], caller: Conversation) -> Any:
+        """Return the answer to a call, or a future of it. Calls of one caller come in order."""
+
+    @abstractmethod
+    def end(self, caller: Conversation) -> None:
+        """Learn that a caller left or is lost. No call of it comes afterwards."""
+
+    def converse(self, channel: Channel[Any]) -> None:
+        caller = Conversation(next(self._conversations))
+        outgoing: SimpleQueue[Answer | None] = SimpleQueue()
+        sender = threading.Thread(
+            target=_send_answers, args=(channel, outgoing), name=f"answer {channel.peer}"
+        )
+        sender.daemon = True
+        sender.start()
+        try:
+            while (message := channel.receive()) is not None:
+                self._accept(message, caller, outgoing)
+        finally:
+            self.end(caller)
+            outgoing.put(None)
+        sender.join()
+
+    def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
+        raise UsageError(f"{type(request).__name__} is not a stream", do="converse")
+
+    def _accept(
+        self, message: Message[Any], caller: Conversation, outgoing: SimpleQueue[Answer | None]
+    ) -> None:
+        number, call = message.control
+        try:
+            done = self.carry_out(call, message.bodies, caller)
+        except Exception as error:  # noqa: BLE001  the caller is told
+            outgoing.put(_refuse(number, call, error))
+            return
+        if not isinstance(done, Future):
+            outgoing.put(Answer(number, done))
+            return
+
+        def answer(future: Future[Any]) -> None:
+            if error := future.exception():
+                outgoing.put(_refuse(number, call, error))
+            else:
+                outgoing.put(Answer(number, future.result()))
+
+        done.add_done_callback(answer)
+
+
+def _refuse(number: int, call: object, error: BaseException) -> Answer:
+    if not isinstance(error, HeadraceError):
+        error = bug(type(call).__name__, Exception(f"{type(error).__name__}: {error}"))
+    return Answer(number, refusal=to_wire(error))
+
+
+def _send_answers(channel: Channel[Any], outgoing: SimpleQueue[Answer | None]) -> None:
+    while (answer := outgoing.get()) is not None:
+        try:
+            channel.send(answer)
+        except HeadraceError:
+            # The caller is gone, and so is whoever wanted the answer.
+            return
