@@ -1,0 +1,207 @@
+"""What the ledger keeps on disk: one LMDB environment with a table for each kind of thing.
+
+    results    call key            -> cost and result; written once
+    contents   content key         -> the first call key that has a result
+    intents    call key            -> Intent; only calls without a result
+    totals     generation, stage   -> StageTotals
+    about      "format"            -> the number of this format
+
+LMDB finds a result with one search of a tree in mapped memory, and opening it costs the same for
+any number of results. A transaction is durable when it has committed (two syncs). One thread
+writes; any number of threads read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import lmdb
+import msgspec
+
+from headrace.errors import DataError, StorageError, UsageError, VersionError
+from headrace.files import lock, make_directory, storage_errors
+from headrace.pipeline.ledger.keys import CallKey, content_key, stage_prefix
+from headrace.pipeline.ledger.state import Changes, Intent
+from headrace.pipeline.ledger.totals import Nanos, StageTotals
+
+FORMAT = 1
+MAP_BYTES = 1 << 40
+"""The ledger can grow to this size. LMDB reserves addresses for it, and no memory or disk."""
+
+_TABLES = (b"results", b"contents", b"intents", b"totals", b"about")
+COST = struct.Struct("<q")
+_DAMAGES = (
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+)
+_DO = "free some space on that disk, or mend it; then start the pipeline again"
+
+
+class LedgerStore:
+    """The tables. Only one thread writes."""
+
+    def __init__(self, path: Path, generation: str) -> None:
+        self.path = path
+        self.generation = generation
+        with storage_errors(f"cannot open the ledger in {path}", do="choose another directory"):
+            make_directory(path)
+            self._lock = self._lock_directory()
+        try:
+            with _lmdb_errors(path):
+                self._env = lmdb.open(
+                    str(path), map_size=MAP_BYTES, max_dbs=len(_TABLES), max_readers=1024
+                )
+                opened = [self._env.open_db(name) for name in _TABLES]
+                self.results, self.contents, self.intents, self.totals, self._about = opened
+            self._check_format()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _lock_directory(self) -> int:
+        try:
+            return lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"another process has the ledger in {self.path} open",
+                do="wait until it ends, or end it",
+            ) from error
+
+    def _check_format(self) -> None:
+        with self.write() as txn:
+            found = txn.lmdb.get(b"format", db=self._about)
+            if found is None:
+                txn.lmdb.put(b"format", str(FORMAT).encode(), db=self._about)
+            elif int(found) != FORMAT:
+                raise VersionError(
+                    f"the ledger in {self.path} has format {int(found)}, not {FORMAT}",
+                    do="use the newer version of Headrace that wrote it",
+                )
+
+    def close(self) -> None:
+        self._env.close()
+        os.close(self._lock)
+
+    @contextmanager
+    def write(self) -> Iterator[StoreTransaction]:
+        """Yield a transaction that commits, durably, at the end of the block."""
+        with _lmdb_errors(self.path), self._env.begin(write=True) as txn:
+            yield StoreTransaction(self, txn)
+
+    def find_results(self, keys: Sequence[CallKey], bytes_max: int) -> list[bytes | None]:
+        """Return the result of each call, or None, until the results exceed `bytes_max`."""
+        with self._read() as txn, txn.cursor(db=self.results) as cursor:
+            found = cast(dict[CallKey, bytes], dict(cursor.getmulti(keys)))
+        if not found:
+            return [None] * len(keys)
+        results: list[bytes | None] = []
+        size = 0
+        for key in keys:
+            if (stored := found.get(key)) is not None:
+                size += len(stored)
+                if size > bytes_max and results:
+                    break
+                stored = stored[COST.size :]
+            results.append(stored)
+        return results
+
+    def load(self) -> tuple[list[tuple[CallKey, Intent]], dict[str, StageTotals]]:
+        """Return the intents and totals of the generation. Takes no time for results."""
+        begin = self.totals_key("")
+        totals: dict[str, StageTotals] = {}
+        intents: list[tuple[CallKey, Intent]] = []
+        with self._read() as txn:
+            with txn.cursor(db=self.totals) as cursor:
+                cursor.set_range(begin)
+                for key, value in cursor:
+                    if not bytes(key).startswith(begin):
+                        break
+                    stage = bytes(key)[len(begin) :].decode()
+                    totals[stage] = msgspec.msgpack.decode(value, type=StageTotals)
+            for stage in totals:
+                intents += self._load_intents(txn, stage_prefix(self.generation, stage))
+        return intents, totals
+
+    def _load_intents(
+        self, txn: lmdb.Transaction, begin: bytes
+    ) -> Iterator[tuple[CallKey, Intent]]:
+        with txn.cursor(db=self.intents) as cursor:
+            cursor.set_range(begin)
+            for key, value in cursor:
+                if not bytes(key).startswith(begin):
+                    break
+                yield CallKey(bytes(key)), msgspec.msgpack.decode(value, type=Intent)
+
+    def totals_key(self, stage: str) -> bytes:
+        generation = self.generation.encode()
+        return len(generation).to_bytes(2, "big") + generation + stage.encode()
+
+    @contextmanager
+    def _read(self) -> Iterator[lmdb.Transaction]:
+        with _lmdb_errors(self.path), self._env.begin() as txn:
+            yield txn
+
+
+class StoreTransaction:
+    """What the state reads and writes in one transaction: see `state.Results`."""
+
+    def __init__(self, store: LedgerStore, txn: lmdb.Transaction) -> None:
+        self.lmdb = txn
+        self._store = store
+
+    def find_result(self, key: CallKey) -> bytes | None:
+        stored = self.lmdb.get(key, db=self._store.results)
+        return None if stored is None else bytes(stored[COST.size :])
+
+    def find_equal(self, key: CallKey) -> CallKey | None:
+        found = self.lmdb.get(content_key(key), db=self._store.contents)
+        return None if found is None else CallKey(bytes(found))
+
+    def put_result(self, key: CallKey, cost: Nanos, result: bytes) -> bool:
+        stored = COST.pack(cost) + result
+        if not self.lmdb.put(key, stored, overwrite=False, db=self._store.results):
+            return False
+        self.lmdb.put(content_key(key), key, overwrite=False, db=self._store.contents)
+        return True
+
+    def put_changes(self, changes: Changes) -> None:
+        for key, intent in changes.intents.items():
+            if intent is None:
+                self.lmdb.delete(key, db=self._store.intents)
+            else:
+                self.lmdb.put(key, msgspec.msgpack.encode(intent), db=self._store.intents)
+        for stage, totals in changes.totals.items():
+            name = self._store.totals_key(stage)
+            self.lmdb.put(name, msgspec.msgpack.encode(totals), db=self._store.totals)
+
+    def forget(self, stages: Sequence[str]) -> None:
+        """Remove everything about stages of the generation."""
+        store = self._store
+        for stage in stages:
+            begin = stage_prefix(store.generation, stage)
+            for table in (store.results, store.contents, store.intents):
+                with self.lmdb.cursor(db=table) as cursor:
+                    found = cursor.set_range(begin)
+                    while found and bytes(cursor.key()).startswith(begin):
+                        found = cursor.delete()
+            self.lmdb.delete(store.totals_key(stage), db=store.totals)
+
+
+@contextmanager
+def _lmdb_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGES as error:
+        raise DataError(
+            f"the ledger in {path} is damaged: {error}", do="restore the directory from a copy"
+        ) from error
+    except lmdb.Error as error:
+        raise StorageError(f"the ledger in {path} failed: {error}", do=_DO) from error
