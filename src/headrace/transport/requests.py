@@ -168,6 +168,8 @@ class RequestService(ABC):
             return
 
         def answer(future: Future[Any]) -> None:
+            if future.cancelled():
+                return  # whoever cancels knows that the caller is gone
             if error := future.exception():
                 outgoing.put(_refuse(number, call, error))
             else:

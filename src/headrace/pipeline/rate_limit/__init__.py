@@ -1,0 +1,1 @@
+"""Rate limits that all workers of a run share: requests and tokens per minute, and Retry-After."""
