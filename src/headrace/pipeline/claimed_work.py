@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -54,11 +52,9 @@ class Step:
     calls: int = 0
     reused: int = 0
     cost: float = 0.0
-    began_s: float = field(default_factory=time.monotonic)
 
-    def is_due(self) -> bool:
-        is_long = time.monotonic() - self.began_s >= STEP_S
-        return is_long or len(self.outputs) >= STEP_OUTPUTS_MAX
+    def is_due(self, duration_s: float) -> bool:
+        return duration_s >= STEP_S or len(self.outputs) >= STEP_OUTPUTS_MAX
 
 
 class ClaimedWork:
@@ -86,6 +82,12 @@ class ClaimedWork:
         """Work until the master ends the claim, and return its last answer."""
         await self._look_up_committed()
         messages_max = self._claim.messages_max
+        if self._cursor.position != self._claim.position:
+            # The message that the claim is about is processed, and so are its poison rows.
+            answer = await self._report(Step())
+            if isinstance(answer, Leave) or not answer.messages_max:
+                return answer
+            messages_max = answer.messages_max
         while True:
             records = await self._fetch(messages_max)
             try:
@@ -138,7 +140,7 @@ class ClaimedWork:
         if not works:
             return await self._report(Step(), is_empty=True)
         answer: Go | Leave = Go()
-        step = Step()
+        step, began_s = Step(), self._environment.clock()
         for number, work in enumerate(works):
             try:
                 await self._process_one(work, step)
@@ -146,20 +148,21 @@ class ClaimedWork:
                 if step.messages:
                     await self._report(await self._finish(step))
                 raise
-            if step.is_due() or number == len(works) - 1:
+            is_last = number == len(works) - 1
+            if is_last or step.is_due(self._environment.clock() - began_s):
                 finished = await self._finish(step)
                 answer = await self._report(finished)
                 is_fenced = finished is not step
                 if is_fenced or isinstance(answer, Leave) or not answer.messages_max:
                     return answer
-                step = Step()
+                step, began_s = Step(), self._environment.clock()
         return answer
 
     # -- one message -------------------------------------------------------------------------
 
     async def _process_one(self, work: Work, step: Step) -> None:
         if not work.is_repeated:
-            table = await asyncio.to_thread(self._load, work.message)
+            table = await self._environment.in_thread(self._load, work.message)
             processed = await self._apply(work, table)
             await self._keep(work, table, processed, step)
             step.last = work
@@ -184,6 +187,8 @@ class ClaimedWork:
         poison = frozenset(each.row for each in self._claim.poison)
         probe = _Probe(self._environment, self._claim.number, unit)
         processed = await self._operator.process(Rows(unit, table, poison, probe))
+        # What kills the worker from here on is not a row.
+        await probe(())
         if self._claim.poison:
             dead = [DeadRow(each.row, each.error, 1) for each in self._claim.poison]
             processed = processed._replace(dead=[*processed.dead, *dead])
@@ -201,7 +206,9 @@ class ClaimedWork:
         unit = self._unit(work.message)
         table = processed.table
         rows = table.num_rows if table is not None else 0
-        ref = await asyncio.to_thread(payloads.put, stage.stage, unit, table) if rows else ""
+        ref = ""
+        if rows:
+            ref = await self._environment.in_thread(payloads.put, stage.stage, unit, table)
         if message := self._cursor.output(work, unit, ref, rows):
             value = encode_message(message)
             step.outputs.append(Output(stage.output_topic, value, None, self._input.number))
@@ -225,7 +232,7 @@ class ClaimedWork:
                 do='give it queue_backend="local", which keeps dead letters',
             )
         rows = given.take([each.row for each in dead])
-        ref = await asyncio.to_thread(
+        ref = await self._environment.in_thread(
             self._environment.payloads.put, f"{stage.stage}.dead", unit, rows
         )
         metadata = {
@@ -278,7 +285,7 @@ class ClaimedWork:
             delay_s = backoff.next_delay_s()
             if delay_s is None:
                 raise failure
-            await asyncio.sleep(delay_s)
+            await self._environment.sleep(delay_s)
 
     async def _report(self, step: Step, *, is_empty: bool = False) -> Go | Leave:
         answer = await self._environment.control.ask(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import Ledger, OperatorSpec, RateLimit
@@ -46,3 +49,7 @@ class WorkerEnvironment:
     control: Control
     ledger: Ledger | None = None
     rate_limit: RateLimit | None = None
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    """Runs a function that blocks. A simulator gives this, the time and the sleep its own."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic

@@ -8,7 +8,8 @@ An input is in one of these states:
 
 A worker that is lost with a claim counts against the message at the input's position. After
 DEATHS_BEFORE_ISOLATION of them the message is processed alone, and the worker says which rows it is
-about to process. A worker that is lost then has found a poison row.
+about to process. Rows on which two workers are lost then are poison: one may be lost for another
+reason, such as the end of its machine.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class InputState:
     """The number of the claim that was granted last."""
     deaths: int = 0
     probing: tuple[str, tuple[int, ...]] | None = None
+    suspects: set[tuple[int, ...]] = field(default_factory=set)
+    """Rows on which one worker was lost."""
     poison: tuple[PoisonRow, ...] = ()
 
     @property
@@ -52,6 +55,7 @@ class InputState:
     def move(self, position: int) -> None:
         if position > self.position:
             self.deaths, self.probing, self.poison = 0, None, ()
+            self.suspects.clear()
         self.position = position
         # The upstream worker may have produced what it has not reported yet.
         self.end = max(self.end, position)
@@ -181,6 +185,9 @@ class StageState:
                 do="see the logs of the workers; they may need more memory",
             )
         unit, rows = input.probing
+        if rows not in input.suspects:
+            input.suspects.add(rows)
+            return None
         named = ", ".join(map(str, rows))
         error = f"the worker's process ended while it processed row {named}"
         if self.on_error == "fail":
