@@ -17,11 +17,10 @@
     ├── InDoubtError              nobody knows yet whether it committed; ask before you repeat it
     ├── DataError                 bytes on disk are damaged
     ├── UnitError                 an operator failed on the rows of a unit
+    │   └── RetryableError        a call failed for now: a retry may help
     ├── BudgetError               a call would cost more than the budget allows: the job pauses
     ├── StorageError              a disk or object store refused (full, read-only, I/O)
     │   └── QueueFullError        a queue is over its limit, for now: a retry helps
-    ├── OperatorError             an operator failed on a row, or returned what cannot be used
-    │   └── RetryableError        the call failed for now: a retry may help
     ├── WorkspaceError            the workspace cannot be opened or used
     │   └── VersionError          it was written by a newer Headrace
     └── TransportError            a conversation with another process failed
@@ -147,7 +146,33 @@ class InDoubtError(HeadraceError):
 class DataError(HeadraceError): ...
 
 
-class UnitError(HeadraceError): ...
+class UnitError(HeadraceError):
+    """An operator failed on rows.
+
+    `in_doubt` is False if it is certain that the call took no effect and cost nothing.
+    """
+
+    def __init__(self, what: str, *, do: str = "", in_doubt: bool = True) -> None:
+        super().__init__(what, do=do)
+        self.in_doubt = in_doubt
+
+
+class RetryableError(UnitError):
+    """A call that may succeed later. An operator raises it to be called again.
+
+    `retry_after_s` is the pause that a server asks for.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        do: str = "",
+        in_doubt: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(what, do=do, in_doubt=in_doubt)
+        self.retry_after_s = retry_after_s
 
 
 class BudgetError(HeadraceError): ...
@@ -157,29 +182,6 @@ class StorageError(HeadraceError): ...
 
 
 class QueueFullError(StorageError): ...
-
-
-class OperatorError(HeadraceError): ...
-
-
-class RetryableError(OperatorError):
-    """A call that may succeed later. An operator raises it to be called again.
-
-    `in_doubt` is True if the call may have taken effect, and may have been paid for, although no
-    answer came. A stage that holds calls in doubt does not send such a call again.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        do: str = "",
-        retry_after_s: float | None = None,
-        in_doubt: bool = False,
-    ) -> None:
-        super().__init__(what, do=do)
-        self.retry_after_s = retry_after_s
-        self.in_doubt = in_doubt
 
 
 class WorkspaceError(HeadraceError): ...

@@ -1,0 +1,78 @@
+"""The result of a call, as the ledger keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import DataError, UnitError
+from headrace.pipeline.contract import DeadRow
+
+ERROR_LENGTH_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """Rows that a call returned, and rows that it gave up."""
+
+    table: pa.Table | None
+    """None if every row was given up."""
+    dead: Sequence[DeadRow] = field(default=())
+    cost: float = 0.0
+
+    def encode(self) -> bytes:
+        rows = b""
+        if self.table is not None:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, self.table.schema) as writer:
+                writer.write_table(self.table)
+            rows = sink.getvalue().to_pybytes()
+        return msgspec.msgpack.encode((rows, self.dead))
+
+    @classmethod
+    def decode(cls, data: bytes) -> CallResult:
+        """Return a result from the ledger. Its cost was counted when it was recorded."""
+        try:
+            rows, dead = msgspec.msgpack.decode(data, type=tuple[bytes, list[DeadRow]])
+            table = pa.ipc.open_stream(rows).read_all() if rows else None
+        except (msgspec.MsgspecError, pa.ArrowException) as error:
+            raise DataError(
+                f"a result of {len(data)} bytes in the ledger cannot be read: {error}",
+                do="run the job with on_change='restart', which makes its calls again",
+            ) from error
+        return cls(table, dead)
+
+
+def content_of(batch: pa.RecordBatch) -> bytes:
+    """Hash the values of a batch: equal rows of equal types have equal hashes."""
+    # A copy has no offsets and no bitmaps of a larger table, which would be hashed too.
+    every = pa.array(range(batch.num_rows), pa.int64())
+    copy = batch.take(every).replace_schema_metadata(None)
+    return hashlib.blake2b(
+        copy.schema.serialize().to_pybytes() + bytes(copy.serialize()), digest_size=16
+    ).digest()
+
+
+def concat(tables: Sequence[pa.Table | None]) -> pa.Table | None:
+    """Return all rows in order, or None if there are none."""
+    present = [table for table in tables if table is not None and table.num_rows]
+    if not present:
+        return None
+    try:
+        return pa.concat_tables(present, promote_options="permissive")
+    except (pa.ArrowException, TypeError) as error:
+        raise UnitError(
+            f"calls of the operator returned columns of different types: {one_line(error)}",
+            do="declare the schema of what the operator returns",
+        ) from error
+
+
+def one_line(error: BaseException | None) -> str:
+    """Return an error as one line of bounded length."""
+    text = str(error) if isinstance(error, UnitError) else f"{type(error).__name__}: {error}"
+    line = " ".join(text.split()).removesuffix(":")
+    return line if len(line) <= ERROR_LENGTH_MAX else f"{line[: ERROR_LENGTH_MAX - 3]}..."

@@ -1,0 +1,340 @@
+"""Makes the calls of an operator for one unit after another: `OpenOperator` of the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from headrace.errors import AccessError, HeadraceError, UnitError
+from headrace.pipeline.calls.answer import Answer, CallContext, set_current_call
+from headrace.pipeline.calls.bodies import RowBlame, is_foreseen
+from headrace.pipeline.calls.lanes import Lanes
+from headrace.pipeline.calls.results import CallResult, concat, content_of, one_line
+from headrace.pipeline.contract import (
+    Claimed,
+    ClaimStatus,
+    DeadRow,
+    OperatorContext,
+    Processed,
+    RecordedCall,
+    Rows,
+)
+
+if TYPE_CHECKING:
+    from headrace.pipeline.operator import OperatorSpec
+
+_CLAIM_AGAIN_S = 0.05
+_MEND = 'mend the operator and run again, or keep failed rows with on_error="dead_letter"'
+
+
+class Call(NamedTuple):
+    """One call of a unit, by number; its rows by their numbers in the unit."""
+
+    number: int
+    rows: tuple[int, ...]
+
+
+class CallFailedError(Exception):
+    """All attempts of a call failed; its cause says why."""
+
+    def __init__(self, attempts: int, in_doubt: bool) -> None:
+        super().__init__(attempts)
+        self.attempts = attempts
+        self.in_doubt = in_doubt
+
+
+def plan_calls(rows: int, rows_per_call: int, skip: frozenset[int]) -> Iterator[Call]:
+    """Split the rows of a unit into calls. A row that is skipped changes no number."""
+    for number, first in enumerate(range(0, rows, rows_per_call)):
+        every = range(first, min(first + rows_per_call, rows))
+        if kept := tuple(row for row in every if row not in skip):
+            yield Call(number, kept)
+
+
+class CallRunner:
+    """An operator after its set-up, in a worker."""
+
+    def __init__(self, spec: OperatorSpec, context: OperatorContext, lanes: Lanes) -> None:
+        self.spec = spec
+        self.context = context
+        self.lanes = lanes
+        self.ledger = context.ledger if spec.expensive else None
+        self._token_debt = 0
+
+    async def process(self, rows: Rows) -> Processed:
+        return await _UnitCalls(self, rows).run()
+
+    async def close(self) -> None:
+        await self.lanes.close()
+
+    async def pass_rate_limit(self, batch: pa.RecordBatch) -> int:
+        """Wait for the rate limit; return the tokens that the call was expected to use."""
+        limit = self.context.rate_limit
+        if limit is None or not self.spec.rate_limit_name:
+            return 0
+        expected = self.spec.expected_tokens(batch)
+        wanted = max(0, expected + self._token_debt)
+        # Calls that used more tokens than they expected are charged to the next one.
+        self._token_debt -= wanted - expected
+        await limit.acquire(self.spec.rate_limit_name, requests=1, tokens=wanted)
+        return expected
+
+    def settle_tokens(self, expected: int, used: int) -> None:
+        if used:
+            self._token_debt += used - expected
+
+    async def penalize(self, error: BaseException) -> None:
+        """Pass on that a server asked for a pause: it means all workers."""
+        retry_after_s = getattr(error, "retry_after_s", None)
+        if self.context.rate_limit and self.spec.rate_limit_name and retry_after_s:
+            await self.context.rate_limit.penalize(self.spec.rate_limit_name, retry_after_s)
+
+
+class _UnitCalls:
+    """The calls of one unit."""
+
+    def __init__(self, runner: CallRunner, rows: Rows) -> None:
+        self._runner = runner
+        self._spec = runner.spec
+        self._unit = rows
+        self._stage = runner.context.ledger_stage or runner.context.stage
+        self._results: dict[int, CallResult] = {}
+        self._reused = 0
+        self._made = 0
+        self._cost = 0.0
+        self._error: BaseException | None = None
+        self._recordings: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Processed:
+        calls = plan_calls(self._unit.table.num_rows, self._spec.rows_per_call, self._unit.skip)
+        at_once = 1 if self._unit.probe else self._spec.concurrency
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(self._make_calls(calls))
+        # Results that were paid for are recorded, whatever failed beside them.
+        while self._recordings:
+            await asyncio.gather(*self._recordings)
+        if self._error:
+            raise self._error
+        found = [self._results[number] for number in sorted(self._results)]
+        try:
+            table = concat([result.table for result in found])
+        except UnitError as error:
+            raise self._named(error, (), 1) from error
+        dead = [each for result in found for each in result.dead]
+        return Processed(table, dead, self._made, self._reused, self._cost)
+
+    async def _make_calls(self, calls: Iterator[Call]) -> None:
+        """Make one call after another until there is none, or one of the unit has failed."""
+        for call in calls:
+            try:
+                await self._make(call)
+            except Exception as error:  # noqa: BLE001  `run` raises it
+                self._error = self._error or error
+            if self._error:
+                return
+
+    async def _make(self, call: Call) -> None:
+        batch = self._batch(call.rows)
+        claimed = await self._claim(call, batch)
+        if claimed.status == ClaimStatus.RESULT:
+            assert claimed.result is not None
+            self._reused += 1
+            self._results[call.number] = CallResult.decode(claimed.result)
+            return
+        try:
+            if claimed.status == ClaimStatus.HELD:
+                raise CallFailedError(0, in_doubt=True) from _held(claimed)
+            self._made += 1
+            result = await self._call(call, batch, claimed.idempotency_key)
+        except CallFailedError as failure:
+            if claimed.status != ClaimStatus.HELD:
+                await self._end_claim(call, failure.__cause__, failure.in_doubt)
+            self._results[call.number] = CallResult(None, self._give_up(call.rows, failure))
+            return
+        except HeadraceError as error:
+            await self._end_claim(call, error, not isinstance(error, AccessError))
+            raise
+        self._results[call.number] = result
+        self._cost += result.cost
+        if self._runner.ledger:
+            self._record(call, result)
+
+    async def _end_claim(self, call: Call, error: BaseException | None, in_doubt: bool) -> None:
+        ledger, unit = self._runner.ledger, self._unit.unit
+        if ledger and in_doubt:
+            await ledger.doubt(self._stage, unit, [call.number])
+        elif ledger:
+            await ledger.fail(self._stage, unit, [call.number], one_line(error))
+
+    def _batch(self, rows: Sequence[int]) -> pa.RecordBatch:
+        table = self._unit.table
+        is_range = rows[-1] - rows[0] == len(rows) - 1
+        part = table.slice(rows[0], len(rows)) if is_range else table.take(list(rows))
+        return part.combine_chunks().to_batches()[0]
+
+    async def _claim(self, call: Call, batch: pa.RecordBatch) -> Claimed:
+        if self._runner.ledger is None:
+            return Claimed(ClaimStatus.CALL, uuid.uuid4().hex)
+        wanted = [(call.number, content_of(batch))]
+        while True:
+            (claimed,) = await self._runner.ledger.claim(
+                self._stage, self._unit.unit, wanted, owner=self._runner.context.worker
+            )
+            if claimed.status != ClaimStatus.LATER:
+                return claimed
+            await asyncio.sleep(_CLAIM_AGAIN_S)
+
+    def _record(self, call: Call, result: CallResult) -> None:
+        """Store a result while the next call is made. The unit waits for it at its end."""
+        assert self._runner.ledger is not None
+        recorded = RecordedCall(call.number, result.encode(), result.cost)
+        self._start(self._runner.ledger.record(self._stage, self._unit.unit, [recorded]))
+
+    def _start(self, recording: Coroutine[Any, Any, None]) -> None:
+        async def keep_error() -> None:
+            try:
+                await recording
+            except Exception as error:  # noqa: BLE001  `run` raises it
+                self._error = self._error or error
+
+        task = asyncio.create_task(keep_error())
+        self._recordings.add(task)
+        task.add_done_callback(self._recordings.discard)
+
+    # One call
+
+    async def _call(self, call: Call, batch: pa.RecordBatch, key: str) -> CallResult:
+        """Return what the call returned. Raises CallFailedError if no row has a result."""
+        if self._unit.probe:
+            return await self._call_row_by_row(call, key)
+        try:
+            return await self._attempt(call, call.rows, batch, key)
+        except CallFailedError as failure:
+            is_row_known = isinstance(failure.__cause__, RowBlame)
+            isolates = is_row_known or self._spec.on_error == "dead_letter"
+            if len(call.rows) == 1 or not isolates:
+                raise
+            if failure.in_doubt and (result := await self._claim_again(call, failure)):
+                return result
+        return await self._call_row_by_row(call, key)
+
+    async def _claim_again(self, call: Call, failure: CallFailedError) -> CallResult | None:
+        """Ask the ledger whether a call in doubt may be sent again; it counts that.
+
+        Returns the result if there is one by now. Raises the failure if the call is held.
+        """
+        if self._runner.ledger is None:
+            return None
+        claimed = await self._claim(call, self._batch(call.rows))
+        if claimed.status == ClaimStatus.HELD:
+            raise failure
+        return CallResult.decode(claimed.result) if claimed.result is not None else None
+
+    async def _call_row_by_row(self, call: Call, key: str) -> CallResult:
+        """Call each row alone, so that a row fails for its own fault only."""
+        results = []
+        failure: CallFailedError | None = None
+        for row in call.rows:
+            if self._unit.probe:
+                await self._unit.probe([row])
+            row_key = key if len(call.rows) == 1 else f"{key}.{row}"
+            try:
+                results.append(await self._attempt(call, (row,), self._batch([row]), row_key))
+            except CallFailedError as failed:
+                failure = failed
+                results.append(CallResult(None, self._give_up((row,), failed)))
+        if failure and all(result.table is None for result in results):
+            raise failure
+        return CallResult(
+            concat([result.table for result in results]),
+            [dead for result in results for dead in result.dead],
+            sum(result.cost for result in results),
+        )
+
+    async def _attempt(
+        self, call: Call, rows: tuple[int, ...], batch: pa.RecordBatch, key: str
+    ) -> CallResult:
+        """Call until it succeeds or `retries` gives up. Raises CallFailedError then."""
+        attempts = self._spec.retries.begin()
+        was_in_doubt = False
+        while True:
+            expected = await self._runner.pass_rate_limit(batch)
+            context = self._runner.context
+            set_current_call(
+                CallContext(context.stage, self._unit.unit, rows, key, attempts.number)
+            )
+            try:
+                answer: Answer = await self._runner.lanes.call(batch, self._spec.timeout_s)
+            except Exception as error:
+                if not is_foreseen(error):
+                    raise self._placed(error) from error
+                cause = error
+            else:
+                self._runner.settle_tokens(expected, answer.tokens)
+                return self._priced(answer)
+            in_doubt = _leaves_doubt(cause)
+            was_in_doubt |= in_doubt
+            await self._runner.penalize(cause)
+            failure = CallFailedError(attempts.number, was_in_doubt)
+            failure.__cause__ = cause
+            delay_s = None if isinstance(cause, RowBlame) else attempts.next_delay_s(cause)
+            if delay_s is None:
+                raise failure
+            await asyncio.sleep(delay_s)
+            if in_doubt and (result := await self._claim_again(call, failure)):
+                return result
+
+    def _priced(self, answer: Answer) -> CallResult:
+        try:
+            cost = self._spec.cost_of(answer)
+        except Exception as error:  # noqa: BLE001  `run` raises it, once the result is recorded
+            cost = 0.0
+            self._error = self._error or HeadraceError(
+                f"stage {self._runner.context.stage!r}: the cost function failed:"
+                f" {one_line(error)}",
+                do="mend the cost function and run again: the result is recorded",
+            )
+        return CallResult(answer.rows, [], cost)
+
+    # Failures
+
+    def _give_up(self, rows: tuple[int, ...], failure: CallFailedError) -> list[DeadRow]:
+        """Return the rows as dead rows. Raises UnitError if the stage keeps none."""
+        cause = failure.__cause__
+        assert cause is not None
+        if self._spec.on_error == "dead_letter":
+            return [DeadRow(row, one_line(cause), failure.attempts) for row in rows]
+        raise self._named(cause, rows, failure.attempts) from cause
+
+    def _named(self, cause: BaseException, rows: tuple[int, ...], attempts: int) -> UnitError:
+        """Say where an error happened."""
+        place = f"stage {self._runner.context.stage!r}, unit {self._unit.unit}"
+        if rows:
+            place += f", row {rows[0]}" if len(rows) == 1 else f", rows {rows[0]} to {rows[-1]}"
+        what = cause.what if isinstance(cause, HeadraceError) else one_line(cause)
+        do = cause.do if isinstance(cause, HeadraceError) and cause.do else _MEND
+        after = f" (after {attempts} attempts)" if attempts > 1 else ""
+        return UnitError(f"{place}: {what}{after}", do=do)
+
+    def _placed(self, error: Exception) -> Exception:
+        """Name the stage in an error that no row is to blame for."""
+        if not isinstance(error, HeadraceError):
+            return error
+        return type(error)(f"stage {self._runner.context.stage!r}: {error.what}", do=error.do)
+
+
+def _leaves_doubt(error: BaseException) -> bool:
+    """True if nobody can tell whether the call took effect: only a UnitError can deny it."""
+    return error.in_doubt if isinstance(error, UnitError) else True
+
+
+def _held(claimed: Claimed) -> UnitError:
+    return UnitError(
+        f"the call {claimed.idempotency_key} is in doubt, and the stage holds such calls",
+        do='ask the provider about the key, then run with in_doubt="resend" or "retry"',
+    )
