@@ -191,9 +191,16 @@ class LocalTopics:
             return self._fetch(self.partition(topic, partition), offset, most)
 
     def _fetch(self, place: PartitionId, offset: int, most: int) -> pa.RecordBatch:
-        info = self.journal(place)
-        if info is None or offset >= first_offset(info.head):
-            info = self.journal(place, fresh=True)
+        # What this process remembers tells of many messages without asking, but never of none.
+        if (known := self.journal(place)) and offset < first_offset(known.head):
+            found = self._read(place, known, offset, most)
+            if found.num_rows:
+                return found
+        return self._read(place, self.journal(place, fresh=True), offset, most)
+
+    def _read(
+        self, place: PartitionId, info: JournalInfo | None, offset: int, most: int
+    ) -> pa.RecordBatch:
         begin, head = (info.begin, info.head) if info else (0, 0)
         check_offset(*place, offset, first_offset(begin), first_offset(head))
         if info is None:

@@ -152,6 +152,21 @@ class QueueConformance:
 
         run(opener, scenario)
 
+    def test_a_message_of_another_backend_is_seen_at_once(self, opener: Opener) -> None:
+        async def scenario(backend: QueueBackend) -> None:
+            async with opener() as another:
+                await backend.create_topic(TOPIC)
+                offset = 0
+                for n in range(20):
+                    producer = another if n % 3 else backend
+                    await producer.produce(TOPIC, b"%d" % n)
+                    (found,) = await backend.fetch(TOPIC, offset)
+                    assert found.value == b"%d" % n
+                    offset = found.offset + 1
+                    assert await backend.fetch(TOPIC, offset) == []
+
+        run(opener, scenario)
+
     def test_outputs_and_offset_commit_together(self, opener: Opener) -> None:
         async def scenario(backend: QueueBackend) -> None:
             await backend.create_topic(TOPIC)
