@@ -21,9 +21,9 @@ from headrace.pipeline.master.inputs import StageInput, Topic, inputs, topics
 from headrace.pipeline.master.messages import Answer, AskWork, Join, Leave, Request
 from headrace.pipeline.messages import QueueMessage, decode_message, encode_message
 from headrace.pipeline.run import load_state
-from headrace.pipeline.sources import TableSource
-from headrace.pipeline.worker import Worker
-from headrace.pipeline.worker_environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.source.sources import TableSource
+from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.worker.worker_loop import Worker
 from headrace.queues.contract import OffsetCommit, Output, Record
 from headrace.queues.memory import MemoryBackend, MemoryTopics
 

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.pipeline.results import read_results
 from headrace.pipeline.run import JobRun, RunSummary
-from headrace.pipeline.sources import FileSource, Source, TableSource
+from headrace.pipeline.source.sources import FileSource, Source, TableSource
 from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import FakeOperator, Killed
 

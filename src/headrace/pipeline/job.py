@@ -11,8 +11,8 @@ import msgspec
 
 from headrace.errors import UsageError
 from headrace.pipeline.contract import OperatorSpec
-from headrace.pipeline.sources import Source
-from headrace.pipeline.units import digest
+from headrace.pipeline.source.sources import Source
+from headrace.pipeline.source.units import digest
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 

@@ -31,10 +31,10 @@ from headrace.pipeline.record import (
     first_record,
     next_record,
 )
-from headrace.pipeline.source_topics import UnitLists, fill_topic, plan_units
-from headrace.pipeline.units import Unit
-from headrace.pipeline.worker_assignment import LocalAssignment
-from headrace.pipeline.worker_environment import WorkerStage
+from headrace.pipeline.source.source_topics import UnitLists, fill_topic, plan_units
+from headrace.pipeline.source.units import Unit
+from headrace.pipeline.worker.assignment import LocalAssignment
+from headrace.pipeline.worker.environment import WorkerStage
 from headrace.queues.contract import QueueBackend
 from headrace.queues.local import LocalBackend
 from headrace.queues.memory import MemoryBackend, MemoryTopics

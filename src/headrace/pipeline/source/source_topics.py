@@ -15,8 +15,8 @@ import msgspec
 from headrace.errors import DataError, FencedError, NotFoundError
 from headrace.pipeline.messages import QueueMessage, encode_message
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.sources import Source
-from headrace.pipeline.units import TableUnit, Unit, encode_unit, unit_id, unit_rows
+from headrace.pipeline.source.sources import Source
+from headrace.pipeline.source.units import TableUnit, Unit, encode_unit, unit_id, unit_rows
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
 from headrace.storage import Objects
 

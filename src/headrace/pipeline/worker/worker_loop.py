@@ -7,10 +7,10 @@ the report to the master.
 from __future__ import annotations
 
 from headrace.errors import HeadraceError, PeerLostError, UnitError, to_wire
-from headrace.pipeline.claimed_work import ClaimedWork
 from headrace.pipeline.contract import OperatorContext
 from headrace.pipeline.master.messages import AskWork, Claim, Fail, Join, Leave, NoWork
-from headrace.pipeline.worker_environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.worker.claimed_work import ClaimedWork
+from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 
 
 class Worker:

@@ -8,8 +8,8 @@ from headrace.journal.workspace import Workspace
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.service import LocalControl
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.worker import Worker
-from headrace.pipeline.worker_environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.worker.worker_loop import Worker
 from headrace.queues.local import LocalBackend
 from headrace.queues.memory import MemoryBackend, MemoryTopics
 

@@ -15,7 +15,6 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.pipeline.contract import DeadRow, OpenOperator, Processed, Rows
-from headrace.pipeline.input_cursor import InputCursor, Work
 from headrace.pipeline.master.messages import (
     Advance,
     Answer,
@@ -26,9 +25,10 @@ from headrace.pipeline.master.messages import (
     Probing,
 )
 from headrace.pipeline.messages import QueueMessage, encode_message
-from headrace.pipeline.unit_reader import read_unit
-from headrace.pipeline.units import decode_unit
-from headrace.pipeline.worker_environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.source.unit_reader import read_unit
+from headrace.pipeline.source.units import decode_unit
+from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
+from headrace.pipeline.worker.input_cursor import InputCursor, Work
 from headrace.queues.contract import Output, QueueBackend, Record
 
 STEP_S = 0.05

@@ -16,8 +16,8 @@ from headrace.errors import NotFoundError, UsageError
 from headrace.journal.names import selector
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.unit_reader import file_fingerprint
-from headrace.pipeline.units import (
+from headrace.pipeline.source.unit_reader import file_fingerprint
+from headrace.pipeline.source.units import (
     ROWS_PER_UNIT,
     FileUnit,
     JournalUnit,

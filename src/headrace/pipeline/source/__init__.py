@@ -1,0 +1,1 @@
+"""Sources, the units that they are split into, and the topics that hold the units."""

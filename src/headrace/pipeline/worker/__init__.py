@@ -1,0 +1,1 @@
+"""Workers: each runs one stage, claim by claim, until the master lets it leave."""
