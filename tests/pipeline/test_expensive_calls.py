@@ -12,6 +12,7 @@ from headrace.errors import AccessError, BudgetError, RetryableError, UnitError
 from headrace.pipeline.calls.results import content_of
 from headrace.pipeline.contract import OperatorContext, Rows
 from headrace.pipeline.operator import Answer, current_call, operator_spec
+from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries
 from tests.pipeline.memory_ledger import CountingLimit, MemoryLedger
 from tests.pipeline.operator_runs import UNIT, process, rows_of
@@ -191,9 +192,6 @@ def test_a_cost_function_that_fails_does_not_lose_the_result() -> None:
 
 
 def test_the_rate_limit_is_asked_before_each_attempt_and_hears_of_pauses() -> None:
-    class Limit:
-        name = "provider"
-
     class Tokens:
         def expected_tokens(self, batch: pa.RecordBatch) -> int:
             return 10
@@ -204,7 +202,13 @@ def test_the_rate_limit_is_asked_before_each_attempt_and_hears_of_pauses() -> No
             return Answer(batch, tokens=13)
 
     limit = CountingLimit()
-    spec = operator_spec("map_batches", Tokens(), batch_size=1, rate_limit=Limit(), retries=AT_ONCE)
+    spec = operator_spec(
+        "map_batches",
+        Tokens(),
+        batch_size=1,
+        rate_limit=RateLimitSpec(name="provider"),
+        retries=AT_ONCE,
+    )
     process(spec, ROWS[:3], rate_limit=limit)
     assert [tokens for _, _, tokens in limit.acquired] == [10, 13, 10, 13], "a debt is paid once"
     assert limit.penalties == [("provider", 0.01)]

@@ -394,3 +394,9 @@ def test_calls_that_return_different_types_are_refused() -> None:
 def test_errors_of_the_unit_keep_their_kind() -> None:
     with pytest.raises(UnitError):
         process(operator_spec("map", fails_on_three), ROWS)
+
+
+def test_what_cannot_travel_is_refused_at_once() -> None:
+    lock = threading.Lock()
+    with pytest.raises(UsageError, match=r"cannot travel to workers: TypeError: cannot pickle"):
+        operator_spec("map", lambda row: {"locked": lock.locked()})

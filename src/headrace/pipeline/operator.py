@@ -19,6 +19,7 @@ from headrace.pipeline.calls.lanes import open_lanes
 from headrace.pipeline.calls.results import one_line
 from headrace.pipeline.calls.runner import CallRunner
 from headrace.pipeline.contract import CallTerms, InDoubtPolicy, OnError, OperatorContext
+from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries
 from headrace.pipeline.source_hash import source_hash
 
@@ -100,8 +101,8 @@ class OperatorSpec:
     """True if rows with equal values are paid for once."""
     budget: float | None = None
     """The stage pauses before a call that may exceed it."""
-    rate_limit: Any = None
-    """The declaration of the limit; its `name` is what all workers share."""
+    rate_limit: RateLimitSpec | None = None
+    """All workers share it, also with other stages that give the same name."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "concurrency"):
@@ -136,7 +137,7 @@ class OperatorSpec:
 
     @property
     def rate_limit_name(self) -> str:
-        return getattr(self.rate_limit, "name", "") if self.rate_limit else ""
+        return self.rate_limit.name if self.rate_limit else ""
 
     def expected_tokens(self, batch: pa.RecordBatch) -> int:
         expected = getattr(self.target, "expected_tokens", None)
@@ -144,7 +145,7 @@ class OperatorSpec:
 
     def cost_of(self, answer: Answer) -> float:
         if answer.cost is not None:
-            return float(answer.cost)
+            return float(answer.cost() if callable(answer.cost) else answer.cost)
         if not callable(self.cost):
             return float(self.cost or 0.0)
         is_row = self.kind == "map" and answer.rows.num_rows == 1
@@ -214,4 +215,12 @@ def operator_spec(
     if defaults is not None and not isinstance(target, type):
         options = {**defaults(), **options}
         kind = "map_batches"
-    return OperatorSpec(kind=kind, target=target, schema=parsed, **options)
+    spec = OperatorSpec(kind=kind, target=target, schema=parsed, **options)
+    try:
+        cloudpickle.dumps(spec)
+    except Exception as error:
+        raise UsageError(
+            f"{target!r} cannot travel to workers: {one_line(error)}",
+            do="make in setup what cannot be pickled, such as connections and locks",
+        ) from error
+    return spec

@@ -19,6 +19,7 @@ import argparse
 import hashlib
 import http.client
 import json
+import math
 import os
 import random
 import signal
@@ -188,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _retry_after(self, fault: str) -> str:
         seconds = self.server.options.retry_after_s
         if fault == "429_date":
-            return time.strftime(_DATE_FORMAT, time.gmtime(time.time() + seconds))
+            return time.strftime(_DATE_FORMAT, time.gmtime(math.ceil(time.time() + seconds)))
         return f"{seconds:g}"
 
     def _answer(

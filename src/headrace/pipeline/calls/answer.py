@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -13,8 +14,8 @@ class Answer(NamedTuple):
 
     rows: Any
     """What `process` may return."""
-    cost: float | None = None
-    """None: what the stage declares as cost."""
+    cost: float | Callable[[], float] | None = None
+    """A number, or a function that returns it; None: what the stage declares as cost."""
     tokens: int = 0
     """The tokens that the call used, for the rate limit."""
 

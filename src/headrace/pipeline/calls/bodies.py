@@ -23,6 +23,7 @@ from headrace.pipeline.calls.answer import Answer
 from headrace.pipeline.calls.outputs import from_rows, to_table
 
 Kind = Literal["map", "flat_map", "filter", "map_batches"]
+Cost = float | Callable[[], float] | None
 ROW_KINDS = frozenset({"map", "flat_map"})
 
 
@@ -137,16 +138,23 @@ class _RowAnswers:
 
     def __call__(self, returned: list[Any], batch: pa.RecordBatch) -> Answer:
         rows: list[Mapping[str, Any]] = []
-        cost: float | None = None
+        cost: Cost = None
         tokens = 0
         for index, value in enumerate(returned):
             if isinstance(value, Answer):
-                cost = (cost or 0.0) + value.cost if value.cost is not None else cost
+                cost = _add_cost(cost, value.cost)
                 tokens += value.tokens
                 value = value.rows
             with _blame(index, batch):
                 rows.extend(_check_rows(value) if self._several else [_check_row(value)])
         return Answer(from_rows(rows, batch.schema, self._schema), cost, tokens)
+
+
+def _add_cost(total: Cost, cost: Cost) -> Cost:
+    if total is None or cost is None:
+        return total if cost is None else cost
+    first, second = total, cost
+    return lambda: sum(each() if callable(each) else each for each in (first, second))
 
 
 def _check_row(value: Any) -> Mapping[str, Any]:
