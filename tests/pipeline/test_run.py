@@ -4,64 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pytest
 
 import headrace as hr
-from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.results import read_results
-from headrace.pipeline.run import JobRun, RunSummary
-from headrace.pipeline.source.sources import FileSource, Source, TableSource
-from headrace.pipeline.thread_runner import ThreadRunner
-from tests.pipeline.fake_operators import FakeOperator, Killed
-
-MEMORY = StageConfig(queue_backend="memory", workers=2)
-
-
-def numbers(count: int, begin: int = 0) -> pa.Table:
-    return pa.table({"n": pa.array(range(begin, begin + count), pa.int64())})
-
-
-def double(table: pa.Table) -> pa.Table:
-    return pa.table({"n": pc.multiply(table["n"], 2)})
-
-
-def keep_fours(table: pa.Table) -> pa.Table:
-    return table.filter(pc.equal(pc.bit_wise_and(table["n"], 3), 0))
-
-
-def run(workspace: hr.Workspace, job: Job, **options: object) -> RunSummary:
-    with JobRun(workspace, job, **options) as run:  # type: ignore[arg-type]
-        ThreadRunner((Killed,)).run(run)
-        return run.summary()
-
-
-def results(workspace: hr.Workspace, job: Job, stage: str) -> list[int]:
-    return sorted(read_results(workspace, job, stage)["n"].to_pylist())
-
-
-def chain(source: Source, *stages: Stage, name: str = "job") -> Job:
-    job = Job(name).add_stage(Stage("source", source))
-    above = "source"
-    for stage in stages:
-        job.add_stage(stage, [above])
-        above = stage.stage_id
-    return job
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> hr.Workspace:
-    return hr.open(tmp_path / "data")
+from headrace.pipeline.job import Job, Stage
+from headrace.pipeline.source.sources import FileSource, TableSource
+from tests.pipeline.fake_operators import FakeOperator
+from tests.pipeline.jobs import (
+    LOCAL,
+    MEMORY,
+    chain,
+    double,
+    keep_fours,
+    numbers,
+    results,
+    run,
+    same,
+)
 
 
 def test_a_table_passes_a_durable_stage_and_one_on_memory(workspace: hr.Workspace) -> None:
     job = chain(
         TableSource(numbers(1000), rows_per_unit=10),
-        Stage("double", FakeOperator(double), StageConfig(workers=2)),
+        Stage("double", FakeOperator(double), LOCAL),
         Stage("filter", FakeOperator(keep_fours), MEMORY),
-        Stage("last", FakeOperator(lambda table: table), StageConfig(workers=2)),
+        Stage("last", FakeOperator(same), LOCAL),
     )
     summary = run(workspace, job)
     assert summary.outcome == "done"
@@ -85,3 +52,21 @@ def test_a_second_run_has_nothing_to_do(workspace: hr.Workspace) -> None:
     assert run(workspace, job).stages["double"].messages == 0
     assert set(operator.seen.values()) == {1}
     assert results(workspace, job, "double") == [2 * n for n in range(100)]
+
+
+def test_several_upstreams_are_all_read(workspace: hr.Workspace) -> None:
+    """Also if two paths lead from one topic to one stage, through memory or not."""
+    job = Job("diamond").add_stage(Stage("source", TableSource(numbers(60), rows_per_unit=5)))
+    job.add_stage(Stage("left", FakeOperator(double), MEMORY), ["source"])
+    job.add_stage(Stage("right", FakeOperator(keep_fours), LOCAL), ["source"])
+    job.add_stage(Stage("near", FakeOperator(same), MEMORY), ["left", "right"])
+    job.add_stage(Stage("last", FakeOperator(same), LOCAL), ["near", "source"])
+    run(workspace, job)
+    left, right = [2 * n for n in range(60)], list(range(0, 60, 4))
+    assert results(workspace, job, "last") == sorted([*left, *right, *range(60)])
+
+
+def test_an_empty_source_is_done_at_once(workspace: hr.Workspace) -> None:
+    job = chain(TableSource(numbers(0)), Stage("double", FakeOperator(double)))
+    assert run(workspace, job).outcome == "done"
+    assert results(workspace, job, "double") == []

@@ -214,9 +214,10 @@ class StagePlan:
 
 
 class WorkerAssignment(Protocol):
-    """What travels to a worker, by cloudpickle: everything that it needs to run its stage."""
+    """Everything that a worker needs to run its stage."""
 
-    stage: str
+    @property
+    def stage(self) -> str: ...
 
     def run(self, worker: str) -> None:
         """Run the worker's loop until the master lets it leave. Raises what ended it otherwise."""
@@ -229,7 +230,11 @@ class RunControl(Protocol):
     def stages(self) -> Sequence[StagePlan]:
         """All stages, each after those that it reads from."""
 
-    def assignment(self, stage: str) -> WorkerAssignment: ...
+    def assignment(self, stage: str) -> WorkerAssignment:
+        """Return what a worker in a thread of this process runs."""
+
+    def remote_assignment(self, stage: str) -> WorkerAssignment:
+        """Return what a worker in another process runs. It travels by cloudpickle."""
 
     def is_over(self, stage: str) -> bool:
         """True if workers of the stage have nothing more to do in this run."""

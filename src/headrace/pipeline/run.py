@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -31,13 +32,15 @@ from headrace.pipeline.record import (
     first_record,
     next_record,
 )
+from headrace.pipeline.run_services import RunServices
 from headrace.pipeline.source.source_topics import UnitLists, fill_topic, plan_units
 from headrace.pipeline.source.units import Unit
-from headrace.pipeline.worker.assignment import LocalAssignment
+from headrace.pipeline.worker.assignment import LocalAssignment, RemoteAssignment
 from headrace.pipeline.worker.environment import WorkerStage
 from headrace.queues.contract import QueueBackend
 from headrace.queues.local import LocalBackend
 from headrace.queues.memory import MemoryBackend, MemoryTopics
+from headrace.settings import ServiceSettings
 
 PARTITIONS_MIN = 16
 PARTITIONS_PER_WORKER = 4
@@ -59,20 +62,43 @@ class RunSummary:
 class JobRun:
     """Prepares a run when it is opened. Implements `contract.RunControl`."""
 
-    def __init__(self, workspace: Workspace, job: Job, *, on_change: OnChange = "refuse") -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        job: Job,
+        *,
+        on_change: OnChange = "refuse",
+        service: ServiceSettings | None = None,
+    ) -> None:
+        """`service` says where workers in other processes reach the driver."""
         job.validate()
         self.job = job
         self._workspace = workspace
+        self._service = service or ServiceSettings()
         self._memory = MemoryTopics()
         with ExitStack() as stack:
             stack.enter_context(JobLock(workspace, job.id))
             stack.callback(self._memory.close)
             self.record = open_record(workspace, job, on_change)
             self.payloads = job_payloads(workspace, self.record)
-            run_async(self._prepare())
+            state = run_async(self._prepare())
+            self.master = Master(state, self._truncate)
+            self.services = RunServices(self.master, self._memory, self._ledger())
+            stack.callback(self.services.close)
+            for stage in job.operators:
+                if limit := getattr(stage.spec, "rate_limit", None):
+                    self.services.rate_limits.declare(limit)
             self._open = stack.pop_all()
 
-    async def _prepare(self) -> None:
+    def _ledger(self) -> tuple[Path, str] | None:
+        """Return where the ledger is; None if no stage needs one."""
+        if not any(stage.spec.expensive for stage in self.job.operators):
+            return None
+        assert self._workspace.directory is not None
+        path = self._workspace.directory / "pipelines" / self.job.id / "ledger"
+        return path, self.record.generation
+
+    async def _prepare(self) -> JobState:
         job = self.job
         async with LocalBackend(self._workspace) as local:
             units = await asyncio.to_thread(self._plan)
@@ -86,8 +112,7 @@ class JobRun:
             for stage, plans in units.items():
                 await self._fill(local, stage, plans)
             self.inputs = inputs(job, self.topics, _groups(self.record))
-            state = await load_state(job, self.inputs, local)
-        self.master = Master(state, self._truncate)
+            return await load_state(job, self.inputs, local)
 
     def _plan(self) -> dict[str, dict[int, list[Unit]]]:
         """Return the units of each source by plan; fix the number of partitions if it is open."""
@@ -131,8 +156,18 @@ class JobRun:
         ]
 
     def assignment(self, stage: str) -> WorkerAssignment:
-        return LocalAssignment(
-            self.worker_stage(stage), self._workspace, self._memory, self.payloads, self.master
+        stage_for_worker = self.worker_stage(stage)
+        return LocalAssignment(stage_for_worker, self._workspace, self.payloads, self.services)
+
+    def remote_assignment(self, stage: str) -> WorkerAssignment:
+        address, service = self.services.serve(self._service)
+        return RemoteAssignment(
+            self.worker_stage(stage),
+            self._workspace.reach(),
+            self.payloads,
+            address,
+            service,
+            self.services.ledger is not None,
         )
 
     def worker_stage(self, stage: str) -> WorkerStage:

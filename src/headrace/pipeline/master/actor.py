@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.errors import HeadraceError, ProtocolError, from_wire
+from headrace.errors import HeadraceError, PeerLostError, ProtocolError, from_wire
 from headrace.pipeline.master.messages import (
     Advance,
     Answer,
@@ -57,8 +57,7 @@ class Master:
 
     def _apply(self, worker: str, request: Request) -> tuple[Answer, list[Truncate]]:
         state = self._state
-        if worker not in state.workers:
-            raise ProtocolError(f"worker {worker} has not joined, or was given up")
+        self._check_joined(worker)
         match request:
             case Advance():
                 return state.advance(worker, request)
@@ -76,12 +75,17 @@ class Master:
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not is_gone():
+                self._check_joined(worker)
                 answer = self._state.ask(worker)
                 left = deadline - time.monotonic()
                 if not isinstance(answer, NoWork) or left <= 0:
                     return answer
                 self._changed.wait(left)
         return Leave("it is gone")
+
+    def _check_joined(self, worker: str) -> None:
+        if worker not in self._state.workers:
+            raise PeerLostError(f"the master has given worker {worker} up", do="start another")
 
     def wake(self) -> None:
         with self._changed:

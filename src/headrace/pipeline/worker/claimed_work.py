@@ -126,14 +126,12 @@ class ClaimedWork:
     async def _fetch(self, messages_max: int) -> Sequence[Record]:
         durable = self._input.is_input_durable
         backend = self._environment.local if durable else self._environment.memory
-        topic, partition = self._input.topic, self._input.partition
-        position = self._cursor.position
-        records = await backend.fetch(topic, position, messages_max, partition=partition)
-        if not records:
-            # The backend may remember an older end of the topic: make it look again.
-            await backend.end_offset(topic, partition=partition)
-            records = await backend.fetch(topic, position, messages_max, partition=partition)
-        return records
+        return await backend.fetch(
+            self._input.topic,
+            self._cursor.position,
+            messages_max,
+            partition=self._input.partition,
+        )
 
     async def _process(self, works: Sequence[Work]) -> Go | Leave:
         """Process what was fetched, in steps. Return the master's answer to the last report."""

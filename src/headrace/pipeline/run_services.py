@@ -1,0 +1,66 @@
+"""What a run offers its workers: the master, memory topics, the ledger and rate limits."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from headrace.journal.location.workspace_ref import callable_by_others
+from headrace.pipeline.ledger.actor import LedgerActor
+from headrace.pipeline.ledger.messages import LEDGER
+from headrace.pipeline.ledger.service import LedgerService
+from headrace.pipeline.master.actor import Master
+from headrace.pipeline.master.messages import CONTROL
+from headrace.pipeline.master.service import ControlService
+from headrace.pipeline.rate_limit.limiter import RateLimiter
+from headrace.pipeline.rate_limit.service import RATE_LIMITS, RateLimitService
+from headrace.queues.memory import MemoryTopics
+from headrace.queues.messages import TOPICS
+from headrace.queues.service import TopicsService
+from headrace.settings import ServiceSettings
+from headrace.transport import Server, Service
+
+
+class RunServices:
+    """Everything of a run that lives in its driver, and serves other processes if they ask."""
+
+    def __init__(
+        self, master: Master, memory: MemoryTopics, ledger: tuple[Path, str] | None
+    ) -> None:
+        """`ledger` has its directory and the generation; None if no stage is expensive."""
+        self.master = master
+        self.memory = memory
+        self._stack = ExitStack()
+        self.rate_limits = RateLimiter()
+        self._stack.callback(self.rate_limits.close)
+        self.ledger: LedgerActor | None = None
+        if ledger:
+            path, generation = ledger
+            path.mkdir(parents=True, exist_ok=True)
+            self.ledger = LedgerActor(path, generation)
+            self._stack.callback(self.ledger.close)
+        self._served: tuple[str, ServiceSettings] | None = None
+
+    def serve(self, settings: ServiceSettings) -> tuple[str, ServiceSettings]:
+        """Serve other processes from now on; return the address and what they need to call it."""
+        if self._served is None:
+            if not settings.token:
+                settings = msgspec.structs.replace(settings, token=secrets.token_urlsafe(32))
+            topics = TopicsService(self.memory)
+            services: dict[str, Service] = {
+                CONTROL: ControlService(self.master),
+                TOPICS: topics,
+                RATE_LIMITS: RateLimitService(self.rate_limits),
+            }
+            if self.ledger:
+                services[LEDGER] = LedgerService(self.ledger)
+            server = Server(services, settings)
+            self._stack.callback(server.close)
+            self._served = callable_by_others(server.address), settings
+        return self._served
+
+    def close(self) -> None:
+        self._stack.close()
