@@ -40,7 +40,7 @@ class RunServices:
         if ledger:
             path, generation = ledger
             path.mkdir(parents=True, exist_ok=True)
-            self.ledger = LedgerActor(path, generation)
+            self.ledger = LedgerActor.open(path, generation)
             self._stack.callback(self.ledger.close)
         self._served: tuple[str, ServiceSettings] | None = None
 

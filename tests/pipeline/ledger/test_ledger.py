@@ -38,7 +38,7 @@ def statuses(claimed: Sequence[Claimed]) -> list[ClaimStatus]:
 
 @pytest.fixture
 def actor(tmp_path: Path) -> Iterator[LedgerActor]:
-    actor = LedgerActor(tmp_path / "ledger", "g")
+    actor = LedgerActor.open(tmp_path / "ledger", "g")
     yield actor
     actor.validate()
     actor.close()
@@ -259,19 +259,19 @@ def test_a_reopened_ledger_continues(tmp_path: Path) -> None:
 
 def test_one_process_has_a_ledger_open(actor: LedgerActor, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"another process has the ledger in .* open"):
-        LedgerActor(tmp_path / "ledger", "g")
+        LedgerActor.open(tmp_path / "ledger", "g")
 
 
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    LedgerActor(path, "g").close()
+    LedgerActor.open(path, "g").close()
     (path / "data.mdb").write_bytes(b"no database" * 1000)
     with pytest.raises(DataError, match=str(path)):
-        LedgerActor(path, "g")
+        LedgerActor.open(path, "g")
 
 
 def test_a_closed_ledger_refuses(tmp_path: Path) -> None:
-    actor = LedgerActor(tmp_path / "ledger", "g")
+    actor = LedgerActor.open(tmp_path / "ledger", "g")
     actor.close()
     actor.close()
     with pytest.raises(UsageError, match="the ledger is closed"):
@@ -285,7 +285,7 @@ def test_a_write_that_fails_ends_the_ledger(
 
     async def test() -> None:
         path = tmp_path / "ledger"
-        actor = LedgerActor(path, "g")
+        actor = LedgerActor.open(path, "g")
         ledger = LocalLedger(actor)
         await ledger.claim("s", "u", calls(0, 1), owner="a")
         await ledger.record("s", "u", [RecordedCall(0, b"small", 0)])

@@ -125,7 +125,7 @@ def test_the_terms_decide_about_a_call_in_doubt(
 
 def test_every_attempt_has_the_same_key() -> None:
     script = Script(StageTerms())
-    check(script, "a claims 1 -> call\na dies\nb claims 1 -> again\nb fails 1\nc claims 1 -> call")
+    check(script, "a claims 1 -> call\na dies\nb claims 1 -> again\nb fails 1\nc claims 1 -> again")
     assert len({script.keys[who, 1] for who in "abc"}) == 1
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -71,8 +71,9 @@ class CallOutcome(NamedTuple):
 class LedgerActor:
     """The ledger of one generation, for any number of threads."""
 
-    def __init__(self, path: Path, generation: str) -> None:
-        self._store = LedgerStore(path, generation)
+    def __init__(self, store: LedgerStore) -> None:
+        """Continue from what the store holds, which the actor closes."""
+        self._store = store
         self._requests: SimpleQueue[tuple[_Step, Future[Any]] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._refusal: HeadraceError | None = None
@@ -87,6 +88,10 @@ class LedgerActor:
             raise
         self._thread = threading.Thread(target=self._run, name="headrace-ledger", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def open(cls, path: Path, generation: str) -> Self:
+        return cls(LedgerStore(path, generation))
 
     def close(self) -> None:
         """Carry out what was asked, and stop. Claims that are still held are in doubt."""

@@ -28,7 +28,7 @@ class LocalLedger(LedgerHandle):
     @classmethod
     def open(cls, path: Path, generation: str) -> Self:
         """Return a handle of the ledger in a directory; stopping it closes the ledger."""
-        ledger = cls(LedgerActor(path, generation))
+        ledger = cls(LedgerActor.open(path, generation))
         ledger._owns_actor = True
         return ledger
 

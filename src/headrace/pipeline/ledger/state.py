@@ -5,10 +5,13 @@ Results are in the store, which the state asks and tells within one transaction:
 
     no intent ──claim──► held by an owner ──record──► result
         ▲                    │       ▲
-        ├──fail, release─────┤       │ claim: resend, retry
-        │                    ▼       │
-        │                 in doubt ──┘      (claim: held, under the terms "hold")
-        └────────────────────┴──record (of an owner that was given up)──► result
+        └──fail, release─────┤       │ claim: resend, retry
+                             ▼       │
+                          in doubt ──┘      (claim: held, under the terms "hold")
+                             └──record, of an owner that was given up──► result
+
+A call that was in doubt once is in doubt again after `fail` and `release`: these tell nothing about
+the earlier attempt.
 
 Methods note what the store has to write in `changes`. It is durable before anybody is answered.
 """
@@ -227,13 +230,17 @@ class LedgerState:
         It does not matter who made the call: a result that exists is never paid for again.
         """
         totals = self._change_totals(stage)
-        totals.spent = Nanos(totals.spent + cost)
         totals.dearest = max(totals.dearest or Nanos(0), cost)
         if results.put_result(key, cost, result):
             totals.results += 1
+            totals.spent = Nanos(totals.spent + cost)
             self._remove(key)
-        else:
-            totals.repeats += 1
+            return
+        totals.repeats += 1
+        if self.terms(stage).in_doubt != "resend":
+            # One of the attempts that may have been paid was paid.
+            totals.spent = Nanos(totals.spent + cost)
+            totals.spent_in_doubt = Nanos(max(0, totals.spent_in_doubt - cost))
 
     def fail(self, key: CallKey, lease: Lease, *, in_doubt: bool) -> None:
         """Give up a claim whose call failed. Ignores an owner that has no claim any more."""
@@ -244,7 +251,7 @@ class LedgerState:
             self._lose(key, intent)
             return
         self._change_totals(intent.stage).failures += 1
-        self._remove(key)
+        self._end_claim(key, intent)
 
     def release(self, key: CallKey, lease: Lease) -> None:
         """Give back a claim whose call was not made."""
@@ -252,6 +259,10 @@ class LedgerState:
         if intent is None or intent.lease != lease:
             return
         self._change_totals(intent.stage).releases += 1
+        self._end_claim(key, intent)
+
+    def _end_claim(self, key: CallKey, intent: Intent) -> None:
+        """Let go of a call that has no result. If an earlier attempt is in doubt, it still is."""
         if intent.doubts:
             # A retry has counted what the earlier attempts may have cost.
             is_counted = self.terms(intent.stage).in_doubt == "retry"
@@ -372,6 +383,7 @@ class LedgerState:
             ended += totals.releases + totals.doubts
             # An owner whose claim is counted as a doubt may still bring a result.
             assert totals.calls <= ended + sum(not each.is_in_doubt for each in intents)
-            assert totals.resends + totals.retries <= totals.doubts + totals.releases
-            assert totals.spent >= (totals.dearest or 0)
+            assert totals.resends + totals.retries <= (
+                totals.doubts + totals.releases + totals.failures
+            )
             assert all(each.doubts >= 1 for each in intents if each.is_in_doubt)
