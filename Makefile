@@ -46,6 +46,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench catalog
 	@$(BIN)/headrace bench shuffle
 	@$(BIN)/headrace bench scale
+	@$(BIN)/headrace bench queue
 	@$(BIN)/headrace bench recovery
 	@$(BIN)/headrace bench spark
 

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench import bench_catalog, bench_journal, bench_scale, bench_shuffle, disk_rates
+from headrace.bench import (
+    bench_catalog,
+    bench_journal,
+    bench_queue,
+    bench_scale,
+    bench_shuffle,
+    disk_rates,
+)
 from headrace.bench.bench_journal import documents
 from headrace.bench.bytewax_peer import bytewax_docs_per_s
 from headrace.bench.targets import TARGETS, noise, unit_of, verdict
@@ -53,6 +60,20 @@ def test_bench_journal_shows_people_a_figure_a_line_with_unit_and_verdict(
     assert list(here.iterdir()) == []
 
 
+def test_bench_queue_measures_every_backend(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_queue, "_ROUNDS", 1)
+    monkeypatch.setattr(bench_queue, "_CALLS", 20)
+    monkeypatch.setattr(bench_queue, "_FETCHED", 200)
+    found = json.loads(ok("bench", "queue", "--messages", "1000", "--json"))
+    assert (found["bench"], found["messages"]) == ("queue", 1000)
+    assert TARGETS["queue"].keys() <= found.keys()
+    assert all(found[figure] > 0 for figure in TARGETS["queue"])
+    assert found["local_p50_ms"] <= found["local_p99_ms"]
+    assert list(here.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("figure", "unit"),
     [
@@ -64,6 +85,8 @@ def test_bench_journal_shows_people_a_figure_a_line_with_unit_and_verdict(
         ("notice_p99_ms", "ms"),
         ("owner_killed_s_max", "s"),
         ("delta_bytes_1000", "bytes"),
+        ("memory_produce", "messages/s"),
+        ("local_fetch_10000_s", "s"),
         ("streams", ""),
     ],
 )

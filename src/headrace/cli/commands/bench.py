@@ -12,6 +12,7 @@ import typer
 
 from headrace.bench.bench_catalog import bench_catalog
 from headrace.bench.bench_journal import bench_journal
+from headrace.bench.bench_queue import bench_queue
 from headrace.bench.bench_recovery import bench_recovery
 from headrace.bench.bench_scale import bench_scale
 from headrace.bench.bench_shuffle import bench_shuffle
@@ -69,6 +70,18 @@ def scale(
 ) -> None:
     """Read very many journals through many member processes."""
     _run("scale", lambda scratch: bench_scale(scratch, journals, members), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench queue --messages 100000 --json"))
+def queue(
+    directory: DirectoryOption = Path("."),
+    messages: Annotated[
+        int, typer.Option(min=1000, help="Messages to produce, fetch and recover.")
+    ] = 1_000_000,
+    json: JsonOption = False,
+) -> None:
+    """Measure topics in memory, served to another process, and durable on journals."""
+    _run("queue", lambda scratch: bench_queue(scratch, messages), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench recovery --documents 100000"))
