@@ -48,6 +48,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench scale
 	@$(BIN)/headrace bench queue
 	@$(BIN)/headrace bench recovery
+	@$(BIN)/headrace bench ledger
 	@$(BIN)/headrace bench spark
 
 clean: ## remove .venv, caches and builds

@@ -69,6 +69,7 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
         "recovery_s": _at_most(1),
     },
     "recovery": {"first_checkpoint_s": _at_most(5)},
+    "ledger": {"overhead": _at_most(0.02), "lookups_per_s": _at_least(200_000)},
     "spark": {
         "ratio_to_source_limit": _at_least(0.5),
         "ratio_to_rows": _at_least(3),
@@ -76,7 +77,7 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
     },
 }
 
-_YARDSTICKS = ("disk_", "bytewax_", "source_limit_", "rows_", "parquet_", "trivial_")
+_YARDSTICKS = ("disk_", "journal_", "bytewax_", "source_limit_", "rows_", "parquet_", "trivial_")
 _UNITS = {
     "mib_per_s": "MiB/s",
     "docs_per_s": "documents/s",
@@ -88,6 +89,8 @@ _UNITS = {
     "fetch": "messages/s",
     "small": "messages/s",
     "references": "messages/s",
+    "lookups_per_s": "results/s",
+    "pairs_per_s": "calls/s",
     "ratio": "times",
     "idle_cpu": "cores",
     "cpu_s": "core seconds",
@@ -96,6 +99,7 @@ _UNITS = {
     "kib": "KiB",
     "ms": "ms",
     "s": "s",
+    "overhead": "times",
 }
 """Units by a part of the figure's name. The first part that the name contains decides."""
 

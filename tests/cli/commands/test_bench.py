@@ -11,6 +11,7 @@ import pytest
 from headrace.bench import (
     bench_catalog,
     bench_journal,
+    bench_ledger,
     bench_queue,
     bench_scale,
     bench_shuffle,
@@ -113,6 +114,21 @@ def test_every_target_is_documented() -> None:
     for name, targets in TARGETS.items():
         told = ", ".join(f"`{figure}` {target}" for figure, target in targets.items())
         assert f"| `{name}` | {told} |\n" in page
+
+
+def test_bench_ledger_measures_journals_in_the_same_run(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_ledger, "_ROUNDS", 1)
+    monkeypatch.setattr(bench_ledger, "_PAIR_ROUNDS", 3)
+    arguments = ("--results", "2000", "--calls", "32", "--json")
+    found = json.loads(ok("bench", "ledger", *arguments))
+    measured = {"lookups_per_s", "served_lookups_per_s", "pairs_per_s", "intent_p50_ms"}
+    yardsticks = {"journal_pairs_per_s", "journal_intent_p50_ms", "journal_reopen_ms"}
+    assert all(found[key] > 0 for key in measured | yardsticks | {"reopen_ms", "file_mib"})
+    assert found["overhead"] <= found["overhead_max"]
+    assert found["results"] == 2000
+    assert list(here.iterdir()) == []
 
 
 def test_bench_shuffle_measures_its_yardstick_in_the_same_run(

@@ -12,6 +12,7 @@ import typer
 
 from headrace.bench.bench_catalog import bench_catalog
 from headrace.bench.bench_journal import bench_journal
+from headrace.bench.bench_ledger import bench_ledger
 from headrace.bench.bench_queue import bench_queue
 from headrace.bench.bench_recovery import bench_recovery
 from headrace.bench.bench_scale import bench_scale
@@ -108,6 +109,17 @@ def recovery(
         return result
 
     _run("recovery", bench, directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench ledger --results 100000 --json"))
+def ledger(
+    directory: DirectoryOption = Path("."),
+    results: Annotated[int, typer.Option(min=1000, help="Results to look up.")] = 1_000_000,
+    calls: Annotated[int, typer.Option(min=1, help="Calls of 100 ms to make in each round.")] = 480,
+    json: JsonOption = False,
+) -> None:
+    """Measure what the ledger adds to paid calls, and how fast it finds results."""
+    _run("ledger", lambda scratch: bench_ledger(scratch, results, calls), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench spark --mib 64 --json"))
