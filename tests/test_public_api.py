@@ -35,6 +35,15 @@ class HeadraceError(what: str, *, do: str = '') -> None
 class InDoubtError(what: str, *, do: str = '', ask: Callable[[float], CommitOutcome] | None =
         None) -> None
     outcome(self, timeout_s: float = 30.0) -> CommitOutcome
+class Job
+    add_stage(self, stage: Stage, upstream_stages: Sequence[str] = ()) -> Self
+    upstreams(self, stage: str) -> tuple[str, ...]
+    downstreams(self, stage: str) -> list[str]
+    operators: list[Stage]
+    sources: list[Stage]
+    is_durable(self, stage: str) -> bool
+    validate(self) -> None
+    fingerprint(self, stage: str) -> str
 class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
         float = 5.0)
@@ -59,6 +68,21 @@ class PendingCommit
     done(self) -> bool
     result(self) -> None
     offsets(self) -> list[tuple[JournalId, int, Offset]]
+class Pipeline
+    source(self, data: Any, *, rows_per_unit: int = 1000, name: str = 'source') -> Self
+    map(self, function: Callable[..., Any], **options: Any) -> Self
+    flat_map(self, function: Callable[..., Any], **options: Any) -> Self
+    filter(self, function: Callable[..., Any], **options: Any) -> Self
+    map_batches(self, operator: Any, **options: Any) -> Self
+    http(self, operator: Any, **options: Any) -> Self
+    spark(self, function: Callable[..., Any], *, name: str = '', version: str = '') -> Self
+    sink(self, sink: Any, *, name: str = 'sink', workers: int = 1, version: str = '') -> Self
+    job: Job
+    plan(self) -> JobPlan
+    run(self, spark: Any = None, *, on_change: OnChange = 'refuse', runner: Runner | None =
+        None, service: ServiceSettings | None = None) -> RunSummary
+    status(self) -> JobStatus
+    collect(self) -> pa.Table
 class Publisher
     payload: bytes
     is_lost(self) -> bool
@@ -98,6 +122,14 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
         sync: bool = True, credit_bytes: int = 4194304, fetch_bytes: int = 1048576, ahead_bytes:
         int = 33554432, report_documents: int | None = None, pending_max: int = 65536, open_s:
         float = 60.0, patience_s: float = 1.0, horizon_s: float = 172800.0)
+class Stage
+    source: Source | None
+    spec: OperatorSpec
+class StageConfig(*, queue_backend: Literal['local', 'memory'] = 'local', batch_size: int = 100,
+        fetch_timeout_ms: int = 1000, enable_persistence: bool = True, workers: int = 1,
+        resources: dict[str, float] = <factory>)
+    is_durable: bool
+    check(self, stage: str) -> None
 class Task
     run(self, spark: SparkSession, *, once: bool = False, restarts: int = 5, watch:
         Callable[[Progress], None] | None = None) -> None
@@ -166,6 +198,7 @@ def open(location: str | Path, *, token: str = '', settings: Settings | None = N
         bool = True) -> Workspace
 def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
+def pipeline(name: str, workspace: Workspace) -> Pipeline
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
 module spark

@@ -15,6 +15,8 @@ from headrace.journal.names import Selector, selector
 from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.journal.write.pending_commit import PendingCommit
+from headrace.pipeline.builder import Pipeline
+from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.settings import (
     JournalSettings,
     LogSettings,
@@ -58,6 +60,7 @@ __all__ = [
     "Cut",
     "HeadraceError",
     "InDoubtError",
+    "Job",
     "JournalSettings",
     "LocalMembers",
     "LogSettings",
@@ -65,12 +68,15 @@ __all__ = [
     "NextCheckpoint",
     "Participant",
     "PendingCommit",
+    "Pipeline",
     "Publisher",
     "Selector",
     "ServiceSettings",
     "Settings",
     "Shuffle",
     "ShuffleSettings",
+    "Stage",
+    "StageConfig",
     "Task",
     "Transaction",
     "Workspace",
@@ -82,6 +88,7 @@ __all__ = [
     "materialization",
     "open",
     "parquet",
+    "pipeline",
     "selector",
     "spark",
     "writer",
@@ -106,6 +113,11 @@ def open(
         service = msgspec.structs.replace(settings.service, token=token)
         settings = msgspec.structs.replace(settings, service=service)
     return Workspace(location, settings, create=create)
+
+
+def pipeline(name: str, workspace: Workspace) -> Pipeline:
+    """Begin a pipeline: a job that is put together stage by stage, and resumed by its name."""
+    return Pipeline(name, workspace)
 
 
 def __getattr__(name: str) -> Any:

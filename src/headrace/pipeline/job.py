@@ -131,7 +131,14 @@ class Job:
                     f"stage {stage.stage_id!r} is the last one, and its output is on memory",
                     do='give it queue_backend="local", or add a sink',
                 )
-            if not stage.source and stage.spec.expensive and not stage.config.is_durable:
+            if stage.source or stage.config.is_durable:
+                continue
+            if stage.spec.on_error == "dead_letter":
+                raise UsageError(
+                    f"stage {stage.stage_id!r} keeps dead letters, and its output is on memory",
+                    do='give it queue_backend="local"',
+                )
+            if stage.spec.expensive:
                 raise UsageError(
                     f"stage {stage.stage_id!r} is expensive, and its output is on memory",
                     do='give it queue_backend="local"',

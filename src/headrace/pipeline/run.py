@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -17,6 +18,7 @@ from headrace.errors import HeadraceError, bug
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import StagePlan, WorkerAssignment
 from headrace.pipeline.job import Job
+from headrace.pipeline.job_status import JobStatus, StatusWriter
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.inputs import StageInput, Topic, committing_inputs, inputs, topics
 from headrace.pipeline.master.stage_state import InputState, StageCounts, StageState
@@ -88,15 +90,29 @@ class JobRun:
             for stage in job.operators:
                 if limit := getattr(stage.spec, "rate_limit", None):
                     self.services.rate_limits.declare(limit)
+            began = time.time()
+            writer = StatusWriter(workspace.objects, lambda: self._status(began))
+            stack.callback(writer.close)
             self._open = stack.pop_all()
+
+    def _status(self, began: float) -> JobStatus:
+        return self.master.look(
+            lambda state: JobStatus(
+                self.job.id,
+                state.outcome,
+                began,
+                began,
+                {name: replace(stage.counts) for name, stage in state.stages.items()},
+                str(state.error or ""),
+                dict(state.paused),
+            )
+        )
 
     def _ledger(self) -> tuple[Path, str] | None:
         """Return where the ledger is; None if no stage needs one."""
         if not any(stage.spec.expensive for stage in self.job.operators):
             return None
-        assert self._workspace.directory is not None
-        path = self._workspace.directory / "pipelines" / self.job.id / "ledger"
-        return path, self.record.generation
+        return ledger_directory(self._workspace, self.job), self.record.generation
 
     async def _prepare(self) -> JobState:
         job = self.job
@@ -257,6 +273,11 @@ def source_changes(
         text = f"source {name!r} has changed: {change.text}"
         found[name] = Change(name, text, change.is_only_added)
     return found
+
+
+def ledger_directory(workspace: Workspace, job: Job) -> Path:
+    assert workspace.directory is not None
+    return workspace.directory / "pipelines" / job.id / "ledger"
 
 
 def job_prefix(record: JobRecord) -> str:

@@ -39,7 +39,6 @@ class RunServices:
         self.ledger: LedgerActor | None = None
         if ledger:
             path, generation = ledger
-            path.mkdir(parents=True, exist_ok=True)
             self.ledger = LedgerActor.open(path, generation)
             self._stack.callback(self.ledger.close)
         self._served: tuple[str, ServiceSettings] | None = None

@@ -24,6 +24,7 @@ from headrace.pipeline.source.units import (
     TableUnit,
     Unit,
     digest,
+    known_rows,
     ranges,
     unit_id,
     units_fingerprint,
@@ -53,6 +54,13 @@ class Source(ABC):
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
         """Return the units. Stores rows that nobody could read again otherwise."""
 
+    def preview(self) -> tuple[int, int | None]:
+        """Return how many units and rows `plan` would give, without storing anything.
+
+        The number of rows is None if they must be read to know.
+        """
+        return 0, None
+
     def change(self, planned: Sequence[Unit]) -> SourceChange:
         """Compare the source with what was planned before."""
         return SourceChange([], False, "its rows are not the same")
@@ -77,6 +85,9 @@ class TableSource(Source):
             units.append(TableUnit(ref, first, count, unit.content))
         return units
 
+    def preview(self) -> tuple[int, int | None]:
+        return len(list(ranges(self._table.num_rows, self._rows_per_unit))), self._table.num_rows
+
 
 class FileSource(Source):
     """Rows of files: Parquet in ranges, CSV and JSON lines whole, any other file as one row."""
@@ -96,6 +107,10 @@ class FileSource(Source):
 
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
         return self._units()
+
+    def preview(self) -> tuple[int, int | None]:
+        units = self._units()
+        return len(units), known_rows(units)
 
     def _units(self) -> list[Unit]:
         files = sorted({file for path in self._paths for file in _files(path)})
@@ -126,7 +141,13 @@ class CollectionSource(Source):
         """Identify the collection: what is appended later is not part of the source."""
         return digest("collection", self._collection)
 
+    def preview(self) -> tuple[int, int | None]:
+        return len(self._units()), None
+
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
+        return self._units()
+
+    def _units(self) -> list[Unit]:
         journals = self._workspace.journals(selector(self._collection))
         return [
             JournalUnit(self._collection, info.name, info.id, info.begin, info.head)

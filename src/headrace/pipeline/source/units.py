@@ -6,7 +6,7 @@ their order; rows that changed have another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -75,6 +75,12 @@ def unit_rows(unit: Unit) -> int:
         case TableUnit(rows=rows):
             return rows
     return -1
+
+
+def known_rows(units: Sequence[Unit]) -> int | None:
+    """Return the number of rows of all units; None if one must be read to know."""
+    counts = [unit_rows(unit) for unit in units]
+    return None if -1 in counts else sum(counts)
 
 
 def ranges(rows: int, per_unit: int) -> Iterator[tuple[int, int]]:

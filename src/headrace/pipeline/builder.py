@@ -1,0 +1,256 @@
+"""Pipelines as users write them: a source, stages, a sink.
+
+captions = (
+    hr.pipeline("captions", ws)
+    .source("images/*.parquet")
+    .map_batches(Caption, workers=2, expensive=True)
+    .filter(is_good)
+    .sink(store)
+)
+captions.run()
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from headrace.errors import UsageError
+from headrace.journal.collection import Collection
+from headrace.journal.workspace import Workspace
+from headrace.pipeline.calls.bodies import Kind
+from headrace.pipeline.contract import OperatorSpec, Runner
+from headrace.pipeline.job import Job, Stage, StageConfig, check_name
+from headrace.pipeline.job_plan import JobPlan, plan_job
+from headrace.pipeline.job_status import JobStatus, read_status
+from headrace.pipeline.operator import operator_spec
+from headrace.pipeline.record import OnChange
+from headrace.pipeline.results import read_results
+from headrace.pipeline.run import JobRun, RunSummary
+from headrace.pipeline.sinks import CallableSink
+from headrace.pipeline.source.sources import CollectionSource, FileSource, Source, TableSource
+from headrace.pipeline.source.units import ROWS_PER_UNIT
+from headrace.pipeline.thread_runner import ThreadRunner
+from headrace.settings import ServiceSettings
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class Engine(Protocol):
+    """What Spark adds to a pipeline. It is made when a pipeline first needs it."""
+
+    def source(self, data: Any, rows_per_unit: int) -> Source | None:
+        """Return a source of `data`; None if the engine does not know it."""
+
+    def sink(self, sink: Any) -> OperatorSpec | None:
+        """Return a sink; None if the engine does not know it."""
+
+    def stage(self, function: Callable[..., Any], version: str) -> OperatorSpec:
+        """Return the operator of a stage whose function takes and returns DataFrames."""
+
+    def runner(self, session: Any) -> Runner:
+        """Return a runner on a Spark session."""
+
+
+class Pipeline:
+    """A job that is put together stage by stage. Nothing runs before `run`."""
+
+    def __init__(
+        self, name: str, workspace: Workspace, engine: Callable[[], Engine] | None = None
+    ) -> None:
+        self.name = check_name("job", name)
+        self._workspace = workspace
+        self._engine = engine
+        self._stages: list[tuple[Stage, bool]] = []
+        """Each stage, and True if its user chose where its output lives."""
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def source(
+        self, data: Any, *, rows_per_unit: int = ROWS_PER_UNIT, name: str = "source"
+    ) -> Self:
+        """Read files, a collection, an Arrow table, a pandas DataFrame or a Spark DataFrame.
+
+        Files are given as paths, folders or patterns. Units of tables and Parquet files have up to
+        `rows_per_unit` rows: after a crash a unit is the least that is processed again.
+        """
+        if self._stages:
+            raise UsageError(
+                f"pipeline {self.name!r} has a source already",
+                do="build a Job to read from several sources",
+            )
+        self._stages.append((Stage(name, self._as_source(data, rows_per_unit)), True))
+        return self
+
+    def map(self, function: Callable[..., Any], **options: Any) -> Self:
+        """Apply a function to each row, a dict; it returns the new row. Options: `map_batches`."""
+        return self._add("map", function, options)
+
+    def flat_map(self, function: Callable[..., Any], **options: Any) -> Self:
+        """Apply a function to each row; it returns any number of rows. Options: `map_batches`."""
+        return self._add("flat_map", function, options)
+
+    def filter(self, function: Callable[..., Any], **options: Any) -> Self:
+        """Keep the rows of each batch for which the returned mask is true. Options as above."""
+        return self._add("filter", function, options)
+
+    def map_batches(self, operator: Any, **options: Any) -> Self:
+        """Apply a function, or an `Operator`, to batches of rows.
+
+        Options of the stage: `name`, `workers`, `resources`, `durable` (True keeps its output on
+        disk, False keeps it in memory and runs the stage again after a crash; expensive stages and
+        the last one are always durable). All others are those of OperatorSpec, such as
+        `batch_size`, `expensive`, `cost`, `budget`, `retries`, `on_error`, `timeout_s`,
+        `concurrency` and `rate_limit`.
+        """
+        return self._add("map_batches", operator, options)
+
+    def http(self, operator: Any, **options: Any) -> Self:
+        """Call a service for each row: `hr.http(...)` or one of its ready forms."""
+        return self._add("map_batches", operator, {"expensive": True, **options})
+
+    def spark(self, function: Callable[..., Any], *, name: str = "", version: str = "") -> Self:
+        """Apply a function from DataFrame to DataFrame to all rows at once, on Spark."""
+        operator = self._required_engine("a spark stage").stage(function, version)
+        return self._append(name or _name_of(function, "spark"), operator, True, StageConfig())
+
+    def sink(self, sink: Any, *, name: str = "sink", workers: int = 1, version: str = "") -> Self:
+        """Write the rows to a sink: `hr.parquet(...)` and the like, a collection, or a function.
+
+        A function gets the rows of a unit, an Arrow table, and an idempotency key. After a crash it
+        may get the same rows again, with the same key.
+        """
+        operator = self._engine().sink(sink) if self._engine and not _is_plain(sink) else None
+        if operator is None:
+            if not callable(sink):
+                raise UsageError(f"{sink!r} is no sink", do="give a sink, or a function")
+            operator = CallableSink(sink, version=version)
+        return self._append(name, operator, True, StageConfig(workers=workers))
+
+    def _add(self, kind: Kind, target: Any, options: dict[str, Any]) -> Self:
+        name = options.pop("name", "") or _name_of(target, kind)
+        durable = options.pop("durable", None)
+        workers = options.pop("workers", 1)
+        resources = options.pop("resources", {})
+        operator = operator_spec(kind, target, **options)
+        must = operator.expensive or operator.on_error == "dead_letter"
+        if durable is False and must:
+            raise UsageError(
+                f"stage {name!r} is expensive or keeps dead letters, and durable is False",
+                do="leave out durable",
+            )
+        config = StageConfig(
+            queue_backend="local" if durable or must else "memory",
+            workers=workers,
+            resources=resources,
+        )
+        return self._append(name, operator, durable is not None or must, config)
+
+    def _append(
+        self, name: str, operator: OperatorSpec, is_chosen: bool, config: StageConfig
+    ) -> Self:
+        if not self._stages:
+            raise UsageError(
+                f"pipeline {self.name!r} begins with stage {name!r}", do="call source first"
+            )
+        taken = {stage.stage_id for stage, _ in self._stages}
+        unique, number = name, 2
+        while unique in taken:
+            unique, number = f"{name}-{number}", number + 1
+        self._stages.append((Stage(unique, operator, config), is_chosen))
+        return self
+
+    def _as_source(self, data: Any, rows_per_unit: int) -> Source:
+        if isinstance(data, Source):
+            return data
+        if isinstance(data, pa.RecordBatch):
+            data = pa.table(data)
+        if type(data).__module__.partition(".")[0] == "pandas":
+            data = pa.Table.from_pandas(data, preserve_index=False)
+        if isinstance(data, pa.Table):
+            return TableSource(data, rows_per_unit)
+        if isinstance(data, Collection):
+            return CollectionSource(self._workspace, data.name)
+        if isinstance(data, str | PathLike | list | tuple):
+            return FileSource(data, rows_per_unit)
+        found = self._engine().source(data, rows_per_unit) if self._engine else None
+        if found is None:
+            raise UsageError(
+                f"a {type(data).__name__} is no source",
+                do="give files, a collection, an Arrow table or a DataFrame",
+            )
+        return found
+
+    def _required_engine(self, what: str) -> Engine:
+        if self._engine is None:
+            raise UsageError(f"{what} needs Spark", do="make the pipeline with hr.pipeline")
+        return self._engine()
+
+    # -- the job -----------------------------------------------------------------------------
+
+    @property
+    def job(self) -> Job:
+        """The job that the stages make. The output of its last stage is durable."""
+        job = Job(self.name)
+        above: list[str] = []
+        for number, (stage, is_chosen) in enumerate(self._stages):
+            is_last = number == len(self._stages) - 1
+            if is_last and not is_chosen:
+                stage = Stage(stage.stage_id, stage.operator, _on_disk(stage.config))
+            job.add_stage(stage, above)
+            above = [stage.stage_id]
+        job.validate()
+        return job
+
+    def plan(self) -> JobPlan:
+        """Tell what a run would do: units, calls, their cost, and what is done. Changes nothing."""
+        return plan_job(self._workspace, self.job)
+
+    def run(
+        self,
+        spark: Any = None,
+        *,
+        on_change: OnChange = "refuse",
+        runner: Runner | None = None,
+        service: ServiceSettings | None = None,
+    ) -> RunSummary:
+        """Run the pipeline, or go on where it was, until it is done or its budget is spent.
+
+        Workers are tasks of the Spark session, or threads of this process if there is none.
+        """
+        if runner is None:
+            runner = self._required_engine("a run").runner(spark) if spark else ThreadRunner()
+        with JobRun(self._workspace, self.job, on_change=on_change, service=service) as run:
+            runner.run(run)
+            return run.summary()
+
+    def status(self) -> JobStatus:
+        """Tell how the last run stands or ended."""
+        return read_status(self._workspace, self.name)
+
+    def collect(self) -> pa.Table:
+        """Return what the last stage has produced. A pipeline with a sink has nothing to return."""
+        return read_results(self._workspace, self.job, self._stages[-1][0].stage_id)
+
+
+def _on_disk(config: StageConfig) -> StageConfig:
+    return StageConfig(
+        batch_size=config.batch_size,
+        fetch_timeout_ms=config.fetch_timeout_ms,
+        workers=config.workers,
+        resources=config.resources,
+    )
+
+
+def _name_of(target: Any, kind: str) -> str:
+    name = getattr(target, "__name__", "") or type(target).__name__
+    cleaned = _NOT_IN_NAMES.sub("", name)
+    return cleaned if cleaned and "lambda" not in cleaned else kind.replace("_", "-")
+
+
+def _is_plain(sink: Any) -> bool:
+    return callable(sink) and hasattr(sink, "__name__")
