@@ -164,6 +164,9 @@ class Rows(NamedTuple):
     so calls keep theirs."""
     probe: Probe | None = None
     """If given, process row by row (one call at a time), and await this before each call."""
+    numbers: tuple[int, ...] = ()
+    """The numbers of the rows in their unit, ascending; empty if they are 0, 1, 2 and so on. Rows
+    that are processed again keep their numbers, so calls keep their idempotency keys."""
 
 
 class Probe(Protocol):

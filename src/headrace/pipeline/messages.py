@@ -8,6 +8,11 @@ import msgspec
 
 from headrace.errors import DataError
 
+ONLY = "only"
+"""Names, in the metadata of a message that is replayed, the group of the input that it is for."""
+REPLAY_OF = "replay_of"
+"""Names, in the metadata of a message that is replayed, the unit that its rows are from."""
+
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
     """Where a message of a memory topic comes from: the nearest durable topic upstream."""

@@ -50,6 +50,10 @@ class JobRecord(msgspec.Struct, frozen=True):
     """Of source topics; 0 until the units are planned."""
     stages: dict[str, StageRecord]
 
+    def topic_name(self, stage: str) -> str:
+        """Return the name of a stage's output topic, if it is durable."""
+        return f"{self.job}.{self.generation}.{stage}.r{self.stages[stage].revision}"
+
 
 class Change(msgspec.Struct, frozen=True):
     """One thing that is not as it was."""

@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import HeadraceError, bug
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import StagePlan, WorkerAssignment
+from headrace.pipeline.dead_letters import DEAD
 from headrace.pipeline.job import Job
 from headrace.pipeline.job_status import JobStatus, StatusWriter
 from headrace.pipeline.master.actor import Master
@@ -124,7 +125,7 @@ class JobRun:
                 backend = local if topic.is_durable else memory
                 await backend.create_topic(topic.name, topic.partitions)
                 if stage not in units and topic.is_durable:
-                    await local.create_topic(f"{topic.name}.dead", topic.partitions)
+                    await local.create_topic(f"{topic.name}{DEAD}", topic.partitions)
             for stage, plans in units.items():
                 await self._fill(local, stage, plans)
             self.inputs = inputs(job, self.topics, _groups(self.record))
@@ -194,7 +195,7 @@ class JobRun:
             found.spec,
             topic.is_durable,
             topic.name,
-            f"{topic.name}.dead",
+            f"{topic.name}{DEAD}",
             self.record.stages[stage].ledger_stage,
             found.config.fetch_timeout_ms,
             len(self.job.upstreams(stage)) > 1,
@@ -295,9 +296,8 @@ def unit_lists(workspace: Workspace, record: JobRecord) -> UnitLists:
 def job_topics(job: Job, record: JobRecord) -> dict[str, Topic]:
     """Return the output topic of every stage. Those on memory are new in every run."""
     names = {
-        name: f"{record.job}.{record.generation}.{name}.r{each.revision}"
-        + ("" if job.is_durable(name) else f".m{record.number}")
-        for name, each in record.stages.items()
+        name: record.topic_name(name) + ("" if job.is_durable(name) else f".m{record.number}")
+        for name in record.stages
         if name in job.stages
     }
     sources = {

@@ -2,7 +2,8 @@
 
 The hash covers the functions and classes that a target refers to, in its own modules, with the
 plain values that they close over. Comments and formatting do not matter, because the source is
-parsed and printed again. What a library does is not covered: give a `version` for that.
+parsed and printed again. What a library does is not covered: give a `version` for that, and also
+for an operator that refers to a global list or dict that changes while it runs, such as a cache.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Coroutine, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -47,11 +48,10 @@ class CallFailedError(Exception):
         self.in_doubt = in_doubt
 
 
-def plan_calls(rows: int, rows_per_call: int, skip: frozenset[int]) -> Iterator[Call]:
-    """Split the rows of a unit into calls. A row that is skipped changes no number."""
-    for number, first in enumerate(range(0, rows, rows_per_call)):
-        every = range(first, min(first + rows_per_call, rows))
-        if kept := tuple(row for row in every if row not in skip):
+def plan_calls(rows: Sequence[int], rows_per_call: int, skip: frozenset[int]) -> Iterator[Call]:
+    """Split the rows of a unit into calls. The number of a call depends on its rows alone."""
+    for number, group in groupby(rows, lambda row: row // rows_per_call):
+        if kept := tuple(row for row in group if row not in skip):
             yield Call(number, kept)
 
 
@@ -102,6 +102,8 @@ class _UnitCalls:
         self._spec = runner.spec
         self._unit = rows
         self._stage = runner.context.ledger_stage or runner.context.stage
+        self._numbers: Sequence[int] = rows.numbers or range(rows.table.num_rows)
+        self._places = {row: place for place, row in enumerate(rows.numbers)}
         self._results: dict[int, CallResult] = {}
         self._reused = 0
         self._made = 0
@@ -110,7 +112,7 @@ class _UnitCalls:
         self._recordings: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Processed:
-        calls = plan_calls(self._unit.table.num_rows, self._spec.rows_per_call, self._unit.skip)
+        calls = plan_calls(self._numbers, self._spec.rows_per_call, self._unit.skip)
         at_once = 1 if self._unit.probe else self._spec.concurrency
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
@@ -173,8 +175,9 @@ class _UnitCalls:
 
     def _batch(self, rows: Sequence[int]) -> pa.RecordBatch:
         table = self._unit.table
-        is_range = rows[-1] - rows[0] == len(rows) - 1
-        part = table.slice(rows[0], len(rows)) if is_range else table.take(list(rows))
+        places = [self._places[row] for row in rows] if self._places else rows
+        is_range = places[-1] - places[0] == len(places) - 1
+        part = table.slice(places[0], len(places)) if is_range else table.take(list(places))
         return part.combine_chunks().to_batches()[0]
 
     async def _claim(self, call: Call, batch: pa.RecordBatch) -> Claimed:

@@ -15,6 +15,7 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.pipeline.contract import DeadRow, OpenOperator, Processed, Rows
+from headrace.pipeline.dead_letters import dead_letter
 from headrace.pipeline.master.messages import (
     Advance,
     Answer,
@@ -24,7 +25,7 @@ from headrace.pipeline.master.messages import (
     Pause,
     Probing,
 )
-from headrace.pipeline.messages import QueueMessage, encode_message
+from headrace.pipeline.messages import REPLAY_OF, QueueMessage, encode_message
 from headrace.pipeline.source.unit_reader import read_unit
 from headrace.pipeline.source.units import decode_unit
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
@@ -159,7 +160,11 @@ class ClaimedWork:
     # -- one message -------------------------------------------------------------------------
 
     async def _process_one(self, work: Work, step: Step) -> None:
-        if not work.is_repeated:
+        if not self._cursor.is_meant_for_it(work.message):
+            if not work.is_repeated:
+                self._produce(self._cursor.pass_on(work), step)
+                step.last = work
+        elif not work.is_repeated:
             table = await self._environment.in_thread(self._load, work.message)
             processed = await self._apply(work, table)
             await self._keep(work, table, processed, step)
@@ -178,13 +183,15 @@ class ClaimedWork:
     async def _apply(self, work: Work, table: pa.Table | None) -> Processed:
         if table is None or not table.num_rows:
             return Processed(None)
-        unit = self._unit(work.message)
+        metadata = work.message.metadata
+        unit = metadata.get(REPLAY_OF) or self._unit(work.message)
+        numbers = _replayed_rows(work.message)
         is_isolated = self._claim.isolate and self._cursor.position == self._claim.position
         if not is_isolated:
-            return await self._operator.process(Rows(unit, table))
+            return await self._operator.process(Rows(unit, table, numbers=numbers))
         poison = frozenset(each.row for each in self._claim.poison)
         probe = _Probe(self._environment, self._claim.number, unit)
-        processed = await self._operator.process(Rows(unit, table, poison, probe))
+        processed = await self._operator.process(Rows(unit, table, poison, probe, numbers))
         # What kills the worker from here on is not a row.
         await probe(())
         if self._claim.poison:
@@ -207,13 +214,10 @@ class ClaimedWork:
         ref = ""
         if rows:
             ref = await self._environment.in_thread(payloads.put, stage.stage, unit, table)
-        if message := self._cursor.output(work, unit, ref, rows):
-            value = encode_message(message)
-            step.outputs.append(Output(stage.output_topic, value, None, self._input.number))
-            step.produced += 1
+        self._produce(self._cursor.output(work, unit, ref, rows), step)
         if processed.dead:
             assert given is not None
-            step.outputs.append(await self._dead_letter(unit, given, processed.dead))
+            step.outputs.append(await self._dead_letter(work.message, given, processed.dead))
         step.rows_in += given.num_rows if given is not None else 0
         step.rows_out += rows
         step.dead += len(processed.dead)
@@ -221,7 +225,15 @@ class ClaimedWork:
         step.reused += processed.reused
         step.cost += processed.cost
 
-    async def _dead_letter(self, unit: str, given: pa.Table, dead: Sequence[DeadRow]) -> Output:
+    def _produce(self, message: QueueMessage | None, step: Step) -> None:
+        if message:
+            value, partition = encode_message(message), self._input.number
+            step.outputs.append(Output(self._stage.output_topic, value, None, partition))
+            step.produced += 1
+
+    async def _dead_letter(
+        self, message: QueueMessage, given: pa.Table, dead: Sequence[DeadRow]
+    ) -> Output:
         """Return a message with the rows that were given up, to be kept with the outputs."""
         stage = self._stage
         if not stage.is_durable:
@@ -229,17 +241,15 @@ class ClaimedWork:
                 f"stage {stage.stage!r} gave up {len(dead)} rows, and its output is on memory",
                 do='give it queue_backend="local", which keeps dead letters',
             )
-        rows = given.take([each.row for each in dead])
+        dead = sorted(dead)
+        numbers = _replayed_rows(message) or range(given.num_rows)
+        rows = given.take([numbers.index(each.row) for each in dead])
+        unit = message.metadata.get(REPLAY_OF) or self._unit(message)
         ref = await self._environment.in_thread(
             self._environment.payloads.put, f"{stage.stage}.dead", unit, rows
         )
-        metadata = {
-            "rows": [each.row for each in dead],
-            "errors": [each.error for each in dead],
-            "attempts": [each.attempts for each in dead],
-        }
-        message = QueueMessage(unit, ref, len(dead), metadata)
-        return Output(stage.dead_topic, encode_message(message), None, self._input.number)
+        letter = dead_letter(unit, ref, dead, self._input)
+        return Output(stage.dead_topic, encode_message(letter), None, self._input.number)
 
     # -- one step ----------------------------------------------------------------------------
 
@@ -304,6 +314,11 @@ class ClaimedWork:
         )
         assert isinstance(answer, Go | Leave), answer
         return answer
+
+
+def _replayed_rows(message: QueueMessage) -> tuple[int, ...]:
+    """Return the numbers of the rows in their unit, if they are replayed."""
+    return tuple(message.metadata["rows"]) if REPLAY_OF in message.metadata else ()
 
 
 class _Probe:

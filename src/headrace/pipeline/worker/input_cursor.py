@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from headrace.errors import DataError
 from headrace.pipeline.master.inputs import StageInput
-from headrace.pipeline.messages import Origin, QueueMessage, decode_message
+from headrace.pipeline.messages import ONLY, Origin, QueueMessage, decode_message
 from headrace.queues.contract import OffsetCommit, Record
 
 
@@ -81,6 +83,18 @@ class InputCursor:
             return QueueMessage(unit, ref, rows) if rows else None
         origin = Origin(self.input.origin_topic, self.input.origin_partition, work.origin_offset)
         return QueueMessage(unit, ref, rows, origin=origin)
+
+    def is_meant_for_it(self, message: QueueMessage) -> bool:
+        """True if the input processes a message. One that is replayed names the input it is for."""
+        only = message.metadata.get(ONLY)
+        return only is None or (self._is_durable and only == self.input.group)
+
+    def pass_on(self, work: Work) -> QueueMessage | None:
+        """Return a message that is not meant for this input as the next stage is to get it."""
+        if self._is_durable:
+            return None
+        origin = Origin(self.input.origin_topic, self.input.origin_partition, work.origin_offset)
+        return msgspec.structs.replace(work.message, origin=origin)
 
     def commit(self, last: Work) -> OffsetCommit:
         """Return the step of the committed offset after `last`."""
