@@ -37,6 +37,9 @@ class MemoryLedger:
             if call in self.results:
                 answers.append(Claimed(ClaimStatus.RESULT, key, self.results[call]))
                 continue
+            if len(self.claims) == self.claims_max and any(each.result is None for each in answers):
+                answers.append(Claimed(ClaimStatus.LATER, ""))
+                continue
             if len(self.claims) == self.claims_max:
                 raise BudgetError("the budget is spent", do="raise it")
             is_in_doubt = call in self.claims
@@ -45,6 +48,11 @@ class MemoryLedger:
             status = ClaimStatus.IN_DOUBT if is_in_doubt else ClaimStatus.CALL
             answers.append(Claimed(ClaimStatus.HELD if held else status, key))
         return answers
+
+    async def find(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]
+    ) -> list[bytes | None]:
+        return [self.results.get((unit, number)) for number, _ in calls]
 
     async def record(self, stage: str, unit: str, results: Sequence[RecordedCall]) -> None:
         for each in results:

@@ -136,6 +136,22 @@ def test_a_spent_budget_stops_the_unit_and_keeps_what_was_paid() -> None:
     assert process(spec, ROWS, ledger=ledger).reused == 5
 
 
+async def fail_early(row: dict[str, Any]) -> dict[str, Any]:
+    made.append((row["n"], current_call().idempotency_key))
+    if row["n"] == 2:
+        raise UnitError("a bad row")
+    return row
+
+
+def test_a_unit_that_fails_gives_back_what_it_claimed_ahead() -> None:
+    ledger = MemoryLedger()
+    spec = operator_spec("map", fail_early, expensive=True, concurrency=4)
+    with pytest.raises(UnitError, match="row 2: a bad row"):
+        process(spec, [{"n": n} for n in range(1000)], ledger=ledger)
+    assert len(made) < 100
+    assert {call for _, call in ledger.claims} <= {n for n, _ in made}
+
+
 def test_an_error_that_no_row_is_to_blame_for_is_not_a_dead_letter() -> None:
     def refuse(row: dict[str, Any]) -> dict[str, Any]:
         raise AccessError("wrong key", do="set it")

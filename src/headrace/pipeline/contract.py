@@ -93,6 +93,11 @@ class Ledger(Protocol):
         owner that claims again what it has claimed gives up its earlier attempt, which is in doubt.
         """
 
+    async def find(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]
+    ) -> list[bytes | None]:
+        """Return the recorded result of each call, given as (call, content); claims nothing."""
+
     async def record(self, stage: str, unit: str, results: Sequence[RecordedCall]) -> None:
         """Store results. When this returns, they are durable."""
 

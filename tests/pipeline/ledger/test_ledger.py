@@ -12,6 +12,7 @@ import pytest
 
 from headrace.errors import BudgetError, DataError, StorageError, UsageError
 from headrace.pipeline.contract import CallTerms, Claimed, ClaimStatus, Ledger, RecordedCall
+from headrace.pipeline.ledger import store
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.handle import LedgerHandle
 from headrace.pipeline.ledger.keys import content_hash
@@ -281,7 +282,7 @@ def test_a_closed_ledger_refuses(tmp_path: Path) -> None:
 def test_a_write_that_fails_ends_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.pipeline.ledger.store.MAP_BYTES", 256 * 1024)
+    monkeypatch.setattr(store, "MAP_BYTES", 256 * 1024)
 
     async def test() -> None:
         path = tmp_path / "ledger"

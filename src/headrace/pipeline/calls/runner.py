@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Coroutine, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +12,7 @@ import pyarrow as pa
 from headrace.errors import AccessError, HeadraceError, UnitError
 from headrace.pipeline.calls.answer import Answer, CallContext, set_current_call
 from headrace.pipeline.calls.bodies import RowBlame, is_foreseen
+from headrace.pipeline.calls.claims import Claims, ClaimsAhead, FreeCalls
 from headrace.pipeline.calls.lanes import Lanes
 from headrace.pipeline.calls.results import CallResult, concat, content_of, one_line
 from headrace.pipeline.contract import (
@@ -28,7 +28,6 @@ from headrace.pipeline.contract import (
 if TYPE_CHECKING:
     from headrace.pipeline.operator import OperatorSpec
 
-_CLAIM_AGAIN_S = 0.05
 _MEND = 'mend the operator and run again, or keep failed rows with on_error="dead_letter"'
 
 
@@ -104,6 +103,7 @@ class _UnitCalls:
         self._stage = runner.context.ledger_stage or runner.context.stage
         self._numbers: Sequence[int] = rows.numbers or range(rows.table.num_rows)
         self._places = {row: place for place, row in enumerate(rows.numbers)}
+        self._calls: dict[int, Call] = {}
         self._results: dict[int, CallResult] = {}
         self._reused = 0
         self._made = 0
@@ -114,9 +114,13 @@ class _UnitCalls:
     async def run(self) -> Processed:
         calls = plan_calls(self._numbers, self._spec.rows_per_call, self._unit.skip)
         at_once = 1 if self._unit.probe else self._spec.concurrency
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(self._make_calls(calls))
+        claims = self._open_claims(calls, at_once)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(self._make_calls(claims))
+        finally:
+            await claims.close()
         # Results that were paid for are recorded, whatever failed beside them.
         while self._recordings:
             await asyncio.gather(*self._recordings)
@@ -130,19 +134,33 @@ class _UnitCalls:
         dead = [each for result in found for each in result.dead]
         return Processed(table, dead, self._made, self._reused, self._cost)
 
-    async def _make_calls(self, calls: Iterator[Call]) -> None:
+    def _open_claims(self, calls: Iterator[Call], at_once: int) -> Claims:
+        self._calls = {call.number: call for call in calls}
+        ledger, context = self._runner.ledger, self._runner.context
+        if ledger is None:
+            return FreeCalls(iter(self._calls))
+        # Nobody wants to decide about calls that were held only because they came next.
+        is_careful = self._unit.probe or self._spec.in_doubt == "hold"
+        return ClaimsAhead(
+            ledger,
+            (self._stage, self._unit.unit, context.worker),
+            ((call.number, content_of(self._batch(call.rows))) for call in self._calls.values()),
+            first=at_once,
+            ahead=0 if is_careful else max(1, at_once // 2),
+        )
+
+    async def _make_calls(self, claims: Claims) -> None:
         """Make one call after another until there is none, or one of the unit has failed."""
-        for call in calls:
+        while not self._error:
             try:
-                await self._make(call)
+                if (taken := await claims.take()) is None:
+                    return
+                await self._make(self._calls[taken[0]], taken[1])
             except Exception as error:  # noqa: BLE001  `run` raises it
                 self._error = self._error or error
-            if self._error:
-                return
 
-    async def _make(self, call: Call) -> None:
+    async def _make(self, call: Call, claimed: Claimed) -> None:
         batch = self._batch(call.rows)
-        claimed = await self._claim(call, batch)
         if claimed.status == ClaimStatus.RESULT:
             assert claimed.result is not None
             self._reused += 1
@@ -179,18 +197,6 @@ class _UnitCalls:
         is_range = places[-1] - places[0] == len(places) - 1
         part = table.slice(places[0], len(places)) if is_range else table.take(list(places))
         return part.combine_chunks().to_batches()[0]
-
-    async def _claim(self, call: Call, batch: pa.RecordBatch) -> Claimed:
-        if self._runner.ledger is None:
-            return Claimed(ClaimStatus.CALL, uuid.uuid4().hex)
-        wanted = [(call.number, content_of(batch))]
-        while True:
-            (claimed,) = await self._runner.ledger.claim(
-                self._stage, self._unit.unit, wanted, owner=self._runner.context.worker
-            )
-            if claimed.status != ClaimStatus.LATER:
-                return claimed
-            await asyncio.sleep(_CLAIM_AGAIN_S)
 
     def _record(self, call: Call, result: CallResult) -> None:
         """Store a result while the next call is made. The unit waits for it at its end."""
@@ -233,7 +239,13 @@ class _UnitCalls:
         """
         if self._runner.ledger is None:
             return None
-        claimed = await self._claim(call, self._batch(call.rows))
+        content = content_of(self._batch(call.rows))
+        (claimed,) = await self._runner.ledger.claim(
+            self._stage,
+            self._unit.unit,
+            [(call.number, content)],
+            owner=self._runner.context.worker,
+        )
         if claimed.status == ClaimStatus.HELD:
             raise failure
         return CallResult.decode(claimed.result) if claimed.result is not None else None

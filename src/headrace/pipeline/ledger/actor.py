@@ -115,6 +115,13 @@ class LedgerActor:
 
         return self._ask(change)
 
+    def find(self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
+        """Return the results of calls; only of the first of them if the results are large."""
+        keys = call_keys(unit_prefix(self._store.generation, stage, unit), calls)
+        found = self._store.find_results(keys, ANSWER_BYTES_MAX)
+        self._count_reused(stage, len(found) - found.count(None))
+        return found
+
     def claim(
         self,
         stage: str,

@@ -62,6 +62,12 @@ class LedgerHandle(ABC):
         """Return the calls that are in doubt now, by stage, unit and number."""
 
     @abstractmethod
+    async def _find(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]
+    ) -> list[bytes | None]:
+        """Return the results of the first calls, of at least one."""
+
+    @abstractmethod
     async def _claim(
         self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], owner: str
     ) -> list[ClaimAnswer]:
@@ -75,6 +81,15 @@ class LedgerHandle(ABC):
 
     @abstractmethod
     async def _release(self, keys: Sequence[CallKey], owner: str) -> None: ...
+
+    async def find(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]
+    ) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        while len(found) < len(calls):
+            asked = calls[len(found) : len(found) + CLAIMED_TOGETHER_MAX]
+            found += await self._find(stage, unit, asked)
+        return found
 
     async def claim(
         self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], *, owner: str
@@ -141,7 +156,7 @@ class LedgerHandle(ABC):
             raise
 
     async def record(self, stage: str, unit: str, results: Sequence[RecordedCall]) -> None:
-        keys = [self._find(stage, unit, each.call)[0] for each in results]
+        keys = [self._claim_of(stage, unit, each.call)[0] for each in results]
         what = f"the cost of a call of stage {stage!r}"
         outcomes = [
             CallOutcome(key, each.result, to_nanos(each.cost, what))
@@ -174,13 +189,13 @@ class LedgerHandle(ABC):
     ) -> Iterable[tuple[str, list[CallKey]]]:
         """Forget claimed calls; return their keys by owner."""
         by_owner: dict[str, list[CallKey]] = {}
-        for key, owner in [self._find(stage, unit, call) for call in calls]:
+        for key, owner in [self._claim_of(stage, unit, call) for call in calls]:
             by_owner.setdefault(owner, []).append(key)
         for call in calls:
             self._claimed.pop((stage, unit, call), None)
         return by_owner.items()
 
-    def _find(self, stage: str, unit: str, call: int) -> tuple[CallKey, str]:
+    def _claim_of(self, stage: str, unit: str, call: int) -> tuple[CallKey, str]:
         found = self._claimed.get((stage, unit, call))
         if found is None:
             raise UsageError(

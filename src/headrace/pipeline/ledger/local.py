@@ -56,6 +56,11 @@ class LocalLedger(LedgerHandle):
     async def calls_in_doubt(self) -> list[CallInDoubt]:
         return await asyncio.wrap_future(self.actor.calls_in_doubt())
 
+    async def _find(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]
+    ) -> list[bytes | None]:
+        return await asyncio.to_thread(self.actor.find, stage, unit, calls)
+
     async def _claim(
         self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], owner: str
     ) -> list[ClaimAnswer]:

@@ -21,6 +21,12 @@ class SetBudget(msgspec.Struct, frozen=True, tag="budget"):
     budget: Nanos | None
 
 
+class Find(msgspec.Struct, frozen=True, tag="find"):
+    stage: str
+    unit: str
+    calls: list[tuple[int, bytes]]
+
+
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
     stage: str
     unit: str
@@ -53,6 +59,8 @@ class AskInDoubt(msgspec.Struct, frozen=True, tag="in_doubt"):
     pass
 
 
-LedgerCall = Declare | SetBudget | Claim | RecordResults | Fail | Release | AskTotals | AskInDoubt
+LedgerCall = (
+    Declare | SetBudget | Find | Claim | RecordResults | Fail | Release | AskTotals | AskInDoubt
+)
 
 requests = msgspec.msgpack.Decoder(tuple[int, LedgerCall])

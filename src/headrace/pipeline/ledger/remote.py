@@ -46,6 +46,11 @@ class RemoteLedger(LedgerHandle):
     async def calls_in_doubt(self) -> list[CallInDoubt]:
         return [CallInDoubt(*each) for each in await self._client.ask(messages.AskInDoubt())]
 
+    async def _find(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]]
+    ) -> list[bytes | None]:
+        return list(await self._client.ask(messages.Find(stage, unit, list(calls))))
+
     async def _claim(
         self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], owner: str
     ) -> list[ClaimAnswer]:

@@ -34,6 +34,8 @@ class LedgerService(RequestService):
         match call:
             case messages.Claim(stage, unit, calls, owner):
                 return actor.claim(stage, unit, calls, self._lease(caller, owner))
+            case messages.Find(stage, unit, calls):
+                return actor.find(stage, unit, calls)
             case messages.RecordResults(stage, outcomes):
                 return actor.record(stage, [CallOutcome(*outcome) for outcome in outcomes])
             case messages.Fail(keys, owner, in_doubt):
