@@ -36,8 +36,8 @@ test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; S
 	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)
 
 check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_tidy.py
 

@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError
 WIDTH = 96
 
 API = """\
+class Answer
 class Binding(*, collection: str, name: str = '', selector: headrace.journal.names.Selector |
         None = None, key: tuple[str, ...] | None = None, priority: int = 0, read_delay_s: float
         = 0.0, not_before: headrace.clock.Clock = 0, not_after: headrace.clock.Clock =
@@ -58,6 +59,11 @@ class Member
     close(self) -> None
     __enter__(self) -> Self
 class NextCheckpoint
+class Operator
+    setup(self) -> Any
+    process(self, batch: pa.RecordBatch) -> Any
+    close(self) -> Any
+    expected_tokens(self, batch: pa.RecordBatch) -> int
 class Participant
     append(self, collection: Collection | str, documents: Documents) -> int
     prepare(self) -> str
@@ -89,6 +95,10 @@ class Publisher
     begin(self) -> Transaction
     close(self) -> None
     __enter__(self) -> Transaction
+class RateLimitSpec(*, name: str, requests_per_minute: float | None = None, tokens_per_minute:
+        float | None = None, burst_s: float = 1.0)
+class Retries
+    begin(self) -> Attempts
 class Selector(collection: str = '', include: dict[str, tuple[str, ...]] = <factory>, exclude:
         dict[str, tuple[str, ...]] = <factory>)
     matches(self, name: JournalName) -> bool
@@ -180,6 +190,7 @@ class Workspace
     maintain(self) -> None
     close(self) -> None
     __enter__(self) -> Self
+def current_call() -> CallContext
 def derivation(workspace: Workspace, *, sources: Sequence[SourceLike], to: Collection | str,
         name: str = '', shards: int = 2, documents_max: int | None = None) ->
         Callable[[Function], Task]
@@ -189,14 +200,29 @@ def follow(workspace: Workspace, bindings: Sequence[Binding], members: int | Seq
         threading.Event | None = None, on_restart: OnRestart | None = None) ->
         Generator[pa.RecordBatch, None, None]
 def foreach_batch(function: Function, *, exactly_once: bool = False) -> ForeachBatch
+class http
+    spec_defaults(self) -> dict[str, Any]
+    setup(self) -> None
+    close(self) -> None
+    expected_tokens(self, batch: pa.RecordBatch) -> int
+    process(self, batch: pa.RecordBatch) -> Answer
 def jdbc(url: str, table: str, *, key: Sequence[str], user: str = '', password: str = '',
         driver: str = '', properties: Mapping[str, str] = {}) -> JdbcTable
 def materialization(workspace: Workspace, *, sources: Sequence[SourceLike], sink: Sink, name:
         str = '', shards: int = 2, documents_max: int | None = None) -> Callable[[Function],
         Task]
-def open(location: str | Path, *, token: str = '', settings: Settings | None = None, create:
-        bool = True) -> Workspace
-def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
+def open(place: str | Path, *, token: str = '', settings: Settings | None = None, create: bool =
+        True) -> Workspace
+def openai_chat(prompt: Prompt, *, model: str, into: str = 'answer', system: str = '',
+        usage_into: str = '', price: tuple[float, float] | None = None, base_url: str =
+        'https://api.openai.com/v1', api_key_env: str = 'OPENAI_API_KEY', rate_limit:
+        RateLimitSpec | None = None, timeout_s: float = 120.0, version: str = '', **parameters:
+        Any) -> HttpOperator
+def openai_embeddings(text: Prompt, *, model: str, into: str = 'embedding', price: float | None
+        = None, rows_per_request: int = 64, base_url: str = 'https://api.openai.com/v1',
+        api_key_env: str = 'OPENAI_API_KEY', rate_limit: RateLimitSpec | None = None, timeout_s:
+        float = 60.0, version: str = '', **parameters: Any) -> HttpOperator
+def parquet(place: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
 def pipeline(name: str, workspace: Workspace) -> Pipeline
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,

@@ -472,7 +472,7 @@ def test_an_idea_that_is_not_where_architecture_says_is_found() -> None:
 
 def written_files() -> Iterator[Path]:
     """What people write: all but environments, caches and builds."""
-    for name in (".ci", "docs", "src", "tests"):
+    for name in (".ci", "docs", "examples", "src", "tests"):
         yield from (each for each in (PROJECT / name).rglob("*") if each.is_file())
     # In a linked worktree .git is a file that git writes.
     yield from (each for each in PROJECT.iterdir() if each.is_file() and each.name != ".git")

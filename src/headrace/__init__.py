@@ -16,7 +16,11 @@ from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.journal.write.pending_commit import PendingCommit
 from headrace.pipeline.builder import Pipeline
+from headrace.pipeline.calls.answer import Answer, current_call
 from headrace.pipeline.job import Job, Stage, StageConfig
+from headrace.pipeline.operator import Operator
+from headrace.pipeline.rate_limit.state import RateLimitSpec
+from headrace.pipeline.retries import Retries
 from headrace.settings import (
     JournalSettings,
     LogSettings,
@@ -37,6 +41,8 @@ from headrace.version import VERSION
 
 if TYPE_CHECKING:
     from headrace import spark
+    from headrace.pipeline.http import http
+    from headrace.pipeline.openai import openai_chat, openai_embeddings
     from headrace.spark import (
         CheckpointId,
         Cut,
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "Answer",
     "Binding",
     "Checkpoint",
     "CheckpointId",
@@ -66,10 +73,13 @@ __all__ = [
     "LogSettings",
     "Member",
     "NextCheckpoint",
+    "Operator",
     "Participant",
     "PendingCommit",
     "Pipeline",
     "Publisher",
+    "RateLimitSpec",
+    "Retries",
     "Selector",
     "ServiceSettings",
     "Settings",
@@ -80,19 +90,29 @@ __all__ = [
     "Task",
     "Transaction",
     "Workspace",
+    "current_call",
     "derivation",
     "errors",
     "follow",
     "foreach_batch",
+    "http",
     "jdbc",
     "materialization",
     "open",
+    "openai_chat",
+    "openai_embeddings",
     "parquet",
     "pipeline",
     "selector",
     "spark",
     "writer",
 ]
+
+_SPEAK_HTTP = {
+    "http": "headrace.pipeline.http",
+    "openai_chat": "headrace.pipeline.openai",
+    "openai_embeddings": "headrace.pipeline.openai",
+}
 
 
 def open(
@@ -121,9 +141,11 @@ def pipeline(name: str, workspace: Workspace) -> Pipeline:
 
 
 def __getattr__(name: str) -> Any:
-    """What is on Spark is imported when it is asked for, because that takes its time."""
+    """What is on Spark or speaks HTTP is imported when it is asked for: that takes its time."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    if module := _SPEAK_HTTP.get(name):
+        return getattr(import_module(module), name)
     spark = import_module("headrace.spark")
     return spark if name == "spark" else getattr(spark, name)
 
