@@ -37,7 +37,7 @@ class FakeOperator:
         self._function = function
         self._version = version
         self.on_error: OnError = on_error
-        self._before = before
+        self.before = before
         self._lock = threading.Lock()
         self.seen: dict[str, int] = {}
 
@@ -52,11 +52,11 @@ class FakeOperator:
             self.seen[rows.unit] = self.seen.get(rows.unit, 0) + 1
         kept = [row for row in range(rows.table.num_rows) if row not in rows.skip]
         if rows.probe is None:
-            self._before(rows.unit, kept)
+            self.before(rows.unit, kept)
         else:
             for row in kept:
                 await rows.probe([row])
-                self._before(rows.unit, [row])
+                self.before(rows.unit, [row])
         return Processed(self._function(rows.table.take(kept)), calls=len(kept))
 
     async def close(self) -> None:

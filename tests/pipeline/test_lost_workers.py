@@ -115,10 +115,10 @@ def test_offset_recovery(workspace: hr.Workspace) -> None:
         Stage("last", FakeOperator(same), LOCAL),
     )
     with JobRun(workspace, job) as stopped:
-        first._before = lambda unit, rows: stopped.master.stop() if len(first.seen) > 40 else None
+        first.before = lambda unit, rows: stopped.master.stop() if len(first.seen) > 40 else None
         ThreadRunner().run(stopped)
         assert stopped.summary().outcome == "stopped"
-    first._before = lambda unit, rows: None
+    first.before = lambda unit, rows: None
     assert run(workspace, job).outcome == "done"
     assert len(first.seen) == 100
     assert results(workspace, job, "last") == [2 * n for n in range(100) if n % 2 == 0]
@@ -135,7 +135,7 @@ def test_network_partition(workspace: hr.Workspace) -> None:
             stalled.set()
             assert other.wait(30)
 
-    operator._before = stall
+    operator.before = stall
     with JobRun(workspace, job) as control:
         ended: list[HeadraceError] = []
         zombie = threading.Thread(target=run_worker, args=(control, "zombie", ended))
@@ -175,7 +175,7 @@ def test_a_poison_row_is_isolated(workspace: hr.Workspace) -> None:
             units.append(unit)
         poison({units[0]: 7})(unit, rows)
 
-    operator._before = choose
+    operator.before = choose
     summary = run(workspace, job)
     assert summary.stages["double"].dead == 1
     found = results(workspace, job, "double")
@@ -186,7 +186,7 @@ def test_a_poison_row_is_isolated(workspace: hr.Workspace) -> None:
 def test_a_poison_row_is_named_if_there_are_no_dead_letters(workspace: hr.Workspace) -> None:
     operator = FakeOperator(double)
     job = chain(TableSource(numbers(10), rows_per_unit=10), Stage("double", operator, LOCAL))
-    operator._before = lambda unit, rows: poison({unit: 7})(unit, rows)
+    operator.before = lambda unit, rows: poison({unit: 7})(unit, rows)
     with pytest.raises(UnitError, match=r"stage 'double', unit \w+: .* row 7"):
         run(workspace, job)
 
@@ -199,9 +199,9 @@ def test_an_operator_that_raises_ends_the_run_and_is_mended(workspace: hr.Worksp
         if len(operator.seen) > 10:
             raise ValueError("no such model")
 
-    operator._before = fail
+    operator.before = fail
     with pytest.raises(UnitError, match="stage 'double': ValueError: no such model"):
         run(workspace, job)
-    operator._before = lambda unit, rows: None
+    operator.before = lambda unit, rows: None
     run(workspace, job)
     assert results(workspace, job, "double") == [2 * n for n in range(30)]
