@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +84,8 @@ class JobRun:
             stack.enter_context(JobLock(workspace, job.id))
             stack.callback(self._memory.close)
             self.record = open_record(workspace, job, on_change)
-            self.payloads = job_payloads(workspace, self.record)
+            self.payloads = job_payloads(workspace, self.record, self._new_scratch())
+            stack.callback(self._remove_scratch)
             state = run_async(self._prepare())
             self.master = Master(state, self._truncate)
             self.services = RunServices(self.master, self._memory, self._ledger())
@@ -95,6 +97,15 @@ class JobRun:
             writer = StatusWriter(workspace.objects, lambda: self._status(began))
             stack.callback(writer.close)
             self._open = stack.pop_all()
+
+    def _new_scratch(self) -> Path:
+        """Return the directory for payloads of stages on memory, empty."""
+        self._remove_scratch()
+        return job_directory(self._workspace, self.job) / "scratch" / str(self.record.number)
+
+    def _remove_scratch(self) -> None:
+        """Remove payloads of this run, and those that a killed run left."""
+        shutil.rmtree(job_directory(self._workspace, self.job) / "scratch", ignore_errors=True)
 
     def _status(self, began: float) -> JobStatus:
         return self.master.look(
@@ -199,6 +210,11 @@ class JobRun:
             self.record.stages[stage].ledger_stage,
             found.config.fetch_timeout_ms,
             len(self.job.upstreams(stage)) > 1,
+            frozenset(
+                each
+                for each in self.job.upstreams(stage)
+                if not self.job.is_durable(each) and len(self.job.downstreams(each)) == 1
+            ),
         )
 
     def is_over(self, stage: str) -> bool:
@@ -276,17 +292,21 @@ def source_changes(
     return found
 
 
-def ledger_directory(workspace: Workspace, job: Job) -> Path:
+def job_directory(workspace: Workspace, job: Job) -> Path:
     assert workspace.directory is not None
-    return workspace.directory / "pipelines" / job.id / "ledger"
+    return workspace.directory.absolute() / "pipelines" / job.id
+
+
+def ledger_directory(workspace: Workspace, job: Job) -> Path:
+    return job_directory(workspace, job) / "ledger"
 
 
 def job_prefix(record: JobRecord) -> str:
     return f"pipelines/{record.job}/{record.generation}"
 
 
-def job_payloads(workspace: Workspace, record: JobRecord) -> Payloads:
-    return Payloads(workspace.objects, f"{job_prefix(record)}/payloads")
+def job_payloads(workspace: Workspace, record: JobRecord, scratch: Path | None = None) -> Payloads:
+    return Payloads(workspace.objects, f"{job_prefix(record)}/payloads", scratch)
 
 
 def unit_lists(workspace: Workspace, record: JobRecord) -> UnitLists:

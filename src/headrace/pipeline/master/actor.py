@@ -49,7 +49,6 @@ class Master:
             return self._wait_for_work(worker, request.timeout_s, is_gone)
         with self._changed:
             answer, effects = self._apply(worker, request)
-            self._state.validate()
             self._changed.notify_all()
         for effect in effects:
             self._truncate(effect)
@@ -101,7 +100,6 @@ class Master:
         """A worker is gone without a word."""
         with self._changed:
             self._state.lose(worker)
-            self._state.validate()
             self._changed.notify_all()
 
     def fail(self, error: HeadraceError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -45,6 +46,8 @@ class Step:
     position: int = 0
     last: Work | None = None
     outputs: list[Output] = field(default_factory=list)
+    refs: list[str] = field(default_factory=list)
+    """Payloads of the messages."""
     messages: int = 0
     produced: int = 0
     rows_in: int = 0
@@ -171,6 +174,7 @@ class ClaimedWork:
             step.last = work
         step.position = work.next_position
         step.messages += 1
+        step.refs.append(work.message.data_ref)
 
     def _load(self, message: QueueMessage) -> pa.Table | None:
         payloads = self._environment.payloads
@@ -213,7 +217,9 @@ class ClaimedWork:
         rows = table.num_rows if table is not None else 0
         ref = ""
         if rows:
-            ref = await self._environment.in_thread(payloads.put, stage.stage, unit, table)
+            ref = await self._environment.in_thread(
+                partial(payloads.put, stage.stage, unit, table, durable=stage.is_durable)
+            )
         self._produce(self._cursor.output(work, unit, ref, rows), step)
         if processed.dead:
             assert given is not None
@@ -313,6 +319,9 @@ class ClaimedWork:
             )
         )
         assert isinstance(answer, Go | Leave), answer
+        if self._input.upstream in self._stage.only_reads:
+            delete = self._environment.payloads.delete_scratch
+            await self._environment.in_thread(delete, step.refs)
         return answer
 
 

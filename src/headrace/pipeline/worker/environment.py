@@ -36,6 +36,8 @@ class WorkerStage:
     fetch_timeout_ms: int
     names_upstream: bool = False
     """True if the stage has several upstreams, so that units are named after theirs, too."""
+    only_reads: frozenset[str] = frozenset()
+    """Upstream stages on memory that no other stage reads: what is processed can be deleted."""
 
 
 @dataclass(frozen=True)
