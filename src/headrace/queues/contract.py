@@ -110,7 +110,8 @@ class QueueBackend(ABC):
         """Append one message and return its offset, once the backend keeps it.
 
         Messages that tasks produce at the same time share one write. After an InDoubtError nobody
-        knows whether the message is there; after any other error of Headrace it is not.
+        knows whether the message is there; after any other error of Headrace it is not. Topics in
+        the memory of another process may also be lost (PeerLostError), with or without it.
         """
 
     @abstractmethod

@@ -93,8 +93,13 @@ def topic_publisher(topic: str) -> str:
     return f"queue-topic:{topic}"
 
 
+def offset_publishers(topic: str) -> str:
+    """Return how the names of all publishers of a topic's committed offsets begin."""
+    return f"queue-offset:{topic}:"
+
+
 def offset_publisher(place: PartitionId, group: str) -> str:
-    return f"queue-offset:{place.topic}:{place.partition}:{group}"
+    return f"{offset_publishers(place.topic)}{place.partition}:{group}"
 
 
 def decode_topic(payload: bytes) -> TopicRecord:

@@ -167,10 +167,12 @@ class LocalSteps:
     # -- offsets of groups -----------------------------------------------------------------
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
+        self._topics.record(topic, fresh=True)
         name = offset_publisher(self._topics.partition(topic, partition), group)
         return self._decode(topic, self._workspace.payloads(name).get(name, b""))
 
     def least_committed(self, topic: str, partition: int) -> int | None:
+        self._topics.record(topic, fresh=True)
         prefix = offset_publisher(self._topics.partition(topic, partition), "")
         found = self._workspace.payloads(prefix).values()
         offsets = [self._decode(topic, payload) for payload in found]
@@ -180,11 +182,7 @@ class LocalSteps:
         if not payload:
             return None
         known = msgspec.msgpack.decode(payload, type=CommittedOffset)
-        if known.incarnation != self._topics.record(topic).incarnation:
-            # Either side may be out of date.
-            fresh = self._topics.record(topic, fresh=True)
-            return known.offset if known.incarnation == fresh.incarnation else None
-        return known.offset
+        return known.offset if known.incarnation == self._topics.record(topic).incarnation else None
 
     def _hold(self, commit: OffsetCommit, place: PartitionId) -> _Hold:
         """Return the publisher that this process holds for the group, or take it over.
@@ -196,7 +194,6 @@ class LocalSteps:
         with self._lock:
             if found := self._holds.get(key):
                 return found
-            self._topics.record(place.topic, fresh=True)
             check_expected(commit, self.committed(commit.group, *place))
             publisher = self._workspace.publisher(offset_publisher(place, commit.group))
             hold = _Hold(publisher, self._decode(place.topic, publisher.payload))

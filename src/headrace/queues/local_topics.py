@@ -34,6 +34,7 @@ from headrace.queues.local_layout import (
     decode_topic,
     first_offset,
     journal_name,
+    offset_publishers,
     split_offset,
     topic_publisher,
 )
@@ -97,6 +98,9 @@ class LocalTopics:
         if present.partitions:
             deleted = TopicRecord(0, present.incarnation)
             publisher.begin().commit(msgspec.msgpack.encode(deleted))
+        # A worker that does not know yet must not commit to the next topic of this name.
+        for name in self.workspace.payloads(offset_publishers(topic)):
+            self.workspace.publisher(name).close()
         self._delete_messages(topic)
 
     def _delete_messages(self, topic: str) -> None:

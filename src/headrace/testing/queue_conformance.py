@@ -214,6 +214,28 @@ class QueueConformance:
 
         run(opener, scenario)
 
+    def test_a_topic_that_is_created_anew_has_nothing_of_the_old_one(self, opener: Opener) -> None:
+        async def scenario(backend: QueueBackend) -> None:
+            async with opener() as worker:
+                await backend.create_topic(TOPIC)
+                await backend.create_topic(OUTPUT)
+                first, second = await worker.produce_batch(TOPIC, [b"a", b"b"])
+                step = OffsetCommit(GROUP, TOPIC, first + 1, None)
+                await worker.produce_and_commit([Output(OUTPUT, b"A")], step)
+                await backend.delete_topic(TOPIC)
+                await backend.create_topic(TOPIC, 2)
+                assert await backend.get_committed_offset(GROUP, TOPIC) is None
+                assert await fetch_all(backend, TOPIC, 9) == []
+                await backend.produce_batch(TOPIC, [b"x", b"y"])
+                # The worker goes on with what it fetched from the old topic.
+                late = OffsetCommit(GROUP, TOPIC, second + 1, first + 1)
+                attempt = worker.produce_and_commit([Output(OUTPUT, b"B")], late)
+                assert await refusal(attempt) in (FencedError, UsageError)
+                assert await worker.get_committed_offset(GROUP, TOPIC) is None
+            assert [r.value for r in await fetch_all(backend, OUTPUT, 9)] == [b"A"]
+
+        run(opener, scenario)
+
     def test_a_refused_step_moves_nothing(self, opener: Opener) -> None:
         async def scenario(backend: QueueBackend) -> None:
             await backend.create_topic(TOPIC)
