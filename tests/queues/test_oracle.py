@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from headrace.errors import FencedError
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
 from headrace.queues.local import LocalBackend
 from headrace.queues.memory import MemoryBackend, MemoryTopics
+from headrace.testing.crash import chosen_seed
 from headrace.testing.queue_conformance import fetch_all
 
 TOPIC, OUTPUT, PARTITIONS = "units", "results", 2
@@ -69,6 +72,8 @@ class Oracle:
         self.produced: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.passed: dict[tuple[str, int], list[int]] = {}
         """The history of how many messages a group has passed on in a partition."""
+        self.truncated = [0] * PARTITIONS
+        """How many messages at the front may be gone."""
         self.outputs: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
 
 
@@ -91,7 +96,13 @@ class Run:
                 await self._step(backend, call)
             case Truncate(partition):
                 least = await backend.get_min_committed_offset(TOPIC, partition=partition)
+                groups = self.oracle.passed.items()
+                passed = [counts[-1] for (_, p), counts in groups if p == partition and counts[1:]]
+                assert (least is None) == (not passed)
                 if least is not None:
+                    self.oracle.truncated[partition] = max(
+                        self.oracle.truncated[partition], min(passed)
+                    )
                     await backend.truncate_before(TOPIC, least, partition=partition)
 
     async def _step(self, backend: QueueBackend, step: Step) -> None:
@@ -118,10 +129,9 @@ class Run:
     async def check(self, backend: QueueBackend, at_once: int) -> None:
         for partition in range(PARTITIONS):
             found = await fetch_all(backend, TOPIC, at_once, partition)
-            kept = self.oracle.produced[partition][len(self._offsets[partition]) - len(found) :]
-            assert [each.value for each in found] == (kept if found else [])
-            least = [passed[-1] for (_, p), passed in self.oracle.passed.items() if p == partition]
-            assert len(found) >= len(self._offsets[partition]) - min(least, default=0)
+            gone = len(self._offsets[partition]) - len(found)
+            assert [each.value for each in found] == self.oracle.produced[partition][gone:]
+            assert gone <= self.oracle.truncated[partition]
             outputs = await fetch_all(backend, OUTPUT, at_once, partition)
             assert [each.value for each in outputs] == self.oracle.outputs[partition]
         for (group, partition), history in self._history.items():
@@ -151,6 +161,46 @@ def test_the_memory_backend_does_what_the_oracle_does(script: list[Call], at_onc
     topics = MemoryTopics()
     asyncio.run(compare(lambda: MemoryBackend(topics), script, at_once))
     topics.validate()
+
+
+def random_script(chance: random.Random) -> list[Call]:
+    kinds: list[Callable[[], Call]] = [
+        lambda: Produce(chance.randrange(PARTITIONS), [chance.randbytes(3)] * chance.randrange(6)),
+        lambda: Step(
+            chance.choice("abc"),
+            chance.randrange(PARTITIONS),
+            chance.randrange(1, 6),
+            chance.choice((0, 0, 0, 1, 2)),
+        ),
+        lambda: Truncate(chance.randrange(PARTITIONS)),
+        Restart,
+    ]
+    weights = (4, 5, 1, 1)
+    return [make() for make in chance.choices(kinds, weights, k=chance.randrange(1, 60))]
+
+
+def simulate(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        topics = MemoryTopics()
+        script = random_script(random.Random(seed))
+        try:
+            asyncio.run(compare(partial(MemoryBackend, topics), script, 7))
+            topics.validate()
+        except BaseException as error:
+            error.add_note(f"with seed {seed}")
+            raise
+
+
+def test_random_histories_of_the_pure_state() -> None:
+    first = chosen_seed(default=1)
+    simulate(range(first, first + 200))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_ten_thousand_random_histories_of_the_pure_state() -> None:
+    first = chosen_seed()
+    simulate(range(first, first + 10_000))
 
 
 class Places:

@@ -26,6 +26,8 @@ from headrace.settings import MIB
 
 _WINDOW_BYTES = 1 * MIB
 _WINDOWS_MAX = 16
+_FETCH_BYTES_MAX = 64 * MIB
+"""A fetch returns fewer messages than it may, rather than more of the journal."""
 
 
 class Window(NamedTuple):
@@ -62,7 +64,8 @@ class LocalReader:
         """Return up to `most` messages at or after `offset`, below the head of the journal."""
         found: list[pa.RecordBatch] = []
         position = split_offset(offset)[0]
-        while most and position < journal.head:
+        through = min(journal.head, position + _FETCH_BYTES_MAX)
+        while most and position < through:
             window = self._window(collection, journal, position)
             for batch in window.after(offset):
                 found.append(batch.slice(0, most))

@@ -196,7 +196,7 @@ class LocalTopics:
 
     def _fetch(self, place: PartitionId, offset: int, most: int) -> pa.RecordBatch:
         # What this process remembers tells of many messages without asking, but never of none.
-        if (known := self.journal(place)) and offset < first_offset(known.head):
+        if (known := self._journals.get(place)) and offset < first_offset(known.head):
             found = self._read(place, known, offset, most)
             if found.num_rows:
                 return found

@@ -47,9 +47,6 @@ class Processes:
         self._children.remove(victim)
         death = KillPoint.random(self._chance, CHANGES) if self._chance.random() < 0.5 else None
         self._children.append(self._start(death))
-        for dead in [child for child in self._children if not child.is_alive]:
-            self._children.remove(dead)
-            self._children.append(self._start(None))
 
     def stop(self) -> None:
         self._wait_for_growth()
@@ -78,7 +75,14 @@ class Processes:
 
     def _wait_for_growth(self) -> None:
         wanted = self._lines() + GROWTH
-        eventually(lambda: self._lines() >= wanted, WAIT_S, "producers go on")
+        eventually(lambda: self._goes_on(wanted), WAIT_S, "producers go on")
+
+    def _goes_on(self, wanted: int) -> bool:
+        """Replace those that died at a write, and return True once there are enough lines."""
+        for dead in [child for child in self._children if not child.is_alive]:
+            self._children.remove(dead)
+            self._children.append(self._start(None))
+        return self._lines() >= wanted
 
     def _lines(self) -> int:
         return sum(path.read_bytes().count(b"\n") for path in self.verdicts)
