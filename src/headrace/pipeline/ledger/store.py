@@ -130,6 +130,13 @@ class LedgerStore:
                 intents += self._load_intents(txn, stage_prefix(self.generation, stage))
         return intents, totals
 
+    def forget_generation(self) -> None:
+        """Remove everything about the generation, for good. LMDB uses the space again."""
+        _, totals = self.load()
+        for stage in totals:
+            with self.write() as txn:
+                txn.forget(stage)
+
     def _load_intents(
         self, txn: lmdb.Transaction, begin: bytes
     ) -> Iterator[tuple[CallKey, Intent]]:
@@ -182,17 +189,16 @@ class StoreTransaction:
             name = self._store.totals_key(stage)
             self.lmdb.put(name, msgspec.msgpack.encode(totals), db=self._store.totals)
 
-    def forget(self, stages: Sequence[str]) -> None:
-        """Remove everything about stages of the generation."""
+    def forget(self, stage: str) -> None:
+        """Remove everything about a stage of the generation."""
         store = self._store
-        for stage in stages:
-            begin = stage_prefix(store.generation, stage)
-            for table in (store.results, store.contents, store.intents):
-                with self.lmdb.cursor(db=table) as cursor:
-                    found = cursor.set_range(begin)
-                    while found and bytes(cursor.key()).startswith(begin):
-                        found = cursor.delete()
-            self.lmdb.delete(store.totals_key(stage), db=store.totals)
+        begin = stage_prefix(store.generation, stage)
+        for table in (store.results, store.contents, store.intents):
+            with self.lmdb.cursor(db=table) as cursor:
+                found = cursor.set_range(begin)
+                while found and bytes(cursor.key()).startswith(begin):
+                    found = cursor.delete()
+        self.lmdb.delete(store.totals_key(stage), db=store.totals)
 
 
 @contextmanager
