@@ -21,6 +21,7 @@ from headrace.pipeline.ledger.state import (
 )
 from headrace.pipeline.ledger.store import LedgerStore
 from headrace.pipeline.ledger.totals import Nanos
+from headrace.testing.crash import Child
 from tests.kinds import seeds
 from tests.pipeline.ledger.memory_results import MemoryResults
 
@@ -122,6 +123,22 @@ def test_a_generation_can_be_forgotten(tmp_path: Path) -> None:
     assert totals[STAGE].results == 2
     assert kept.find_results([wanted(1, "h").key], 100) == [b"result"]
     kept.close()
+
+
+def test_another_process_reads_the_totals_of_a_ledger_that_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    code = "from headrace.pipeline.ledger.store import read_totals"
+    with Child(code) as reader:
+        assert reader.run("read_totals(path, 'g')", path=path) == {}
+        opened = LedgerStore(path, "g")
+        state = LedgerState()
+        with opened.write() as txn:
+            state.claim(wanted(0), Lease("a"), txn)
+            txn.put_changes(state.take_changes())
+        found = reader.run("read_totals(path, 'g')", path=path)
+        assert found == state.totals
+        assert reader.run("read_totals(path, 'h')", path=path) == {}
+        opened.close()
 
 
 def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,17 +115,9 @@ class LedgerStore:
 
     def load(self) -> tuple[list[tuple[CallKey, Intent]], dict[str, StageTotals]]:
         """Return the intents and totals of the generation. Takes no time for results."""
-        begin = self.totals_key("")
-        totals: dict[str, StageTotals] = {}
         intents: list[tuple[CallKey, Intent]] = []
         with self._read() as txn:
-            with txn.cursor(db=self.totals) as cursor:
-                cursor.set_range(begin)
-                for key, value in cursor:
-                    if not bytes(key).startswith(begin):
-                        break
-                    stage = bytes(key)[len(begin) :].decode()
-                    totals[stage] = msgspec.msgpack.decode(value, type=StageTotals)
+            totals = _load_totals(txn, self.totals, self.generation)
             for stage in totals:
                 intents += self._load_intents(txn, stage_prefix(self.generation, stage))
         return intents, totals
@@ -146,10 +138,6 @@ class LedgerStore:
                 if not bytes(key).startswith(begin):
                     break
                 yield CallKey(bytes(key)), msgspec.msgpack.decode(value, type=Intent)
-
-    def totals_key(self, stage: str) -> bytes:
-        generation = self.generation.encode()
-        return len(generation).to_bytes(2, "big") + generation + stage.encode()
 
     @contextmanager
     def _read(self) -> Iterator[lmdb.Transaction]:
@@ -186,7 +174,7 @@ class StoreTransaction:
             else:
                 self.lmdb.put(key, msgspec.msgpack.encode(intent), db=self._store.intents)
         for stage, totals in changes.totals.items():
-            name = self._store.totals_key(stage)
+            name = totals_key(self._store.generation, stage)
             self.lmdb.put(name, msgspec.msgpack.encode(totals), db=self._store.totals)
 
     def forget(self, stage: str) -> None:
@@ -198,7 +186,41 @@ class StoreTransaction:
                 found = cursor.set_range(begin)
                 while found and bytes(cursor.key()).startswith(begin):
                     found = cursor.delete()
-        self.lmdb.delete(store.totals_key(stage), db=store.totals)
+        self.lmdb.delete(totals_key(store.generation, stage), db=store.totals)
+
+
+def read_totals(path: Path, generation: str) -> dict[str, StageTotals]:
+    """Return the totals of a ledger that another process may have open.
+
+    A process that has it open itself must ask its `LedgerActor` instead: LMDB's locks are those of
+    a process.
+    """
+    if not (path / "data.mdb").exists():
+        return {}
+    with _lmdb_errors(path), lmdb.open(str(path), readonly=True, max_dbs=len(_TABLES)) as env:
+        table = env.open_db(b"totals", create=False)
+        with env.begin() as txn:
+            return _load_totals(txn, table, generation)
+
+
+def _load_totals(
+    txn: lmdb.Transaction, table: lmdb._Database, generation: str
+) -> dict[str, StageTotals]:
+    begin = totals_key(generation, "")
+    totals = {}
+    with txn.cursor(db=table) as cursor:
+        cursor.set_range(begin)
+        for key, value in cursor:
+            if not bytes(key).startswith(begin):
+                break
+            stage = bytes(key)[len(begin) :].decode()
+            totals[stage] = msgspec.msgpack.decode(value, type=StageTotals)
+    return totals
+
+
+def totals_key(generation: str, stage: str) -> bytes:
+    encoded = generation.encode()
+    return len(encoded).to_bytes(2, "big") + encoded + stage.encode()
 
 
 @contextmanager
