@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headrace.errors import AccessError, BudgetError, RetryableError, UnitError
-from headrace.pipeline.calls.results import content_of
-from headrace.pipeline.contract import OperatorContext, Rows
+from headrace.pipeline.calls.results import CallResult, content_of
+from headrace.pipeline.contract import Claimed, OperatorContext, Rows
 from headrace.pipeline.operator import Answer, current_call, operator_spec
 from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries
@@ -125,6 +126,33 @@ def test_a_call_in_doubt_is_held_if_the_stage_says_so() -> None:
     processed = process(spec, ROWS, ledger=ledger)
     assert [dead.row for dead in processed.dead] == [3]
     assert [n for n, _ in made].count(3) == 1, "it was sent once, in all three runs"
+
+
+class RacingLedger(MemoryLedger):
+    """Another owner records each call that is in doubt before it is claimed again."""
+
+    async def claim(
+        self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], *, owner: str
+    ) -> list[Claimed]:
+        for number, _ in calls:
+            if (unit, number) in self.claims:
+                theirs = pa.table({"n": [-1] * 5})
+                self.results[unit, number] = CallResult(theirs).encode()
+        return await super().claim(stage, unit, calls, owner=owner)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
+def test_a_result_that_another_owner_recorded_meanwhile_counts(on_error: Any) -> None:
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise RetryableError("no answer came", in_doubt=True)
+
+    spec = operator_spec(
+        "map_batches", fail, batch_size=5, expensive=True, retries=AT_ONCE, on_error=on_error
+    )
+    processed = process(spec, ROWS, ledger=RacingLedger())
+    assert rows_of(processed) == [{"n": -1}] * 10
+    assert processed.reused == 2
+    assert list(processed.dead) == []
 
 
 def test_a_spent_budget_stops_the_unit_and_keeps_what_was_paid() -> None:

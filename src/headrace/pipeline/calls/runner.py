@@ -47,6 +47,14 @@ class CallFailedError(Exception):
         self.in_doubt = in_doubt
 
 
+class RecordedMeanwhileError(Exception):
+    """A call in doubt has a result by now: whoever else was making it has recorded it."""
+
+    def __init__(self, result: bytes) -> None:
+        super().__init__()
+        self.result = result
+
+
 def plan_calls(rows: Sequence[int], rows_per_call: int, skip: frozenset[int]) -> Iterator[Call]:
     """Split the rows of a unit into calls. The number of a call depends on its rows alone."""
     for number, group in groupby(rows, lambda row: row // rows_per_call):
@@ -176,6 +184,10 @@ class _UnitCalls:
                 await self._end_claim(call, failure.__cause__, failure.in_doubt)
             self._results[call.number] = CallResult(None, self._give_up(call.rows, failure))
             return
+        except RecordedMeanwhileError as found:
+            self._reused += 1
+            self._results[call.number] = CallResult.decode(found.result)
+            return
         except HeadraceError as error:
             await self._end_claim(call, error, not isinstance(error, AccessError))
             raise
@@ -228,17 +240,17 @@ class _UnitCalls:
             isolates = is_row_known or self._spec.on_error == "dead_letter"
             if len(call.rows) == 1 or not isolates:
                 raise
-            if failure.in_doubt and (result := await self._claim_again(call, failure)):
-                return result
+            if failure.in_doubt:
+                await self._claim_again(call, failure)
         return await self._call_row_by_row(call, key)
 
-    async def _claim_again(self, call: Call, failure: CallFailedError) -> CallResult | None:
+    async def _claim_again(self, call: Call, failure: CallFailedError) -> None:
         """Ask the ledger whether a call in doubt may be sent again; it counts that.
 
-        Returns the result if there is one by now. Raises the failure if the call is held.
+        Raises the failure if the call is held, and RecordedMeanwhileError if it has a result.
         """
         if self._runner.ledger is None:
-            return None
+            return
         content = content_of(self._batch(call.rows))
         (claimed,) = await self._runner.ledger.claim(
             self._stage,
@@ -248,7 +260,8 @@ class _UnitCalls:
         )
         if claimed.status == ClaimStatus.HELD:
             raise failure
-        return CallResult.decode(claimed.result) if claimed.result is not None else None
+        if claimed.result is not None:
+            raise RecordedMeanwhileError(claimed.result)
 
     async def _call_row_by_row(self, call: Call, key: str) -> CallResult:
         """Call each row alone, so that a row fails for its own fault only."""
@@ -301,8 +314,8 @@ class _UnitCalls:
             if delay_s is None:
                 raise failure
             await asyncio.sleep(delay_s)
-            if in_doubt and (result := await self._claim_again(call, failure)):
-                return result
+            if in_doubt:
+                await self._claim_again(call, failure)
 
     def _priced(self, answer: Answer) -> CallResult:
         try:
