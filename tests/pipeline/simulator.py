@@ -337,6 +337,7 @@ class World:
             self.payloads,  # type: ignore[arg-type]
             control,
             in_thread=in_step,
+            start=Later,
             sleep=sleep_step,
             clock=lambda: self.random.choice([0.0, 1.0]),
         )
@@ -434,6 +435,19 @@ class World:
         assert len(set(rows)) == len(rows), "a dead letter is there twice"
         # A row may be blamed for workers that were lost for another reason.
         assert dead <= set(rows), "a poison row is not a dead letter"
+
+
+class Later:
+    """A coroutine that runs when it is awaited, and is closed if nobody awaits it."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._work.__await__()
+
+    def __del__(self) -> None:
+        self._work.close()
 
 
 async def in_step(function: Any, *args: Any) -> Any:

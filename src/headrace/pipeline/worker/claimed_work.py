@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -59,6 +60,14 @@ class Step:
 
     def is_due(self, duration_s: float) -> bool:
         return duration_s >= STEP_S or len(self.outputs) >= STEP_OUTPUTS_MAX
+
+
+class Finished(NamedTuple):
+    """The end of a step."""
+
+    answer: Go | Leave
+    is_over: bool
+    """True if what was fetched after the step must not be processed."""
 
 
 class ClaimedWork:
@@ -138,27 +147,35 @@ class ClaimedWork:
         )
 
     async def _process(self, works: Sequence[Work]) -> Go | Leave:
-        """Process what was fetched, in steps. Return the master's answer to the last report."""
+        """Process what was fetched, in steps. Return the master's answer to the last report.
+
+        A step is committed while the messages after it are processed, so the operator does not
+        wait for disks.
+        """
         if not works:
             return await self._report(Step(), is_empty=True)
-        answer: Go | Leave = Go()
+        finishing: Awaitable[Finished] | None = None
         step, began_s = Step(), self._environment.clock()
         for number, work in enumerate(works):
             try:
                 await self._process_one(work, step)
-            except BudgetError:
-                if step.messages:
-                    await self._report(await self._finish(step))
+            except Exception:
+                await self._finish_before_error(finishing, step)
                 raise
             is_last = number == len(works) - 1
             if is_last or step.is_due(self._environment.clock() - began_s):
-                finished = await self._finish(step)
-                answer = await self._report(finished)
-                is_fenced = finished is not step
-                if is_fenced or isinstance(answer, Leave) or not answer.messages_max:
-                    return answer
+                if finishing and (finished := await finishing).is_over:
+                    return finished.answer
+                finishing = self._environment.start(self._finish(step))
                 step, began_s = Step(), self._environment.clock()
-        return answer
+        assert finishing is not None
+        return (await finishing).answer
+
+    async def _finish_before_error(self, finishing: Awaitable[Finished] | None, step: Step) -> None:
+        """Keep what was processed before a message failed."""
+        is_over = finishing is not None and (await finishing).is_over
+        if step.messages and not is_over:
+            await self._finish(step)
 
     # -- one message -------------------------------------------------------------------------
 
@@ -259,14 +276,19 @@ class ClaimedWork:
 
     # -- one step ----------------------------------------------------------------------------
 
-    async def _finish(self, step: Step) -> Step:
-        """Commit a step and return it. If another worker had committed, return an empty step."""
+    async def _finish(self, step: Step) -> Finished:
+        """Commit a step and report it."""
+        is_fenced = False
         if not self._stage.is_durable:
             await self._produce_to_memory(step)
-        elif step.last is not None and not await self._commit(step, step.last):
-            return Step()
+        elif step.last is not None:
+            is_fenced = not await self._commit(step, step.last)
+        if is_fenced:
+            # Another worker has done it, and this one goes on after that.
+            return Finished(await self._report(Step()), True)
         self._cursor.move(step.position, step.last)
-        return step
+        answer = await self._report(step)
+        return Finished(answer, isinstance(answer, Leave) or not answer.messages_max)
 
     async def _produce_to_memory(self, step: Step) -> None:
         values = [output.value for output in step.outputs]

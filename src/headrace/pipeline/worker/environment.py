@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,6 +52,8 @@ class WorkerEnvironment:
     ledger: Ledger | None = None
     rate_limit: RateLimit | None = None
     in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
-    """Runs a function that blocks. A simulator gives this, the time and the sleep its own."""
+    """Runs a function that blocks. A simulator has its own form of this and of what follows."""
+    start: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]] = asyncio.create_task
+    """Runs a coroutine beside the caller, which awaits it later."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
