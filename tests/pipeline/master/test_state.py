@@ -1,0 +1,222 @@
+"""What the state of a run answers, event by event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import ProtocolError, UnitError
+from headrace.pipeline.contract import OnError
+from headrace.pipeline.master.inputs import StageInput
+from headrace.pipeline.master.messages import Advance, Claim, Go, Leave, NoWork, PoisonRow
+from headrace.pipeline.master.stage_state import DEATHS_MAX, InputState, StageState
+from headrace.pipeline.master.state import JobState, Truncate
+
+
+def stage_input(stage: str, number: int, upstream: str, *, durable: bool) -> StageInput:
+    return StageInput(stage, number, upstream, upstream, number, durable, "source", number, stage)
+
+
+def job_state(
+    *, middle_durable: bool = True, ends: tuple[int, ...] = (3, 3), on_error: OnError = "fail"
+) -> JobState:
+    """Return source → first → last, with an input for each end."""
+    first = [
+        InputState(stage_input("first", number, "source", durable=True), 0, end)
+        for number, end in enumerate(ends)
+    ]
+    last = [
+        InputState(stage_input("last", number, "first", durable=middle_durable), 0, 0)
+        for number in range(len(ends))
+    ]
+    stages = [
+        StageState("first", first, batch_size=2, on_error=on_error),
+        StageState("last", last, batch_size=2),
+    ]
+    return JobState(stages, {"first": ["source"], "last": ["first"]}, unread_max=2)
+
+
+def claim(state: JobState, worker: str) -> Claim:
+    answer = state.ask(worker)
+    assert isinstance(answer, Claim), answer
+    return answer
+
+
+def advance(state: JobState, worker: str, number: int, position: int, **more: Any) -> Go | Leave:
+    answer, _ = state.advance(worker, Advance(claim=number, position=position, **more))
+    state.validate()
+    return answer
+
+
+def test_two_workers_get_two_inputs_and_a_third_none() -> None:
+    state = job_state()
+    for worker in "abc":
+        assert state.join(worker, "first") == Go()
+    assert {claim(state, "a").input.number, claim(state, "b").input.number} == {0, 1}
+    assert state.ask("c") == NoWork()
+
+
+def test_a_stage_is_over_when_its_upstream_is_and_nothing_is_left() -> None:
+    state = job_state(ends=(1,))
+    state.join("a", "first")
+    state.join("b", "last")
+    number = claim(state, "a").number
+    assert not state.is_over("last")
+    assert advance(state, "a", number, 1, produced=1, end=1) == Go(0)
+    assert state.is_complete("first")
+    assert not state.is_over("last")
+    number = claim(state, "b").number
+    assert advance(state, "b", number, 1) == Go(0)
+    assert isinstance(state.ask("b"), Leave)
+    assert state.outcome == "done"
+
+
+def test_an_end_that_was_only_a_bound_is_corrected_by_an_empty_fetch() -> None:
+    state = job_state(ends=(100,))
+    state.join("a", "first")
+    number = claim(state, "a").number
+    assert advance(state, "a", number, 7) == Go(2)
+    assert advance(state, "a", number, 7, is_empty=True) == Go(0)
+    assert state.is_complete("first")
+
+
+def test_an_empty_fetch_says_nothing_about_messages_that_came_after_the_claim() -> None:
+    state = job_state(ends=(2,))
+    state.join("a", "first")
+    state.join("b", "last")
+    first = claim(state, "a").number
+    advance(state, "a", first, 1, produced=1, end=1)
+    last = claim(state, "b").number
+    advance(state, "a", first, 2, produced=1, end=2)
+    advance(state, "b", last, 0, is_empty=True)
+    assert not state.is_complete("last")
+
+
+def test_a_lost_worker_gives_its_claim_back() -> None:
+    state = job_state(ends=(3,))
+    state.join("a", "first")
+    state.join("b", "first")
+    assert claim(state, "a").position == 0
+    state.lose("a")
+    again = claim(state, "b")
+    assert (again.position, again.isolate) == (0, False)
+    with pytest.raises(ProtocolError, match="has no claim 1"):
+        state.release("b", 1)
+
+
+def lose_on_rows(state: JobState, rows: tuple[int, ...], times: int) -> None:
+    """Lose workers that probe rows of the first message."""
+    for number in range(times):
+        state.join(f"p{rows}{number}", "first")
+        claimed = claim(state, f"p{rows}{number}")
+        assert claimed.isolate
+        assert claimed.messages_max == 1
+        state.probe(f"p{rows}{number}", claimed.number, "unit", rows)
+        state.lose(f"p{rows}{number}")
+        state.validate()
+
+
+def lose_workers(state: JobState, count: int) -> None:
+    for number in range(count):
+        state.join(f"w{number}", "first")
+        claim(state, f"w{number}")
+        state.lose(f"w{number}")
+
+
+def test_a_row_on_which_two_workers_are_lost_is_poison() -> None:
+    state = job_state(ends=(3,), on_error="dead_letter")
+    lose_workers(state, 2)
+    lose_on_rows(state, (4,), 1)
+    lose_on_rows(state, (5,), 2)
+    state.join("z", "first")
+    claimed = claim(state, "z")
+    error = "the worker's process ended while it processed row 5"
+    assert claimed.poison == (PoisonRow(5, error),)
+    assert advance(state, "z", claimed.number, 1) == Go(2)
+    state.release("z", claimed.number)
+    after = claim(state, "z")
+    assert (after.isolate, after.poison) == (False, ())
+
+
+def test_a_poison_row_fails_a_run_without_dead_letters() -> None:
+    state = job_state(ends=(3,))
+    lose_workers(state, 2)
+    lose_on_rows(state, (5,), 2)
+    assert isinstance(state.error, UnitError)
+    assert "unit unit: the worker's process ended while it processed row 5" in str(state.error)
+    assert state.outcome == "failed"
+
+
+def test_a_message_that_kills_every_worker_fails_the_run() -> None:
+    state = job_state(ends=(3,))
+    lose_workers(state, DEATHS_MAX)
+    assert "lost 10 workers in a row on the message at 0 of source" in str(state.error)
+
+
+def test_a_stage_on_memory_waits_for_its_readers() -> None:
+    state = job_state(middle_durable=False, ends=(5,))
+    state.join("a", "first")
+    state.join("b", "last")
+    number = claim(state, "a").number
+    assert advance(state, "a", number, 2, messages=2, produced=2, end=2) == Go(0)
+    assert state.ask("a") == NoWork()
+    number = claim(state, "b").number
+    report = Advance(claim=number, position=1, messages=1)
+    assert state.advance("b", report) == (Go(2), [Truncate("first", 0, 1)])
+    assert claim(state, "a").messages_max == 1
+
+
+def test_when_slots_are_few_a_worker_without_work_leaves_and_memory_may_grow() -> None:
+    state = job_state(middle_durable=False, ends=(5,))
+    state.run_in_turn()
+    state.join("a", "first")
+    state.join("b", "last")
+    assert isinstance(state.ask("b"), Leave)
+    number = claim(state, "a").number
+    assert advance(state, "a", number, 2, messages=2, produced=2, end=2) == Go(2)
+
+
+def test_a_pause_halts_what_is_above_and_finishes_what_is_below() -> None:
+    state = job_state(ends=(5,))
+    state.join("a", "first")
+    state.join("b", "last")
+    number = claim(state, "a").number
+    advance(state, "a", number, 2, produced=2, end=2)
+    state.pause("a", "the budget is spent")
+    assert state.ask("a") == Leave("the budget is spent")
+    assert not state.is_over("last")
+    number = claim(state, "b").number
+    assert advance(state, "b", number, 2) == Go(0)
+    assert state.outcome == "paused"
+
+
+def test_a_stop_lets_workers_leave_when_they_report() -> None:
+    state = job_state(ends=(5,))
+    state.join("a", "first")
+    number = claim(state, "a").number
+    state.stop()
+    assert not state.is_over("first")
+    assert isinstance(advance(state, "a", number, 2), Leave)
+    assert state.outcome == "stopped"
+
+
+def test_a_failure_lets_everybody_leave() -> None:
+    state = job_state()
+    state.join("a", "first")
+    number = claim(state, "a").number
+    state.join("b", "last")
+    state.fail(UnitError("row 3 is wrong"))
+    assert state.ask("b") == Leave("row 3 is wrong")
+    assert isinstance(advance(state, "a", number, 1), Leave)
+    assert isinstance(state.join("c", "first"), Leave)
+    assert state.outcome == "failed"
+
+
+def test_a_worker_never_goes_back() -> None:
+    state = job_state()
+    state.join("a", "first")
+    number = claim(state, "a").number
+    advance(state, "a", number, 2)
+    with pytest.raises(ProtocolError, match="went back from 2 to 1"):
+        advance(state, "a", number, 1)
