@@ -15,7 +15,7 @@ from headrace.journal.names import Selector, selector
 from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.journal.write.pending_commit import PendingCommit
-from headrace.pipeline.builder import Pipeline
+from headrace.pipeline.builder import Engine, Pipeline
 from headrace.pipeline.calls.answer import Answer, current_call
 from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.pipeline.operator import Operator
@@ -137,7 +137,13 @@ def open(
 
 def pipeline(name: str, workspace: Workspace) -> Pipeline:
     """Begin a pipeline: a job that is put together stage by stage, and resumed by its name."""
-    return Pipeline(name, workspace)
+
+    def engine() -> Engine:
+        engines = import_module("headrace.spark.pipelines.spark_engine")
+        found: Engine = engines.SparkEngine(workspace)
+        return found
+
+    return Pipeline(name, workspace, engine)
 
 
 def __getattr__(name: str) -> Any:

@@ -132,7 +132,7 @@ def test_a_shortage_of_slots_is_told_before_anything_waits_for_them(spark: Spark
         SparkMembers(spark, slots)
     with (
         SparkMembers(spark, 1),
-        pytest.raises(UsageError, match=r"has \d+, of which other members hold 1; give Spark 1 "),
+        pytest.raises(UsageError, match=r"has \d+, of which others hold 1; give Spark 1 "),
     ):
         SparkMembers(spark, slots - 1)
 

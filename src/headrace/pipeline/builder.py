@@ -40,6 +40,13 @@ from headrace.settings import ServiceSettings
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
+class EngineRunner(Runner, Protocol):
+    """A runner that knows how its workers reach the driver."""
+
+    @property
+    def service(self) -> ServiceSettings: ...
+
+
 class Engine(Protocol):
     """What Spark adds to a pipeline. It is made when a pipeline first needs it."""
 
@@ -52,8 +59,8 @@ class Engine(Protocol):
     def stage(self, function: Callable[..., Any], version: str) -> OperatorSpec:
         """Return the operator of a stage whose function takes and returns DataFrames."""
 
-    def runner(self, session: Any) -> Runner:
-        """Return a runner on a Spark session."""
+    def runner(self, session: Any) -> EngineRunner:
+        """Return a runner on a Spark session; on the active one, or a new one, if it is None."""
 
 
 class Pipeline:
@@ -220,10 +227,16 @@ class Pipeline:
     ) -> RunSummary:
         """Run the pipeline, or go on where it was, until it is done or its budget is spent.
 
-        Workers are tasks of the Spark session, or threads of this process if there is none.
+        Workers are tasks of the Spark session, or threads of this process if there is none. If a
+        sink needs Spark and no session is given, one is started on this machine.
         """
-        if runner is None:
-            runner = self._required_engine("a run").runner(spark) if spark else ThreadRunner()
+        needs_spark = any(
+            getattr(stage.operator, "needs_spark", False) for stage, _ in self._stages
+        )
+        if runner is None and (spark or needs_spark):
+            runner = self._required_engine("a run").runner(spark)
+            service = service or runner.service
+        runner = runner or ThreadRunner()
         with JobRun(self._workspace, self.job, on_change=on_change, service=service) as run:
             runner.run(run)
             return run.summary()

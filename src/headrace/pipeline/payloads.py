@@ -15,6 +15,11 @@ from headrace.storage import Objects
 _SCRATCH = "scratch:"
 """What references to payloads in the scratch directory begin with. No key begins so."""
 
+_RESTORE = "restore it from a backup, or run the job with on_change='restart'"
+_MAGIC_BYTES = 8
+"""An Arrow file begins with these, and then has its schema."""
+_SCHEMA_BYTES = 64 * 1024
+
 
 class Payloads:
     """The payloads of one job. Any thread may use them; they travel to other processes."""
@@ -59,7 +64,7 @@ class Payloads:
         except (NotFoundError, FileNotFoundError) as error:
             raise DataError(
                 f"the payload {ref} is missing",
-                do="restore it from a backup, or run the job with on_change='restart'",
+                do=_RESTORE,
             ) from error
         try:
             with pa.ipc.open_file(pa.BufferReader(data)) as reader:
@@ -67,8 +72,22 @@ class Payloads:
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"the payload {ref} is damaged: {error}",
-                do="restore it from a backup, or run the job with on_change='restart'",
+                do=_RESTORE,
             ) from error
+
+    def schema(self, ref: str) -> pa.Schema:
+        """Return the columns of a durable payload, from its first bytes. Raises DataError."""
+        info = self._objects.head(ref)
+        if info is None:
+            raise DataError(f"the payload {ref} is missing", do=_RESTORE)
+        longest = info.bytes - _MAGIC_BYTES
+        for length in (min(longest, _SCHEMA_BYTES), longest):
+            data = self._objects.get_range(ref, _MAGIC_BYTES, length)
+            try:
+                return pa.ipc.read_schema(pa.py_buffer(data))
+            except (pa.ArrowException, OSError) as error:
+                failure = error
+        raise DataError(f"the payload {ref} is damaged: {failure}", do=_RESTORE)
 
     def delete_scratch(self, refs: Iterable[str]) -> None:
         """Delete the payloads of the run that nobody needs any more; leave the durable ones."""

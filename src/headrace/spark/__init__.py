@@ -2,10 +2,12 @@
 
 - `source/`: the data source `headrace`; a micro-batch is one checkpoint.
 - `write/`: writes to collections; a write is one transaction.
+- `pipelines/`: stages as concurrent Spark jobs, whose workers are tasks.
 - `tasks/`: functions of a cut whose output is applied once, and their runs.
 - `sinks/`: what tasks write to.
 - `spark_members`: Slices and Queues in a barrier stage, for as long as a query runs.
 - `spark_session`: a Spark session that has room for members.
+- `slots`: the slots of a session, and who holds them.
 - `registration`: makes the data source known to any other session.
 - `worker_process`: what Headrace does in the Python processes that Spark starts.
 - `query_failure`, `gateway_log`: what the user is told when a query fails.

@@ -15,9 +15,8 @@ import os
 import secrets
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -29,14 +28,13 @@ from headrace.errors import REPORT, HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
 from headrace.spark.query_failure import explain, is_crash
+from headrace.spark.slots import slots_for_members
 from headrace.spark.worker_process import bound_to_parent, check_version
 from headrace.transport import Channel, Client, Server
 from headrace.version import VERSION
 
 _HOST = "spark-members"
 _START_S = 120.0
-_EXECUTORS_S = 60.0
-_LOOK_AGAIN_S = 0.2
 _WORD_S = 2.0
 _END_S = 5.0
 """Spark ends members that do not end within this time after the driver let them go."""
@@ -78,7 +76,7 @@ class SparkMembers:
         self._hosting = _Hosting(count)
         self._failure: BaseException | None = None
         with ExitStack() as stack:
-            stack.enter_context(_taking_slots(spark, count))
+            stack.enter_context(slots_for_members(spark, count))
             server = Server({_HOST: self._hosting}, self.service)
             stack.callback(server.close)
             directory = context.getConf().get("spark.local.dir") or tempfile.gettempdir()
@@ -244,50 +242,3 @@ def host(options: _HostOptions) -> Iterator[str]:
         except HeadraceError:
             os._exit(1)
     return iter(())
-
-
-_taken: dict[str, int] = {}
-"""The slots that members of this driver hold, by application. Spark does not count them."""
-_taking = threading.Lock()
-
-
-@contextmanager
-def _taking_slots(spark: SparkSession, members: int) -> Iterator[None]:
-    """Reserve the slots of members; raise UsageError if there are too few.
-
-    Each member holds a slot for as long as it lives, and the query needs one more. On a cluster
-    this waits for executors that are still starting.
-    """
-    application = str(spark.sparkContext.applicationId)
-    is_local = str(spark.sparkContext.master).startswith("local")
-    deadline = time.monotonic() + (0 if is_local else _EXECUTORS_S)
-    while not _take(application, members, slots := _slots(spark)):
-        if time.monotonic() > deadline:
-            held = _taken.get(application, 0)
-            beside = f", of which other members hold {held}" if held else ""
-            raise UsageError(
-                f"{members} members and the query beside them need {members + 1} slots, and"
-                f" {spark.sparkContext.master} has {slots}{beside}",
-                do=f"give Spark {held + members + 1 - slots} more cores, or use fewer shards",
-            )
-        time.sleep(_LOOK_AGAIN_S)
-    try:
-        yield
-    finally:
-        with _taking:
-            _taken[application] -= members
-
-
-def _take(application: str, members: int, slots: int) -> bool:
-    with _taking:
-        held = _taken.get(application, 0)
-        if held + members + 1 > slots:
-            return False
-        _taken[application] = held + members
-        return True
-
-
-def _slots(spark: SparkSession) -> int:
-    context = spark.sparkContext._jsc.sc()
-    profile = context.resourceProfileManager().defaultResourceProfile()
-    return int(context.maxNumConcurrentTasks(profile))

@@ -33,6 +33,7 @@ FAILURES = 4
 SETTINGS = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
+    "spark.scheduler.mode": "FAIR",
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.python.task.killTimeout": "100ms",
     "spark.sql.python.filterPushdown.enabled": "true",

@@ -1,0 +1,8 @@
+"""Pipelines on Spark: workers as tasks, DataFrames as sources, the sinks of tasks.
+
+- `spark_engine`: what Spark adds to the builder of pipelines.
+- `spark_runner`: a Spark job for each stage; `slot_shares` says how many workers it gets.
+- `dataframe_source`: a DataFrame, stored once before its first unit runs.
+- `stage_rows`: what a stage has produced, as a DataFrame.
+- `sink_feed`, `sink_batches`: what a stage has produced, to a sink, in numbered batches.
+"""

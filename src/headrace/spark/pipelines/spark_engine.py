@@ -1,0 +1,117 @@
+"""What Spark adds to the builder of pipelines: DataFrames, the sinks of tasks, and a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.errors import UsageError
+from headrace.journal.collection import Collection
+from headrace.journal.workspace import Workspace
+from headrace.pipeline.contract import OnError, OperatorContext, Processed, Rows, RunControl
+from headrace.pipeline.run import JobRun
+from headrace.pipeline.source.units import digest
+from headrace.settings import ServiceSettings
+from headrace.spark.pipelines.dataframe_source import DataFrameSource
+from headrace.spark.pipelines.sink_feed import SinkFeed
+from headrace.spark.pipelines.spark_runner import SparkRunner
+from headrace.spark.sinks.collection_sink import CollectionSink
+from headrace.spark.sinks.contract import Sink
+from headrace.spark.spark_session import session
+
+
+class SparkEngine:
+    """Implements `builder.Engine`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def source(self, data: Any, rows_per_unit: int) -> DataFrameSource | None:
+        return DataFrameSource(data, rows_per_unit) if isinstance(data, DataFrame) else None
+
+    def sink(self, sink: Any) -> SinkOperator | None:
+        if isinstance(sink, Collection):
+            sink = CollectionSink(sink.name)
+        is_sink = hasattr(sink, "open") and hasattr(sink, "is_exactly_once")
+        return SinkOperator(sink) if is_sink else None
+
+    def stage(self, function: Callable[..., Any], version: str) -> Any:
+        raise UsageError(
+            "a pipeline cannot have spark stages yet",
+            do="end it with a sink, and begin another with a DataFrame of what the sink holds",
+        )
+
+    def runner(self, spark: SparkSession | None) -> PipelineRunner:
+        return PipelineRunner(spark or session(), self._workspace)
+
+
+class SinkOperator:
+    """Keeps rows in the durable topic that the sink is fed from.
+
+    The sink itself stays in the driver: workers only pass rows on.
+    """
+
+    expensive = False
+    on_error: OnError = "fail"
+    needs_spark = True
+
+    def __init__(self, sink: Sink | None, name: str = "") -> None:
+        self.sink = sink
+        self._name = name or str(sink)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SinkOperator, (None, self._name)
+
+    def fingerprint(self) -> str:
+        """Identify the sink: another one gets all rows again."""
+        return digest("sink", self._name)
+
+    async def open(self, context: OperatorContext) -> SinkOperator:
+        return self
+
+    async def process(self, rows: Rows) -> Processed:
+        if rows.probe:
+            await rows.probe(range(rows.table.num_rows))
+        return Processed(rows.table)
+
+    async def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class PipelineRunner:
+    """Runs workers as Spark tasks, and feeds the sinks with what they produce."""
+
+    def __init__(self, spark: SparkSession, workspace: Workspace) -> None:
+        self._spark = spark
+        self._workspace = workspace
+
+    @property
+    def service(self) -> ServiceSettings:
+        """Where workers reach the driver."""
+        context = self._spark.sparkContext
+        if str(context.master).startswith("local"):
+            return ServiceSettings()
+        return ServiceSettings(host=context.getConf().get("spark.driver.host") or "127.0.0.1")
+
+    def run(self, control: RunControl) -> None:
+        """Return when all stages are over, and the sinks hold what they produced."""
+        assert isinstance(control, JobRun)
+        sinks = {
+            stage.stage_id: getattr(stage.spec, "sink", None) for stage in control.job.operators
+        }
+        feeds = [
+            SinkFeed(self._spark, self._workspace, control, stage, sink)
+            for stage, sink in sinks.items()
+            if sink is not None
+        ]
+        for feed in feeds:
+            feed.start()
+        is_over = False
+        try:
+            SparkRunner(self._spark, control.job.id).run(control)
+            is_over = control.master.error is None
+        finally:
+            for feed in feeds:
+                feed.finish(write_rest=is_over)
