@@ -12,7 +12,7 @@ from headrace.pipeline.contract import (
     OpenOperator,
     OperatorContext,
     Processed,
-    Rows,
+    UnitRows,
 )
 
 
@@ -47,7 +47,7 @@ class FakeOperator:
     async def open(self, context: OperatorContext) -> OpenOperator:
         return self
 
-    async def process(self, rows: Rows) -> Processed:
+    async def process(self, rows: UnitRows) -> Processed:
         with self._lock:
             self.seen[rows.unit] = self.seen.get(rows.unit, 0) + 1
         kept = [row for row in range(rows.table.num_rows) if row not in rows.skip]

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from headrace.pipeline.job import Job, Stage, StageConfig
+from headrace.pipeline.job_results import read_results
+from headrace.pipeline.job_run import JobRun, RunSummary
 from headrace.pipeline.record import OnChange
-from headrace.pipeline.results import read_results
-from headrace.pipeline.run import JobRun, RunSummary
-from headrace.pipeline.source.sources import Source
+from headrace.pipeline.source.sources import UnitSource
 from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import Killed
 
@@ -47,7 +47,7 @@ def results(workspace: hr.Workspace, job: Job, stage: str) -> list[int]:
     return sorted(found["n"].to_pylist()) if found.num_rows else []
 
 
-def chain(source: Source, *stages: Stage, name: str = "job") -> Job:
+def chain(source: UnitSource, *stages: Stage, name: str = "job") -> Job:
     """Return a job whose stages read one from another."""
     job = Job(name).add_stage(Stage("source", source))
     above = "source"

@@ -10,7 +10,7 @@ import cloudpickle
 import pyarrow as pa
 
 from headrace.pipeline.calls.runner import CallRunner
-from headrace.pipeline.contract import Ledger, OperatorContext, Processed, RateLimit, Rows
+from headrace.pipeline.contract import Ledger, OperatorContext, Processed, RateLimit, UnitRows
 from headrace.pipeline.operator import OperatorSpec
 
 T = TypeVar("T")
@@ -42,10 +42,10 @@ def with_operator(
 
 
 def process(
-    spec: OperatorSpec, rows: list[dict[str, Any]] | pa.Table | Rows, **context: Any
+    spec: OperatorSpec, rows: list[dict[str, Any]] | pa.Table | UnitRows, **context: Any
 ) -> Processed:
     """Process one unit."""
-    unit = rows if isinstance(rows, Rows) else Rows(UNIT, as_table(rows))
+    unit = rows if isinstance(rows, UnitRows) else UnitRows(UNIT, as_table(rows))
     return with_operator(spec, lambda operator: operator.process(unit), **context)
 
 

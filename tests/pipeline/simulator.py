@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import BudgetError, InDoubtError, PeerLostError, StorageError, UnitError
-from headrace.pipeline.contract import OnError, OpenOperator, OperatorContext, Processed, Rows
+from headrace.pipeline.contract import OnError, OpenOperator, OperatorContext, Processed, UnitRows
 from headrace.pipeline.job import Job, Stage, StageConfig
+from headrace.pipeline.job_run import load_state
 from headrace.pipeline.master.actor import Master
-from headrace.pipeline.master.inputs import StageInput, Topic, inputs, topics
+from headrace.pipeline.master.inputs import InputTopic, StageInput, inputs, topics
 from headrace.pipeline.master.messages import Answer, AskWork, Join, Leave, Request
 from headrace.pipeline.master.state import JobState
 from headrace.pipeline.messages import QueueMessage, decode_message, encode_message
-from headrace.pipeline.run import load_state
 from headrace.pipeline.source.sources import TableSource
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 from headrace.pipeline.worker.worker_loop import Worker
 from headrace.queues.contract import OffsetCommit, Output, Record
-from headrace.queues.memory import MemoryBackend, MemoryTopics
+from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
 
 TURNS_MAX = 60_000
 SETTLED_TURNS = 1000
@@ -136,7 +136,7 @@ class SimulatedOperator:
     async def open(self, context: OperatorContext) -> OpenOperator:
         return self
 
-    async def process(self, rows: Rows) -> Processed:
+    async def process(self, rows: UnitRows) -> Processed:
         if self._world.happens(0.005):
             raise BudgetError("the budget is spent")
         kept = [row for row in range(rows.table.num_rows) if row not in rows.skip]
@@ -285,7 +285,7 @@ class World:
             + ("" if self.job.is_durable(stage.stage_id) else f".{self.epoch}")
             for stage in self.job.operators
         }
-        self.topics = topics(self.job, {"source": Topic("source", True, PARTITIONS)}, names)
+        self.topics = topics(self.job, {"source": InputTopic("source", True, PARTITIONS)}, names)
         for stage in self.job.operators:
             topic = self.topics[stage.stage_id]
             held = self.durable if topic.is_durable else self.memory

@@ -13,8 +13,8 @@ import pytest
 import headrace as hr
 from headrace.errors import ChangedError, DataError, ExistsError
 from headrace.pipeline.job import Job, Stage
+from headrace.pipeline.job_run import JobRun, job_payloads, open_record
 from headrace.pipeline.record import JobRecord, Records
-from headrace.pipeline.run import JobRun, job_payloads, open_record
 from headrace.pipeline.source.sources import FileSource, TableSource
 from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import FakeOperator

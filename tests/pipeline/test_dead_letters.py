@@ -18,7 +18,7 @@ from headrace.pipeline.operator import OperatorSpec, operator_spec
 from headrace.pipeline.record import JobLock
 from headrace.pipeline.retries import Retries
 from headrace.pipeline.source.sources import TableSource
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.testing.paid_server import PaidServer
 from tests.pipeline.jobs import LOCAL, MEMORY, chain, numbers, results, run
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import AccessError, BudgetError, RetryableError, UnitError
-from headrace.pipeline.calls.results import CallResult, content_of
-from headrace.pipeline.contract import Claimed, OperatorContext, Rows
+from headrace.pipeline.calls.call_results import CallResult, content_of
+from headrace.pipeline.contract import Claimed, OperatorContext, UnitRows
 from headrace.pipeline.operator import Answer, current_call, operator_spec
 from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries
@@ -282,7 +282,7 @@ def test_a_unit_that_is_cancelled_keeps_what_was_recorded() -> None:
 
     async def cancelled() -> None:
         operator = await spec.open(OperatorContext("captions", "w", ledger=ledger))
-        unit = Rows(UNIT, pa.Table.from_pylist(ROWS))
+        unit = UnitRows(UNIT, pa.Table.from_pylist(ROWS))
         task = asyncio.create_task(operator.process(unit))
         while (3, "") not in made:
             await asyncio.wait([task], timeout=0.01)

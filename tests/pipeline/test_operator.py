@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.errors import HeadraceError, RetryableError, UnitError, UsageError
-from headrace.pipeline.contract import Rows
+from headrace.pipeline.contract import UnitRows
 from headrace.pipeline.operator import Operator, OperatorSpec, current_call, operator_spec
 from headrace.pipeline.retries import Retries
 from tests.pipeline.operator_runs import process, rows_of, with_operator
@@ -114,7 +114,7 @@ def test_an_operator_is_set_up_once_in_the_thread_that_calls_it(target: Any, ste
 
     async def two_units(operator: Any) -> list[Any]:
         table = pa.Table.from_pylist(ROWS)
-        return [await operator.process(Rows(unit, table)) for unit in ("a", "b")]
+        return [await operator.process(UnitRows(unit, table)) for unit in ("a", "b")]
 
     found = [rows_of(each) for each in with_operator(spec, two_units)]
     calls = [row["calls"] for rows in found for row in rows]
@@ -370,7 +370,7 @@ def test_skipped_rows_are_left_out_and_the_others_keep_their_numbers() -> None:
     table = pa.Table.from_pylist(ROWS)
     for batch_size in (1, 4, 100):
         spec = operator_spec("map", fails_on_three, batch_size=batch_size)
-        skipped = process(spec, Rows("u1", table, skip=frozenset({0, 3, 9})))
+        skipped = process(spec, UnitRows("u1", table, skip=frozenset({0, 3, 9})))
         assert [row["n"] for row in rows_of(skipped)] == [1, 2, 4, 5, 6, 7, 8]
 
 
@@ -381,7 +381,7 @@ def test_a_probe_hears_of_each_row_before_it_is_processed() -> None:
         heard.extend(rows)
 
     spec = operator_spec("map_batches", lambda batch: batch, batch_size=4, concurrency=3)
-    processed = process(spec, Rows("u1", pa.Table.from_pylist(ROWS), probe=probe))
+    processed = process(spec, UnitRows("u1", pa.Table.from_pylist(ROWS), probe=probe))
     assert rows_of(processed) == ROWS
     assert heard == list(range(10))
 

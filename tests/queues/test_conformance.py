@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.queues.endpoint import QueueEndpoint, connect
-from headrace.queues.local import LocalBackend
-from headrace.queues.memory import MemoryBackend, MemoryTopics
-from headrace.queues.service import ServedTopics
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
+from headrace.queues.topics_service import ServedTopics
 from headrace.testing.crash import Child
 from headrace.testing.queue_conformance import Opener, QueueConformance
 
@@ -46,7 +46,7 @@ class TestLocalThroughTheOwner(QueueConformance):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Iterator[Opener]:
         with hr.open(tmp_path / "data") as owner, ExitStack() as opened:
-            yield lambda: LocalBackend(opened.enter_context(hr.open(owner.place)))
+            yield lambda: LocalBackend(opened.enter_context(hr.open(owner.location)))
 
 
 class TestLocalByItsEndpoint(QueueConformance):

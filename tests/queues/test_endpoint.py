@@ -12,8 +12,8 @@ import pytest
 import headrace as hr
 from headrace.queues.contract import QueueBackend
 from headrace.queues.endpoint import QueueEndpoint, connect
-from headrace.queues.local import LocalBackend
-from headrace.queues.service import ServedTopics
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.topics_service import ServedTopics
 from headrace.testing.crash import Child
 
 pytestmark = pytest.mark.crash

@@ -16,7 +16,7 @@ import pytest
 import headrace as hr
 from headrace.errors import FencedError
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend, QueueEndpoint
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.testing.crash import Child
 from headrace.testing.queue_conformance import fetch_all
 

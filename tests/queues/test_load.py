@@ -12,8 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.bench.bench_queue import STRESS, Configuration, carry
-from headrace.queues.local import LocalBackend
-from headrace.queues.memory import MemoryBackend
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.memory_backend import MemoryBackend
 from headrace.settings import MIB
 
 RATE_MIN = 10_000

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.errors import FencedError
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
-from headrace.queues.local import LocalBackend
-from headrace.queues.memory import MemoryBackend, MemoryTopics
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
 from headrace.testing.crash import chosen_seed
 from headrace.testing.queue_conformance import fetch_all
 

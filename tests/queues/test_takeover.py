@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.testing.crash import Child
 from headrace.testing.queue_conformance import fetch_all
 

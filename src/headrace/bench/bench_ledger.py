@@ -21,15 +21,15 @@ import pyarrow as pa
 import headrace
 from headrace.bench.processes import child
 from headrace.bench.steps import step
-from headrace.pipeline.contract import OperatorContext, RecordedCall, Rows
+from headrace.pipeline.contract import OperatorContext, RecordedCall, UnitRows
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.handle import LedgerHandle
 from headrace.pipeline.ledger.keys import call_keys, content_hash, unit_prefix
-from headrace.pipeline.ledger.local import LocalLedger
+from headrace.pipeline.ledger.ledger_service import LedgerService
+from headrace.pipeline.ledger.ledger_store import LedgerStore
+from headrace.pipeline.ledger.local_ledger import LocalLedger
 from headrace.pipeline.ledger.messages import LEDGER
-from headrace.pipeline.ledger.remote import RemoteLedger
-from headrace.pipeline.ledger.service import LedgerService
-from headrace.pipeline.ledger.store import LedgerStore
+from headrace.pipeline.ledger.remote_ledger import RemoteLedger
 from headrace.pipeline.ledger.totals import Nanos
 from headrace.pipeline.operator import operator_spec
 from headrace.settings import MIB, ServiceSettings
@@ -75,7 +75,7 @@ async def _measure_overhead(path: Path, calls: int) -> dict[str, float]:
         operator = await spec.open(OperatorContext("stage", "worker", "stage", ledger))
         table = pa.table({"id": pa.array(range(calls)), "text": ["a row of a table"] * calls})
         begin_s = time.perf_counter()
-        await operator.process(Rows(f"unit {next(units)}", table))
+        await operator.process(UnitRows(f"unit {next(units)}", table))
         took_s = time.perf_counter() - begin_s
         await operator.close()
         return took_s

@@ -19,9 +19,9 @@ from headrace.bench.processes import child
 from headrace.bench.steps import step
 from headrace.queues.contract import OffsetCommit, QueueBackend
 from headrace.queues.endpoint import QueueEndpoint, connect
-from headrace.queues.local import LocalBackend
-from headrace.queues.memory import MemoryBackend
-from headrace.queues.service import ServedTopics
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.memory_backend import MemoryBackend
+from headrace.queues.topics_service import ServedTopics
 
 T = TypeVar("T")
 

@@ -23,17 +23,17 @@ from headrace.errors import UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.calls.bodies import Kind
-from headrace.pipeline.contract import OperatorSpec, Runner
+from headrace.pipeline.contract import Runner, StageOperator
 from headrace.pipeline.job import Job, Stage, StageConfig, check_name
 from headrace.pipeline.job_plan import JobPlan, plan_job
+from headrace.pipeline.job_results import read_results
+from headrace.pipeline.job_run import JobRun, RunSummary
 from headrace.pipeline.job_status import JobStatus, read_status
 from headrace.pipeline.operator import operator_spec
 from headrace.pipeline.record import OnChange
-from headrace.pipeline.results import read_results
-from headrace.pipeline.run import JobRun, RunSummary
 from headrace.pipeline.sinks import CallableSink
-from headrace.pipeline.source.sources import CollectionSource, FileSource, Source, TableSource
-from headrace.pipeline.source.units import ROWS_PER_UNIT
+from headrace.pipeline.source.source_units import ROWS_PER_UNIT
+from headrace.pipeline.source.sources import CollectionSource, FileSource, TableSource, UnitSource
 from headrace.pipeline.thread_runner import ThreadRunner
 from headrace.settings import ServiceSettings
 
@@ -50,13 +50,13 @@ class EngineRunner(Runner, Protocol):
 class Engine(Protocol):
     """What Spark adds to a pipeline. It is made when a pipeline first needs it."""
 
-    def source(self, data: Any, rows_per_unit: int) -> Source | None:
+    def source(self, data: Any, rows_per_unit: int) -> UnitSource | None:
         """Return a source of `data`; None if the engine does not know it."""
 
-    def sink(self, sink: Any) -> OperatorSpec | None:
+    def sink(self, sink: Any) -> StageOperator | None:
         """Return a sink; None if the engine does not know it."""
 
-    def stage(self, function: Callable[..., Any], version: str) -> OperatorSpec:
+    def stage(self, function: Callable[..., Any], version: str) -> StageOperator:
         """Return the operator of a stage whose function takes and returns DataFrames."""
 
     def runner(self, session: Any) -> EngineRunner:
@@ -110,7 +110,7 @@ class Pipeline:
 
         Options of the stage: `name`, `workers`, `resources`, `durable` (True keeps its output on
         disk, False keeps it in memory and runs the stage again after a crash; expensive stages and
-        the last one are always durable). All others are those of OperatorSpec, such as
+        the last one are always durable). All others are those of StageOperator, such as
         `batch_size`, `expensive`, `cost`, `budget`, `retries`, `on_error`, `timeout_s`,
         `concurrency` and `rate_limit`.
         """
@@ -158,7 +158,7 @@ class Pipeline:
         return self._append(name, operator, durable is not None or must, config)
 
     def _append(
-        self, name: str, operator: OperatorSpec, is_chosen: bool, config: StageConfig
+        self, name: str, operator: StageOperator, is_chosen: bool, config: StageConfig
     ) -> Self:
         if not self._stages:
             raise UsageError(
@@ -171,8 +171,8 @@ class Pipeline:
         self._stages.append((Stage(unique, operator, config), is_chosen))
         return self
 
-    def _as_source(self, data: Any, rows_per_unit: int) -> Source:
-        if isinstance(data, Source):
+    def _as_source(self, data: Any, rows_per_unit: int) -> UnitSource:
+        if isinstance(data, UnitSource):
             return data
         if isinstance(data, pa.RecordBatch):
             data = pa.table(data)

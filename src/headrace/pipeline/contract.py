@@ -159,7 +159,7 @@ class Processed(NamedTuple):
     cost: float = 0.0
 
 
-class Rows(NamedTuple):
+class UnitRows(NamedTuple):
     """The rows of one unit, as an operator gets them."""
 
     unit: str
@@ -183,7 +183,7 @@ class Probe(Protocol):
 class OpenOperator(Protocol):
     """An operator after its set-up, in a worker. One task at a time uses it."""
 
-    async def process(self, rows: Rows) -> Processed:
+    async def process(self, rows: UnitRows) -> Processed:
         """Process a unit. Raises if a row fails and the operator does not keep dead letters.
 
         Raises UnitError for what the rows are to blame for, BudgetError if the budget is spent.
@@ -192,7 +192,7 @@ class OpenOperator(Protocol):
     async def close(self) -> None: ...
 
 
-class OperatorSpec(Protocol):
+class StageOperator(Protocol):
     """An operator as it travels to workers, by cloudpickle."""
 
     @property

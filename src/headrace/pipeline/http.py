@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from headrace.errors import AccessError, RetryableError, UnitError, UsageError
 from headrace.pipeline.calls.answer import Answer, current_call
-from headrace.pipeline.calls.results import one_line
+from headrace.pipeline.calls.call_results import one_line
 from headrace.pipeline.operator import Operator
 from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries

@@ -10,9 +10,9 @@ from typing import Literal, Self
 import msgspec
 
 from headrace.errors import UsageError
-from headrace.pipeline.contract import OperatorSpec
-from headrace.pipeline.source.sources import Source
-from headrace.pipeline.source.units import digest
+from headrace.pipeline.contract import StageOperator
+from headrace.pipeline.source.source_units import digest
+from headrace.pipeline.source.sources import UnitSource
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -55,17 +55,17 @@ class Stage:
     """A source, or an operator that processes what its upstream stages produce."""
 
     stage_id: str
-    operator: OperatorSpec | Source
+    operator: StageOperator | UnitSource
     config: StageConfig = field(default_factory=StageConfig)
 
     @property
-    def source(self) -> Source | None:
-        return self.operator if isinstance(self.operator, Source) else None
+    def source(self) -> UnitSource | None:
+        return self.operator if isinstance(self.operator, UnitSource) else None
 
     @property
-    def spec(self) -> OperatorSpec:
+    def spec(self) -> StageOperator:
         """The operator of a stage that is not a source."""
-        assert not isinstance(self.operator, Source)
+        assert not isinstance(self.operator, UnitSource)
         return self.operator
 
 

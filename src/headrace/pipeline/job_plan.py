@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from headrace.errors import UsageError
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.job import Job, Stage
+from headrace.pipeline.job_run import ledger_directory, source_changes, unit_lists
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.totals import StageTotals
 from headrace.pipeline.record import Change, JobRecord, Records, find_changes
-from headrace.pipeline.run import ledger_directory, source_changes, unit_lists
-from headrace.pipeline.source.units import known_rows
+from headrace.pipeline.source.source_units import known_rows
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def read_status(workspace: Workspace, job: str) -> JobStatus:
         status = msgspec.json.decode(workspace.objects.get(_key(job)), type=JobStatus)
     except NotFoundError:
         raise NotFoundError(
-            f"job {job!r} has never run in {workspace.place}", do="run it first"
+            f"job {job!r} has never run in {workspace.location}", do="run it first"
         ) from None
     if status.outcome != "running" or _is_running(workspace, job):
         return status

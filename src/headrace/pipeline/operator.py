@@ -15,8 +15,8 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.journal.documents.schema import parse_schema
 from headrace.pipeline.calls.answer import Answer, CallContext, current_call
 from headrace.pipeline.calls.bodies import ROW_KINDS, Kind, make_body
+from headrace.pipeline.calls.call_results import one_line
 from headrace.pipeline.calls.lanes import open_lanes
-from headrace.pipeline.calls.results import one_line
 from headrace.pipeline.calls.runner import CallRunner
 from headrace.pipeline.contract import CallTerms, InDoubtPolicy, OnError, OperatorContext
 from headrace.pipeline.rate_limit.state import RateLimitSpec

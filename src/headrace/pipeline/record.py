@@ -203,7 +203,7 @@ class JobLock:
     def __init__(self, workspace: Workspace, job: str) -> None:
         if workspace.directory is None:
             raise UsageError(
-                f"{workspace.place} is an address, and pipelines need the workspace's directory",
+                f"{workspace.location} is an address, and pipelines need the workspace's directory",
                 do="open the workspace by its directory",
             )
         path = Path(workspace.directory) / "pipelines" / f"{job}.lock"

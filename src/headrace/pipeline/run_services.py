@@ -10,16 +10,16 @@ import msgspec
 
 from headrace.journal.location.workspace_ref import callable_by_others
 from headrace.pipeline.ledger.actor import LedgerActor
+from headrace.pipeline.ledger.ledger_service import LedgerService
 from headrace.pipeline.ledger.messages import LEDGER
-from headrace.pipeline.ledger.service import LedgerService
 from headrace.pipeline.master.actor import Master
+from headrace.pipeline.master.master_service import ControlService
 from headrace.pipeline.master.messages import CONTROL
-from headrace.pipeline.master.service import ControlService
 from headrace.pipeline.rate_limit.limiter import RateLimiter
-from headrace.pipeline.rate_limit.service import RATE_LIMITS, RateLimitService
-from headrace.queues.memory import MemoryTopics
+from headrace.pipeline.rate_limit.rate_limit_service import RATE_LIMITS, RateLimitService
+from headrace.queues.memory_backend import MemoryTopics
 from headrace.queues.messages import TOPICS
-from headrace.queues.service import TopicsService
+from headrace.queues.topics_service import TopicsService
 from headrace.settings import ServiceSettings
 from headrace.transport import Server, Service
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipeline.contract import OnError, OperatorContext, Processed, Rows
-from headrace.pipeline.source.units import digest
+from headrace.pipeline.contract import OnError, OperatorContext, Processed, UnitRows
+from headrace.pipeline.source.source_units import digest
 from headrace.pipeline.source_hash import source_hash
 
 SinkFunction = Callable[[pa.Table, str], Any]
@@ -44,7 +44,7 @@ class OpenSink:
         self._function = function
         self._stage = stage
 
-    async def process(self, rows: Rows) -> Processed:
+    async def process(self, rows: UnitRows) -> Processed:
         if rows.probe:
             await rows.probe(range(rows.table.num_rows))
         key = digest("sink", self._stage, rows.unit)

@@ -9,8 +9,8 @@ import msgspec
 from headrace.errors import UsageError
 from headrace.journal.workspace import Workspace
 from headrace.queues.contract import QueueBackend, QueueEndpoint
-from headrace.queues.local import LocalBackend
-from headrace.queues.remote import RemoteBackend
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.remote_backend import RemoteBackend
 from headrace.settings import ServiceSettings
 
 __all__ = ["QueueEndpoint", "connect"]

@@ -9,9 +9,9 @@ from headrace.ids import JournalId
 from headrace.journal.contract import Changes, Watch
 from headrace.journal.names import Selector
 from headrace.journal.workspace import Workspace
+from headrace.queues.change_ticket import Waiters
 from headrace.queues.local_layout import PartitionId, collection_name, journal_name
 from headrace.queues.local_topics import LocalTopics
-from headrace.queues.waiting import Waiters
 
 _WATCH_S = 60.0
 

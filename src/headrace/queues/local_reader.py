@@ -30,7 +30,7 @@ _FETCH_BYTES_MAX = 64 * MIB
 """A fetch returns fewer messages than it may, rather than more of the journal."""
 
 
-class Window(NamedTuple):
+class ReadWindow(NamedTuple):
     """The messages of the frames in [begin, end) of a journal."""
 
     begin: int
@@ -56,7 +56,7 @@ class LocalReader:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._lock = threading.Lock()
-        self._windows: dict[JournalId, Window] = {}
+        self._windows: dict[JournalId, ReadWindow] = {}
 
     def fetch(
         self, collection: Collection, journal: JournalInfo, offset: int, most: int
@@ -79,7 +79,7 @@ class LocalReader:
             return found[0]
         return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], RECORD_SCHEMA)
 
-    def _window(self, collection: Collection, journal: JournalInfo, position: int) -> Window:
+    def _window(self, collection: Collection, journal: JournalInfo, position: int) -> ReadWindow:
         with self._lock:
             window = self._windows.get(journal.id)
         if window is None or not window.begin <= position < window.end:
@@ -91,7 +91,7 @@ class LocalReader:
                     del self._windows[next(iter(self._windows))]
         return window
 
-    def _read(self, collection: Collection, journal: JournalInfo, begin: int) -> Window:
+    def _read(self, collection: Collection, journal: JournalInfo, begin: int) -> ReadWindow:
         selection = CommittedFrames()
         committed: list[Frame] = []
         open_since: dict[Producer, int] = {}
@@ -116,7 +116,7 @@ class LocalReader:
             for frame in committed
             if frame.offset < end
         ]
-        return Window(begin, end, batches)
+        return ReadWindow(begin, end, batches)
 
     def _fetch(self, journal: JournalInfo, position: int) -> list[Frame]:
         for _ in range(OWNERS_LOST_MAX):

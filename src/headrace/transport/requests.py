@@ -28,14 +28,14 @@ Conversation = NewType("Conversation", int)
 """The number of a conversation with a service; no later one gets it."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class NumberedAnswer(msgspec.Struct, frozen=True, array_like=True):
     number: int
     value: Any = None
     refusal: tuple[str, str, str] | None = None
     """The error, as `errors.to_wire` gives it."""
 
 
-answers = msgspec.msgpack.Decoder(Answer)
+answers = msgspec.msgpack.Decoder(NumberedAnswer)
 
 
 class RequestClient:
@@ -46,7 +46,7 @@ class RequestClient:
         self.kind = kind
         self._settings = settings or ServiceSettings()
         self._client: Client | None = None
-        self._channel: Channel[Answer] | None = None
+        self._channel: Channel[NumberedAnswer] | None = None
         self._numbers = count()
         self._lock = threading.Lock()
         self._asked: dict[int, Future[Any]] = {}
@@ -88,7 +88,7 @@ class RequestClient:
         channel.send((number, call), bodies)
         return await asyncio.wrap_future(asked)
 
-    def _listen(self, channel: Channel[Answer]) -> None:
+    def _listen(self, channel: Channel[NumberedAnswer]) -> None:
         lost: HeadraceError = PeerLostError(
             f"{self.kind} at {self.address} is gone", do="start the pipeline again"
         )
@@ -111,7 +111,7 @@ class RequestClient:
                 asked.set_exception(lost)
 
 
-def _settle(asked: Future[Any], answer: Answer) -> None:
+def _settle(asked: Future[Any], answer: NumberedAnswer) -> None:
     if answer.refusal:
         asked.set_exception(from_wire(*answer.refusal))
     else:
@@ -137,7 +137,7 @@ class RequestService(ABC):
 
     def converse(self, channel: Channel[Any]) -> None:
         caller = Conversation(next(self._conversations))
-        outgoing: SimpleQueue[Answer | None] = SimpleQueue()
+        outgoing: SimpleQueue[NumberedAnswer | None] = SimpleQueue()
         sender = threading.Thread(
             target=_send_answers, args=(channel, outgoing), name=f"answer {channel.peer}"
         )
@@ -155,7 +155,10 @@ class RequestService(ABC):
         raise UsageError(f"{type(request).__name__} is not a stream", do="converse")
 
     def _accept(
-        self, message: Message[Any], caller: Conversation, outgoing: SimpleQueue[Answer | None]
+        self,
+        message: Message[Any],
+        caller: Conversation,
+        outgoing: SimpleQueue[NumberedAnswer | None],
     ) -> None:
         number, call = message.control
         try:
@@ -164,7 +167,7 @@ class RequestService(ABC):
             outgoing.put(_refuse(number, call, error))
             return
         if not isinstance(done, Future):
-            outgoing.put(Answer(number, done))
+            outgoing.put(NumberedAnswer(number, done))
             return
 
         def answer(future: Future[Any]) -> None:
@@ -173,18 +176,18 @@ class RequestService(ABC):
             if error := future.exception():
                 outgoing.put(_refuse(number, call, error))
             else:
-                outgoing.put(Answer(number, future.result()))
+                outgoing.put(NumberedAnswer(number, future.result()))
 
         done.add_done_callback(answer)
 
 
-def _refuse(number: int, call: object, error: BaseException) -> Answer:
+def _refuse(number: int, call: object, error: BaseException) -> NumberedAnswer:
     if not isinstance(error, HeadraceError):
         error = bug(type(call).__name__, Exception(f"{type(error).__name__}: {error}"))
-    return Answer(number, refusal=to_wire(error))
+    return NumberedAnswer(number, refusal=to_wire(error))
 
 
-def _send_answers(channel: Channel[Any], outgoing: SimpleQueue[Answer | None]) -> None:
+def _send_answers(channel: Channel[Any], outgoing: SimpleQueue[NumberedAnswer | None]) -> None:
     while (answer := outgoing.get()) is not None:
         try:
             channel.send(answer)

@@ -15,7 +15,7 @@ from headrace.ids import Offset
 from headrace.journal.wire import messages
 from headrace.journal.wire.calls import CALLS
 from headrace.journal.wire.journal_service import FetchAnswers
-from headrace.journal.wire.messages import Answer
+from headrace.journal.wire.messages import JournalAnswer
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.settings import ServiceSettings
 from headrace.transport import Channel, Message, Server
@@ -63,7 +63,7 @@ class OfAnotherVersion:
     def converse(self, channel: Channel[Any]) -> None:
         while (message := channel.receive()) is not None:
             text = msgspec.Raw(msgspec.msgpack.encode("of another version"))
-            channel.send(Answer(message.control.number, text))
+            channel.send(JournalAnswer(message.control.number, text))
 
 
 def test_an_answer_that_cannot_be_understood_ends_the_conversation_with_the_cause() -> None:

@@ -12,14 +12,14 @@ import pytest
 
 from headrace.errors import BudgetError, DataError, StorageError, UsageError
 from headrace.pipeline.contract import CallTerms, Claimed, ClaimStatus, Ledger, RecordedCall
-from headrace.pipeline.ledger import store
+from headrace.pipeline.ledger import ledger_store
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.handle import LedgerHandle
 from headrace.pipeline.ledger.keys import content_hash
-from headrace.pipeline.ledger.local import LocalLedger
+from headrace.pipeline.ledger.ledger_service import LedgerService
+from headrace.pipeline.ledger.local_ledger import LocalLedger
 from headrace.pipeline.ledger.messages import LEDGER
-from headrace.pipeline.ledger.remote import RemoteLedger
-from headrace.pipeline.ledger.service import LedgerService
+from headrace.pipeline.ledger.remote_ledger import RemoteLedger
 from headrace.settings import MIB, ServiceSettings
 from headrace.transport import Server
 
@@ -282,7 +282,7 @@ def test_a_closed_ledger_refuses(tmp_path: Path) -> None:
 def test_a_write_that_fails_ends_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MAP_BYTES", 256 * 1024)
+    monkeypatch.setattr(ledger_store, "MAP_BYTES", 256 * 1024)
 
     async def test() -> None:
         path = tmp_path / "ledger"

@@ -9,9 +9,9 @@ import pytest
 from headrace.errors import ProtocolError, UnitError
 from headrace.pipeline.contract import OnError
 from headrace.pipeline.master.inputs import StageInput
-from headrace.pipeline.master.messages import Advance, Claim, Go, Leave, NoWork, PoisonRow
+from headrace.pipeline.master.messages import AdvanceClaim, ClaimWork, Go, Leave, NoWork, PoisonRow
 from headrace.pipeline.master.stage_state import DEATHS_MAX, InputState, StageState
-from headrace.pipeline.master.state import JobState, Truncate
+from headrace.pipeline.master.state import JobState, TruncateTopic
 
 
 def stage_input(stage: str, number: int, upstream: str, *, durable: bool) -> StageInput:
@@ -37,14 +37,14 @@ def job_state(
     return JobState(stages, {"first": ["source"], "last": ["first"]}, unread_max=2)
 
 
-def claim(state: JobState, worker: str) -> Claim:
+def claim(state: JobState, worker: str) -> ClaimWork:
     answer = state.ask(worker)
-    assert isinstance(answer, Claim), answer
+    assert isinstance(answer, ClaimWork), answer
     return answer
 
 
 def advance(state: JobState, worker: str, number: int, position: int, **more: Any) -> Go | Leave:
-    answer, _ = state.advance(worker, Advance(claim=number, position=position, **more))
+    answer, _ = state.advance(worker, AdvanceClaim(claim=number, position=position, **more))
     state.validate()
     return answer
 
@@ -162,8 +162,8 @@ def test_a_stage_on_memory_waits_for_its_readers() -> None:
     assert advance(state, "a", number, 2, messages=2, produced=2, end=2) == Go(0)
     assert state.ask("a") == NoWork()
     number = claim(state, "b").number
-    report = Advance(claim=number, position=1, messages=1)
-    assert state.advance("b", report) == (Go(2), [Truncate("first", 0, 1)])
+    report = AdvanceClaim(claim=number, position=1, messages=1)
+    assert state.advance("b", report) == (Go(2), [TruncateTopic("first", 0, 1)])
     assert claim(state, "a").messages_max == 1
 
 

@@ -11,7 +11,11 @@ import pytest
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.contract import RateLimit
 from headrace.pipeline.rate_limit.limiter import LocalRateLimit, RateLimiter
-from headrace.pipeline.rate_limit.service import RATE_LIMITS, RateLimitService, RemoteRateLimit
+from headrace.pipeline.rate_limit.rate_limit_service import (
+    RATE_LIMITS,
+    RateLimitService,
+    RemoteRateLimit,
+)
 from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.settings import ServiceSettings
 from headrace.transport import Server

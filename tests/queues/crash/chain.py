@@ -26,7 +26,7 @@ from headrace.errors import (
 from headrace.journal.local import owner
 from headrace.log import Directory
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend, Record
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.testing.crash import DeadlyDisk, KillPoint
 
 INPUT, OUTPUT, GROUP = "units", "results", "worker"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.queues.contract import Record
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.testing.queue_conformance import fetch_all
 from tests.queues.crash.chain import (
     GROUP,

@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.journal.local import owner
 from headrace.log import Directory
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.testing.crash import Child, DeadlyDisk, KillPoint, chosen_seed
 from tests.queues.crash import oracle
 from tests.queues.crash.chain import INPUT, PARTITIONS, create_topics, die_at, pass_on

@@ -25,11 +25,11 @@ from headrace.journal.local.records import ACK_BYTES
 from headrace.journal.wire import messages
 from headrace.journal.wire.frame_codec import FrameEncoder, Frames
 from headrace.journal.wire.messages import (
-    Answer,
     Ask,
     Changed,
     Fetched,
     FetchRequest,
+    JournalAnswer,
     Located,
     Refusal,
 )
@@ -40,7 +40,7 @@ _FRAMES_BYTES = 1 * MIB
 _FRAMES_MAX = 1024
 _OBSERVE_S = 60.0
 
-_Answer = Message[Answer | Fetched | Located]
+_Answer = Message[JournalAnswer | Fetched | Located]
 
 _NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -91,7 +91,7 @@ class JournalService:
                 written.add_done_callback(lambda done: answers.put(_written(ask.number, done)))
             else:
                 value = msgspec.Raw(msgspec.msgpack.encode(ask.call.perform(journals)))
-                answers.put(Message(Answer(ask.number, value)))
+                answers.put(Message(JournalAnswer(ask.number, value)))
         except HeadraceError as error:
             answers.put(_refused(ask.number, error))
 
@@ -186,11 +186,11 @@ def _written(number: int, done: Written) -> _Answer:
     error = done.exception()
     if error:
         return _refused(number, error)
-    return Message(Answer(number, msgspec.Raw(msgspec.msgpack.encode(done.result()))))
+    return Message(JournalAnswer(number, msgspec.Raw(msgspec.msgpack.encode(done.result()))))
 
 
 def _refused(number: int, error: BaseException) -> _Answer:
-    return Message(Answer(number, _NOTHING, Refusal(*to_wire(error))))
+    return Message(JournalAnswer(number, _NOTHING, Refusal(*to_wire(error))))
 
 
 def _send_answers(channel: Channel[Any], answers: SimpleQueue[_Answer | None]) -> None:

@@ -67,7 +67,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True):
     do: str
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+class JournalAnswer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """The answer to a call or a Write: what the method returned, or why it failed."""
 
     number: int
@@ -100,7 +100,7 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
     heads: dict[JournalId, Offset]
 
 
-Reply = Answer | Frames | Fetched | Located | Changed
+Reply = JournalAnswer | Frames | Fetched | Located | Changed
 
 requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

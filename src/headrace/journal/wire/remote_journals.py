@@ -33,11 +33,11 @@ from headrace.journal.wire import messages
 from headrace.journal.wire.calls import Call, RemoteCalls
 from headrace.journal.wire.frame_codec import Frames, decode_frames
 from headrace.journal.wire.messages import (
-    Answer,
     Ask,
     Changed,
     Fetched,
     FetchRequest,
+    JournalAnswer,
     Located,
     replies,
 )
@@ -153,7 +153,7 @@ class RemoteJournals(RemoteCalls):
         lost: HeadraceError = PeerLostError("the owner of the workspace closed it", do="try again")
         try:
             while (message := self._channel.receive()) is not None:
-                assert isinstance(message.control, Answer | Fetched | Located)
+                assert isinstance(message.control, JournalAnswer | Fetched | Located)
                 self._settle(message.control, message.bodies)
         except TransportError as error:
             lost = error
@@ -176,7 +176,7 @@ class RemoteJournals(RemoteCalls):
         for future in futures:
             future.set_exception(lost)
 
-    def _settle(self, answer: Answer | Fetched | Located, bodies: Sequence[Any]) -> None:
+    def _settle(self, answer: JournalAnswer | Fetched | Located, bodies: Sequence[Any]) -> None:
         with self._lock:
             waiting = self._unanswered.get(answer.number)
         if waiting is None:
@@ -189,7 +189,7 @@ class RemoteJournals(RemoteCalls):
         self,
         future: Future[Any],
         expected: Any,
-        answer: Answer | Fetched | Located,
+        answer: JournalAnswer | Fetched | Located,
         bodies: Sequence[Any],
     ) -> None:
         """Settle a future. `expected` is the type of the answer; for a fetch, its request."""

@@ -12,9 +12,9 @@ import pyarrow as pa
 from headrace.errors import AccessError, HeadraceError, UnitError
 from headrace.pipeline.calls.answer import Answer, CallContext, set_current_call
 from headrace.pipeline.calls.bodies import RowBlame, is_foreseen
+from headrace.pipeline.calls.call_results import CallResult, concat, content_of, one_line
 from headrace.pipeline.calls.claims import Claims, ClaimsAhead, FreeCalls
 from headrace.pipeline.calls.lanes import Lanes
-from headrace.pipeline.calls.results import CallResult, concat, content_of, one_line
 from headrace.pipeline.contract import (
     Claimed,
     ClaimStatus,
@@ -22,7 +22,7 @@ from headrace.pipeline.contract import (
     OperatorContext,
     Processed,
     RecordedCall,
-    Rows,
+    UnitRows,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MEND = 'mend the operator and run again, or keep failed rows with on_error="dead_letter"'
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """One call of a unit, by number; its rows by their numbers in the unit."""
 
     number: int
@@ -55,11 +55,13 @@ class RecordedMeanwhileError(Exception):
         self.result = result
 
 
-def plan_calls(rows: Sequence[int], rows_per_call: int, skip: frozenset[int]) -> Iterator[Call]:
+def plan_calls(
+    rows: Sequence[int], rows_per_call: int, skip: frozenset[int]
+) -> Iterator[OperatorCall]:
     """Split the rows of a unit into calls. The number of a call depends on its rows alone."""
     for number, group in groupby(rows, lambda row: row // rows_per_call):
         if kept := tuple(row for row in group if row not in skip):
-            yield Call(number, kept)
+            yield OperatorCall(number, kept)
 
 
 class CallRunner:
@@ -72,7 +74,7 @@ class CallRunner:
         self.ledger = context.ledger if spec.expensive else None
         self._token_debt = 0
 
-    async def process(self, rows: Rows) -> Processed:
+    async def process(self, rows: UnitRows) -> Processed:
         return await _UnitCalls(self, rows).run()
 
     async def close(self) -> None:
@@ -104,14 +106,14 @@ class CallRunner:
 class _UnitCalls:
     """The calls of one unit."""
 
-    def __init__(self, runner: CallRunner, rows: Rows) -> None:
+    def __init__(self, runner: CallRunner, rows: UnitRows) -> None:
         self._runner = runner
         self._spec = runner.spec
         self._unit = rows
         self._stage = runner.context.ledger_stage or runner.context.stage
         self._numbers: Sequence[int] = rows.numbers or range(rows.table.num_rows)
         self._places = {row: place for place, row in enumerate(rows.numbers)}
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, OperatorCall] = {}
         self._results: dict[int, CallResult] = {}
         self._reused = 0
         self._made = 0
@@ -142,7 +144,7 @@ class _UnitCalls:
         dead = [each for result in found for each in result.dead]
         return Processed(table, dead, self._made, self._reused, self._cost)
 
-    def _open_claims(self, calls: Iterator[Call], at_once: int) -> Claims:
+    def _open_claims(self, calls: Iterator[OperatorCall], at_once: int) -> Claims:
         self._calls = {call.number: call for call in calls}
         ledger, context = self._runner.ledger, self._runner.context
         if ledger is None:
@@ -167,7 +169,7 @@ class _UnitCalls:
             except Exception as error:  # noqa: BLE001  `run` raises it
                 self._error = self._error or error
 
-    async def _make(self, call: Call, claimed: Claimed) -> None:
+    async def _make(self, call: OperatorCall, claimed: Claimed) -> None:
         batch = self._batch(call.rows)
         if claimed.status == ClaimStatus.RESULT:
             assert claimed.result is not None
@@ -196,7 +198,9 @@ class _UnitCalls:
         if self._runner.ledger:
             self._record(call, result)
 
-    async def _end_claim(self, call: Call, error: BaseException | None, in_doubt: bool) -> None:
+    async def _end_claim(
+        self, call: OperatorCall, error: BaseException | None, in_doubt: bool
+    ) -> None:
         ledger, unit = self._runner.ledger, self._unit.unit
         if ledger and in_doubt:
             await ledger.doubt(self._stage, unit, [call.number])
@@ -210,7 +214,7 @@ class _UnitCalls:
         part = table.slice(places[0], len(places)) if is_range else table.take(list(places))
         return part.combine_chunks().to_batches()[0]
 
-    def _record(self, call: Call, result: CallResult) -> None:
+    def _record(self, call: OperatorCall, result: CallResult) -> None:
         """Store a result while the next call is made. The unit waits for it at its end."""
         assert self._runner.ledger is not None
         recorded = RecordedCall(call.number, result.encode(), result.cost)
@@ -229,7 +233,7 @@ class _UnitCalls:
 
     # One call
 
-    async def _call(self, call: Call, batch: pa.RecordBatch, key: str) -> CallResult:
+    async def _call(self, call: OperatorCall, batch: pa.RecordBatch, key: str) -> CallResult:
         """Return what the call returned. Raises CallFailedError if no row has a result."""
         if self._unit.probe:
             return await self._call_row_by_row(call, key)
@@ -244,7 +248,7 @@ class _UnitCalls:
                 await self._claim_again(call, failure)
         return await self._call_row_by_row(call, key)
 
-    async def _claim_again(self, call: Call, failure: CallFailedError) -> None:
+    async def _claim_again(self, call: OperatorCall, failure: CallFailedError) -> None:
         """Ask the ledger whether a call in doubt may be sent again; it counts that.
 
         Raises the failure if the call is held, and RecordedMeanwhileError if it has a result.
@@ -263,7 +267,7 @@ class _UnitCalls:
         if claimed.result is not None:
             raise RecordedMeanwhileError(claimed.result)
 
-    async def _call_row_by_row(self, call: Call, key: str) -> CallResult:
+    async def _call_row_by_row(self, call: OperatorCall, key: str) -> CallResult:
         """Call each row alone, so that a row fails for its own fault only."""
         results = []
         failure: CallFailedError | None = None
@@ -285,7 +289,7 @@ class _UnitCalls:
         )
 
     async def _attempt(
-        self, call: Call, rows: tuple[int, ...], batch: pa.RecordBatch, key: str
+        self, call: OperatorCall, rows: tuple[int, ...], batch: pa.RecordBatch, key: str
     ) -> CallResult:
         """Call until it succeeds or `retries` gives up. Raises CallFailedError then."""
         attempts = self._spec.retries.begin()

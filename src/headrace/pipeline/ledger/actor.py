@@ -25,6 +25,7 @@ from headrace.pipeline.ledger.keys import (
     idempotency_key,
     unit_prefix,
 )
+from headrace.pipeline.ledger.ledger_store import LedgerStore, StoreTransaction
 from headrace.pipeline.ledger.state import (
     Lease,
     LedgerState,
@@ -32,7 +33,6 @@ from headrace.pipeline.ledger.state import (
     Verdict,
     WantedCall,
 )
-from headrace.pipeline.ledger.store import LedgerStore, StoreTransaction
 from headrace.pipeline.ledger.totals import CallInDoubt, Nanos, StageTotals
 from headrace.settings import MIB
 

@@ -27,7 +27,7 @@ class Find(msgspec.Struct, frozen=True, tag="find"):
     calls: list[tuple[int, bytes]]
 
 
-class Claim(msgspec.Struct, frozen=True, tag="claim"):
+class ClaimCalls(msgspec.Struct, frozen=True, tag="claim"):
     stage: str
     unit: str
     calls: list[tuple[int, bytes]]
@@ -40,13 +40,13 @@ class RecordResults(msgspec.Struct, frozen=True, tag="record"):
     """The key, result and cost of each call."""
 
 
-class Fail(msgspec.Struct, frozen=True, tag="fail"):
+class FailCalls(msgspec.Struct, frozen=True, tag="fail"):
     keys: list[CallKey]
     owner: str
     in_doubt: bool
 
 
-class Release(msgspec.Struct, frozen=True, tag="release"):
+class ReleaseCalls(msgspec.Struct, frozen=True, tag="release"):
     keys: list[CallKey]
     owner: str
 
@@ -60,7 +60,15 @@ class AskInDoubt(msgspec.Struct, frozen=True, tag="in_doubt"):
 
 
 LedgerCall = (
-    Declare | SetBudget | Find | Claim | RecordResults | Fail | Release | AskTotals | AskInDoubt
+    Declare
+    | SetBudget
+    | Find
+    | ClaimCalls
+    | RecordResults
+    | FailCalls
+    | ReleaseCalls
+    | AskTotals
+    | AskInDoubt
 )
 
 requests = msgspec.msgpack.Decoder(tuple[int, LedgerCall])

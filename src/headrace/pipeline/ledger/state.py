@@ -115,7 +115,7 @@ class StageTerms(msgspec.Struct, frozen=True):
         )
 
 
-class Changes(msgspec.Struct):
+class LedgerChanges(msgspec.Struct):
     """What the store writes next. None removes an intent."""
 
     intents: dict[CallKey, Intent | None] = msgspec.field(default_factory=dict)
@@ -145,7 +145,7 @@ class LedgerState:
         self.intents: dict[CallKey, Intent] = {}
         self.totals: dict[str, StageTotals] = {}
         self.budget: Nanos | None = None
-        self.changes = Changes()
+        self.changes = LedgerChanges()
         self._terms: dict[str, StageTerms] = {}
         self._by_content: dict[ContentKey, CallKey] = {}
         self._by_lease: dict[Lease, set[CallKey]] = {}
@@ -165,8 +165,8 @@ class LedgerState:
             state.end_lease(lease)
         return state
 
-    def take_changes(self) -> Changes:
-        changes, self.changes = self.changes, Changes()
+    def take_changes(self) -> LedgerChanges:
+        changes, self.changes = self.changes, LedgerChanges()
         return changes
 
     def declare(self, stage: str, terms: StageTerms) -> None:

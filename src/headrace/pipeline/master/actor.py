@@ -9,19 +9,19 @@ from typing import TypeVar
 
 from headrace.errors import HeadraceError, PeerLostError, ProtocolError, from_wire
 from headrace.pipeline.master.messages import (
-    Advance,
+    AdvanceClaim,
     Answer,
     AskWork,
-    Fail,
+    FailWork,
     Join,
     Leave,
     NoWork,
     Pause,
     Probing,
-    Release,
+    ReleaseWork,
     Request,
 )
-from headrace.pipeline.master.state import JobState, Outcome, Truncate
+from headrace.pipeline.master.state import JobState, Outcome, TruncateTopic
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Master:
     """Answers the requests of all workers of a run. Any thread may use it."""
 
-    def __init__(self, state: JobState, truncate: Callable[[Truncate], None]) -> None:
+    def __init__(self, state: JobState, truncate: Callable[[TruncateTopic], None]) -> None:
         self._state = state
         self._truncate = truncate
         self._changed = threading.Condition()
@@ -54,19 +54,19 @@ class Master:
             self._truncate(effect)
         return answer
 
-    def _apply(self, worker: str, request: Request) -> tuple[Answer, list[Truncate]]:
+    def _apply(self, worker: str, request: Request) -> tuple[Answer, list[TruncateTopic]]:
         state = self._state
         self._check_joined(worker)
         match request:
-            case Advance():
+            case AdvanceClaim():
                 return state.advance(worker, request)
-            case Release(claim):
+            case ReleaseWork(claim):
                 return state.release(worker, claim), []
             case Probing(claim, unit, rows):
                 return state.probe(worker, claim, unit, rows), []
             case Pause(why):
                 return state.pause(worker, why), []
-            case Fail(error):
+            case FailWork(error):
                 return state.fail(from_wire(*error)), []
         raise ProtocolError(f"worker {worker} sent {type(request).__name__}")
 

@@ -19,7 +19,7 @@ import msgspec
 from headrace.pipeline.job import Job
 
 
-class Topic(NamedTuple):
+class InputTopic(NamedTuple):
     """The output topic of a stage."""
 
     name: str
@@ -44,19 +44,19 @@ class StageInput(msgspec.Struct, frozen=True):
 
 
 def topics(
-    job: Job, source_topics: Mapping[str, Topic], names: Mapping[str, str]
-) -> dict[str, Topic]:
+    job: Job, source_topics: Mapping[str, InputTopic], names: Mapping[str, str]
+) -> dict[str, InputTopic]:
     """Return the output topic of every stage; `names` has those of stages that are not sources."""
     found = dict(source_topics)
     for stage in job.operators:
         name = stage.stage_id
         partitions = sum(found[upstream].partitions for upstream in job.upstreams(name))
-        found[name] = Topic(names[name], job.is_durable(name), partitions)
+        found[name] = InputTopic(names[name], job.is_durable(name), partitions)
     return found
 
 
 def inputs(
-    job: Job, topics: Mapping[str, Topic], groups: Mapping[str, str]
+    job: Job, topics: Mapping[str, InputTopic], groups: Mapping[str, str]
 ) -> dict[str, list[StageInput]]:
     """Return the inputs of every stage that has workers; `groups` names each stage's offsets."""
     found: dict[str, list[StageInput]] = {}

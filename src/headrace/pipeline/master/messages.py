@@ -21,7 +21,7 @@ class PoisonRow(msgspec.Struct, frozen=True, array_like=True):
     error: str
 
 
-class Claim(msgspec.Struct, frozen=True, tag="claim"):
+class ClaimWork(msgspec.Struct, frozen=True, tag="claim"):
     """The right and the duty to process messages of an input."""
 
     number: int
@@ -62,12 +62,12 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
 
 
 class AskWork(msgspec.Struct, frozen=True, tag="ask-work"):
-    """Answer: Claim, NoWork or Leave."""
+    """Answer: ClaimWork, NoWork or Leave."""
 
     timeout_s: float
 
 
-class Advance(msgspec.Struct, frozen=True, tag="advance", kw_only=True):
+class AdvanceClaim(msgspec.Struct, frozen=True, tag="advance", kw_only=True):
     """The messages below `position` are processed, and what they made is kept. Answer: Go."""
 
     claim: int
@@ -87,7 +87,7 @@ class Advance(msgspec.Struct, frozen=True, tag="advance", kw_only=True):
     """True if a fetch found nothing at or after `position`."""
 
 
-class Release(msgspec.Struct, frozen=True, tag="release"):
+class ReleaseWork(msgspec.Struct, frozen=True, tag="release"):
     """The worker gives a claim back. Answer: Go."""
 
     claim: int
@@ -101,7 +101,7 @@ class Probing(msgspec.Struct, frozen=True, tag="probing"):
     rows: tuple[int, ...]
 
 
-class Fail(msgspec.Struct, frozen=True, tag="fail"):
+class FailWork(msgspec.Struct, frozen=True, tag="fail"):
     """The worker cannot go on, and no other could. Answer: Leave."""
 
     error: tuple[str, str, str]
@@ -114,8 +114,8 @@ class Pause(msgspec.Struct, frozen=True, tag="pause"):
     why: str
 
 
-Request = Join | AskWork | Advance | Release | Probing | Fail | Pause
-Answer = Claim | NoWork | Leave | Go
+Request = Join | AskWork | AdvanceClaim | ReleaseWork | Probing | FailWork | Pause
+Answer = ClaimWork | NoWork | Leave | Go
 
 requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError, ProtocolError, UnitError
 from headrace.pipeline.contract import OnError
 from headrace.pipeline.master.inputs import StageInput
-from headrace.pipeline.master.messages import Advance, Claim, PoisonRow
+from headrace.pipeline.master.messages import AdvanceClaim, ClaimWork, PoisonRow
 
 DEATHS_BEFORE_ISOLATION = 2
 DEATHS_MAX = 10
@@ -38,7 +38,7 @@ class InputState:
     """No message at or after this offset is known. There need not be one below it."""
     unread: int = 0
     """Messages of a memory topic that are there and not processed."""
-    claim: Claim | None = None
+    claim: ClaimWork | None = None
     worker: str = ""
     served: int = 0
     """The number of the claim that was granted last."""
@@ -81,7 +81,7 @@ class StageCounts:
     cost: float = 0.0
     deaths: int = 0
 
-    def add(self, report: Advance) -> None:
+    def add(self, report: AdvanceClaim) -> None:
         self.messages += report.messages
         self.rows_in += report.rows_in
         self.rows_out += report.rows_out
@@ -109,13 +109,13 @@ class StageState:
     def has_work(self) -> bool:
         return any(input.has_work for input in self.inputs)
 
-    def grant(self, worker: str, number: int, room: Callable[[int], int]) -> Claim | None:
+    def grant(self, worker: str, number: int, room: Callable[[int], int]) -> ClaimWork | None:
         """Claim the input that was served longest ago; `room(input)` limits what it may produce."""
         ready = [input for input in self.inputs if input.claim is None and input.has_work]
         for input in sorted(ready, key=lambda each: each.served):
             if (messages_max := self._messages_max(input, room)) > 0:
                 isolate = input.deaths >= DEATHS_BEFORE_ISOLATION or bool(input.poison)
-                input.claim = Claim(
+                input.claim = ClaimWork(
                     number,
                     input.input,
                     input.position,
@@ -132,7 +132,7 @@ class StageState:
         isolate = input.deaths >= DEATHS_BEFORE_ISOLATION or input.poison
         return min(1 if isolate else self.batch_size, room(input.input.number))
 
-    def advance(self, worker: str, report: Advance, room: Callable[[int], int]) -> int:
+    def advance(self, worker: str, report: AdvanceClaim, room: Callable[[int], int]) -> int:
         """Take a report. Return how many messages the worker may process next; 0 ends its claim."""
         input = self._claimed(worker, report.claim)
         claim = input.claim
@@ -153,7 +153,7 @@ class StageState:
         if more <= 0 or (claim.isolate and is_same_message):
             self._free(input)
             return 0
-        input.claim = Claim(claim.number, input.input, input.position, input.end, more)
+        input.claim = ClaimWork(claim.number, input.input, input.position, input.end, more)
         return more
 
     def release(self, worker: str, number: int) -> None:
@@ -204,7 +204,7 @@ class StageState:
         found.end = max(found.end, end)
         found.unread += messages
 
-    def claims(self) -> Iterable[tuple[str, Claim]]:
+    def claims(self) -> Iterable[tuple[str, ClaimWork]]:
         return [(input.worker, input.claim) for input in self.inputs if input.claim]
 
     def _claimed(self, worker: str, number: int) -> InputState:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from headrace.errors import HeadraceError, ProtocolError
-from headrace.pipeline.master.messages import Advance, Claim, Go, Leave, NoWork
+from headrace.pipeline.master.messages import AdvanceClaim, ClaimWork, Go, Leave, NoWork
 from headrace.pipeline.master.stage_state import InputState, StageState
 
 UNREAD_MAX = 1000
@@ -24,7 +24,7 @@ UNREAD_MAX = 1000
 Outcome = Literal["running", "done", "paused", "stopped", "failed"]
 
 
-class Truncate(NamedTuple):
+class TruncateTopic(NamedTuple):
     """Remove messages of a memory topic that every stage has processed."""
 
     topic: str
@@ -72,7 +72,7 @@ class JobState:
         self._workers[worker] = stage
         return Go()
 
-    def ask(self, worker: str) -> Claim | NoWork | Leave:
+    def ask(self, worker: str) -> ClaimWork | NoWork | Leave:
         stage = self._workers[worker]
         if self.is_over(stage) or self._is_ending:
             return Leave(self._why(stage))
@@ -85,7 +85,7 @@ class JobState:
                 return claim
         return Leave("its slot is needed") if self._is_in_turn else NoWork()
 
-    def advance(self, worker: str, report: Advance) -> tuple[Go | Leave, list[Truncate]]:
+    def advance(self, worker: str, report: AdvanceClaim) -> tuple[Go | Leave, list[TruncateTopic]]:
         name = self._workers[worker]
         stage = self.stages[name]
         input = next(each for each in stage.inputs if each.worker == worker)
@@ -219,11 +219,11 @@ class JobState:
             return self._unread_max
         return self._unread_max - max(each.unread for each in readers)
 
-    def _truncation(self, input: InputState) -> list[Truncate]:
+    def _truncation(self, input: InputState) -> list[TruncateTopic]:
         """Return what nobody needs of the memory topic that the input reads."""
         readers = self._readers[input.input.upstream, input.input.partition]
         offset = min(each.position for each in readers)
-        return [Truncate(input.input.topic, input.input.partition, offset)] if offset else []
+        return [TruncateTopic(input.input.topic, input.input.partition, offset)] if offset else []
 
     def validate(self) -> None:
         """Check what must hold between any two calls."""

@@ -15,8 +15,8 @@ import msgspec
 from headrace.errors import DataError, FencedError, NotFoundError
 from headrace.pipeline.messages import QueueMessage, encode_message
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.source.sources import Source
-from headrace.pipeline.source.units import TableUnit, Unit, encode_unit, unit_id, unit_rows
+from headrace.pipeline.source.source_units import TableUnit, Unit, encode_unit, unit_id, unit_rows
+from headrace.pipeline.source.sources import UnitSource
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
 from headrace.storage import Objects
 
@@ -62,7 +62,7 @@ class UnitLists:
 
 
 def plan_units(
-    source: Source, lists: UnitLists, payloads: Payloads, stage: str, plans: Sequence[int]
+    source: UnitSource, lists: UnitLists, payloads: Payloads, stage: str, plans: Sequence[int]
 ) -> list[list[Unit]]:
     """Return the units of every plan. One that is not stored yet is made, and stored, first."""
     found: list[list[Unit]] = []

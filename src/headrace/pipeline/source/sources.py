@@ -16,8 +16,7 @@ from headrace.errors import NotFoundError, UsageError
 from headrace.journal.names import selector
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.source.unit_reader import file_fingerprint
-from headrace.pipeline.source.units import (
+from headrace.pipeline.source.source_units import (
     ROWS_PER_UNIT,
     FileUnit,
     JournalUnit,
@@ -29,6 +28,7 @@ from headrace.pipeline.source.units import (
     unit_id,
     units_fingerprint,
 )
+from headrace.pipeline.source.unit_reader import file_fingerprint
 
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
 """The format of a file by the end of its name. Any other file is one row: its path and bytes."""
@@ -43,7 +43,7 @@ class SourceChange(NamedTuple):
     text: str
 
 
-class Source(ABC):
+class UnitSource(ABC):
     """Makes the units of a job. It stays in the driver; units travel to workers."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Source(ABC):
         return SourceChange([], False, "its rows are not the same")
 
 
-class TableSource(Source):
+class TableSource(UnitSource):
     """The rows of an Arrow table, stored when they are planned."""
 
     def __init__(self, table: pa.Table, rows_per_unit: int = ROWS_PER_UNIT) -> None:
@@ -89,7 +89,7 @@ class TableSource(Source):
         return len(list(ranges(self._table.num_rows, self._rows_per_unit))), self._table.num_rows
 
 
-class FileSource(Source):
+class FileSource(UnitSource):
     """Rows of files: Parquet in ranges, CSV and JSON lines whole, any other file as one row."""
 
     def __init__(
@@ -130,7 +130,7 @@ class FileSource(Source):
         return SourceChange(units, not removed and not changed, "; ".join(parts))
 
 
-class CollectionSource(Source):
+class CollectionSource(UnitSource):
     """The documents that a collection holds when it is planned, by ranges of its journals."""
 
     def __init__(self, workspace: Workspace, collection: str) -> None:

@@ -16,7 +16,7 @@ from headrace.journal.committed_documents import documents
 from headrace.journal.names import selector
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.source.units import FileUnit, JournalUnit, TableUnit, Unit
+from headrace.pipeline.source.source_units import FileUnit, JournalUnit, TableUnit, Unit
 
 
 def read_unit(unit: Unit, payloads: Payloads, workspace: Workspace) -> pa.Table:

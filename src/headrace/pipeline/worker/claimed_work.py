@@ -16,20 +16,20 @@ from headrace.errors import (
     UnitError,
     UsageError,
 )
-from headrace.pipeline.contract import DeadRow, OpenOperator, Processed, Rows
+from headrace.pipeline.contract import DeadRow, OpenOperator, Processed, UnitRows
 from headrace.pipeline.dead_letters import dead_letter
 from headrace.pipeline.master.messages import (
-    Advance,
+    AdvanceClaim,
     Answer,
-    Claim,
+    ClaimWork,
     Go,
     Leave,
     Pause,
     Probing,
 )
 from headrace.pipeline.messages import REPLAY_OF, QueueMessage, encode_message
+from headrace.pipeline.source.source_units import decode_unit
 from headrace.pipeline.source.unit_reader import read_unit
-from headrace.pipeline.source.units import decode_unit
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 from headrace.pipeline.worker.input_cursor import InputCursor, Work
 from headrace.queues.contract import Output, QueueBackend, Record
@@ -41,7 +41,7 @@ COMMIT_RETRIES = 8
 
 
 @dataclass
-class Step:
+class WorkStep:
     """What was processed since the last commit."""
 
     position: int = 0
@@ -78,7 +78,7 @@ class ClaimedWork:
         stage: WorkerStage,
         environment: WorkerEnvironment,
         operator: OpenOperator,
-        claim: Claim,
+        claim: ClaimWork,
     ) -> None:
         self._stage = stage
         self._environment = environment
@@ -97,7 +97,7 @@ class ClaimedWork:
         messages_max = self._claim.messages_max
         if self._cursor.position != self._claim.position:
             # The message that the claim is about is processed, and so are its poison rows.
-            answer = await self._report(Step())
+            answer = await self._report(WorkStep())
             if isinstance(answer, Leave) or not answer.messages_max:
                 return answer
             messages_max = answer.messages_max
@@ -153,9 +153,9 @@ class ClaimedWork:
         wait for disks.
         """
         if not works:
-            return await self._report(Step(), is_empty=True)
+            return await self._report(WorkStep(), is_empty=True)
         finishing: Awaitable[Finished] | None = None
-        step, began_s = Step(), self._environment.clock()
+        step, began_s = WorkStep(), self._environment.clock()
         for number, work in enumerate(works):
             try:
                 await self._process_one(work, step)
@@ -167,11 +167,13 @@ class ClaimedWork:
                 if finishing and (finished := await finishing).is_over:
                     return finished.answer
                 finishing = self._environment.start(self._finish(step))
-                step, began_s = Step(), self._environment.clock()
+                step, began_s = WorkStep(), self._environment.clock()
         assert finishing is not None
         return (await finishing).answer
 
-    async def _finish_before_error(self, finishing: Awaitable[Finished] | None, step: Step) -> None:
+    async def _finish_before_error(
+        self, finishing: Awaitable[Finished] | None, step: WorkStep
+    ) -> None:
         """Keep what was processed before a message failed."""
         is_over = finishing is not None and (await finishing).is_over
         if step.messages and not is_over:
@@ -179,7 +181,7 @@ class ClaimedWork:
 
     # -- one message -------------------------------------------------------------------------
 
-    async def _process_one(self, work: Work, step: Step) -> None:
+    async def _process_one(self, work: Work, step: WorkStep) -> None:
         if not self._cursor.is_meant_for_it(work.message):
             if not work.is_repeated:
                 self._produce(self._cursor.pass_on(work), step)
@@ -209,10 +211,10 @@ class ClaimedWork:
         numbers = _replayed_rows(work.message)
         is_isolated = self._claim.isolate and self._cursor.position == self._claim.position
         if not is_isolated:
-            return await self._operator.process(Rows(unit, table, numbers=numbers))
+            return await self._operator.process(UnitRows(unit, table, numbers=numbers))
         poison = frozenset(each.row for each in self._claim.poison)
         probe = _Probe(self._environment, self._claim.number, unit)
-        processed = await self._operator.process(Rows(unit, table, poison, probe, numbers))
+        processed = await self._operator.process(UnitRows(unit, table, poison, probe, numbers))
         # What kills the worker from here on is not a row.
         await probe(())
         if self._claim.poison:
@@ -225,7 +227,7 @@ class ClaimedWork:
         return f"{self._input.upstream}.{message.split_id}" if named else message.split_id
 
     async def _keep(
-        self, work: Work, given: pa.Table | None, processed: Processed, step: Step
+        self, work: Work, given: pa.Table | None, processed: Processed, step: WorkStep
     ) -> None:
         """Store the payloads of a processed message, and add its outputs to the step."""
         payloads, stage = self._environment.payloads, self._stage
@@ -248,7 +250,7 @@ class ClaimedWork:
         step.reused += processed.reused
         step.cost += processed.cost
 
-    def _produce(self, message: QueueMessage | None, step: Step) -> None:
+    def _produce(self, message: QueueMessage | None, step: WorkStep) -> None:
         if message:
             value, partition = encode_message(message), self._input.number
             step.outputs.append(Output(self._stage.output_topic, value, None, partition))
@@ -276,7 +278,7 @@ class ClaimedWork:
 
     # -- one step ----------------------------------------------------------------------------
 
-    async def _finish(self, step: Step) -> Finished:
+    async def _finish(self, step: WorkStep) -> Finished:
         """Commit a step and report it."""
         is_fenced = False
         if not self._stage.is_durable:
@@ -285,12 +287,12 @@ class ClaimedWork:
             is_fenced = not await self._commit(step, step.last)
         if is_fenced:
             # Another worker has done it, and this one goes on after that.
-            return Finished(await self._report(Step()), True)
+            return Finished(await self._report(WorkStep()), True)
         self._cursor.move(step.position, step.last)
         answer = await self._report(step)
         return Finished(answer, isinstance(answer, Leave) or not answer.messages_max)
 
-    async def _produce_to_memory(self, step: Step) -> None:
+    async def _produce_to_memory(self, step: WorkStep) -> None:
         values = [output.value for output in step.outputs]
         if values:
             offsets = await self._environment.memory.produce_batch(
@@ -298,7 +300,7 @@ class ClaimedWork:
             )
             self._output_end = offsets[-1] + 1
 
-    async def _commit(self, step: Step, last: Work) -> bool:
+    async def _commit(self, step: WorkStep, last: Work) -> bool:
         """Commit in one step, and try again as long as nobody knows whether it took effect."""
         backoff = Backoff(COMMIT_RETRIES, first_s=0.05, longest_s=5.0)
         while True:
@@ -323,9 +325,9 @@ class ClaimedWork:
                 raise failure
             await self._environment.sleep(delay_s)
 
-    async def _report(self, step: Step, *, is_empty: bool = False) -> Go | Leave:
+    async def _report(self, step: WorkStep, *, is_empty: bool = False) -> Go | Leave:
         answer = await self._environment.control.ask(
-            Advance(
+            AdvanceClaim(
                 claim=self._claim.number,
                 position=self._cursor.position,
                 messages=step.messages,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.contract import Ledger, OperatorSpec, RateLimit
+from headrace.pipeline.contract import Ledger, RateLimit, StageOperator
 from headrace.pipeline.master.messages import Answer, Request
 from headrace.pipeline.payloads import Payloads
 from headrace.queues.contract import QueueBackend
@@ -27,7 +27,7 @@ class WorkerStage:
     """A stage, as its workers see it."""
 
     stage: str
-    operator: OperatorSpec
+    operator: StageOperator
     is_durable: bool
     output_topic: str
     dead_topic: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.errors import HeadraceError, PeerLostError, UnitError, to_wire
 from headrace.pipeline.contract import OperatorContext
-from headrace.pipeline.master.messages import AskWork, Claim, Fail, Join, Leave, NoWork
+from headrace.pipeline.master.messages import AskWork, ClaimWork, FailWork, Join, Leave, NoWork
 from headrace.pipeline.worker.claimed_work import ClaimedWork
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 
@@ -31,7 +31,7 @@ class Worker:
         except PeerLostError:
             raise
         except Exception as error:  # noqa: BLE001  the master ends the run with it
-            await self._control.ask(Fail(to_wire(self._named(error))))
+            await self._control.ask(FailWork(to_wire(self._named(error))))
 
     def _named(self, error: Exception) -> HeadraceError:
         if isinstance(error, HeadraceError):
@@ -55,7 +55,7 @@ class Worker:
             while not isinstance(answer := await self._control.ask(AskWork(timeout_s)), Leave):
                 if isinstance(answer, NoWork):
                     continue
-                assert isinstance(answer, Claim), answer
+                assert isinstance(answer, ClaimWork), answer
                 work = ClaimedWork(self._stage, self._environment, operator, answer)
                 if isinstance(await work.run(), Leave):
                     return

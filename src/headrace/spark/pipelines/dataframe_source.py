@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 
 from headrace.errors import NotFoundError, UsageError
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.source.sources import Source, SourceChange
+from headrace.pipeline.source.source_units import ROWS_PER_UNIT, TableUnit, Unit, digest
+from headrace.pipeline.source.sources import SourceChange, UnitSource
 from headrace.pipeline.source.unit_reader import file_fingerprint
-from headrace.pipeline.source.units import ROWS_PER_UNIT, TableUnit, Unit, digest
 from headrace.spark.query_failure import raised_as_ours
 from headrace.spark.worker_process import for_executors
 
@@ -36,7 +36,7 @@ _STORED_ARROW = pa.schema(
 )
 
 
-class DataFrameSource(Source):
+class DataFrameSource(UnitSource):
     """The rows of a DataFrame."""
 
     def __init__(

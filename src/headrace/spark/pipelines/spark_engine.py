@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.contract import OnError, OperatorContext, Processed, Rows, RunControl
-from headrace.pipeline.run import JobRun
-from headrace.pipeline.source.units import digest
+from headrace.pipeline.contract import OnError, OperatorContext, Processed, RunControl, UnitRows
+from headrace.pipeline.job_run import JobRun
+from headrace.pipeline.source.source_units import digest
 from headrace.settings import ServiceSettings
 from headrace.spark.pipelines.dataframe_source import DataFrameSource
 from headrace.spark.pipelines.sink_feed import SinkFeed
@@ -71,7 +71,7 @@ class SinkOperator:
     async def open(self, context: OperatorContext) -> SinkOperator:
         return self
 
-    async def process(self, rows: Rows) -> Processed:
+    async def process(self, rows: UnitRows) -> Processed:
         if rows.probe:
             await rows.probe(range(rows.table.num_rows))
         return Processed(rows.table)

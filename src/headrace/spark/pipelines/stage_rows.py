@@ -11,11 +11,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.errors import SchemaError
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.master.inputs import Topic
+from headrace.pipeline.job_run import run_async
+from headrace.pipeline.master.inputs import InputTopic
 from headrace.pipeline.messages import decode_message
 from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.run import run_async
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 from headrace.spark.worker_process import for_executors
 
 _FETCH = 1000
@@ -32,7 +32,7 @@ class Produced(NamedTuple):
 
 def fetch_refs(
     workspace: Workspace,
-    topic: Topic,
+    topic: InputTopic,
     begins: Sequence[int] | None = None,
     ends: Sequence[int] | None = None,
     rows_max: int | None = None,
@@ -46,7 +46,7 @@ def fetch_refs(
 
 async def _fetch_refs(
     workspace: Workspace,
-    topic: Topic,
+    topic: InputTopic,
     begins: Sequence[int] | None,
     ends: Sequence[int] | None,
     rows_max: int | None,

@@ -13,10 +13,10 @@ from typing import Any
 from headrace.pipeline.contract import Claimed, ClaimStatus, RecordedCall
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.keys import content_hash
+from headrace.pipeline.ledger.ledger_service import LedgerService
+from headrace.pipeline.ledger.ledger_store import LedgerStore, StoreTransaction
 from headrace.pipeline.ledger.messages import LEDGER
-from headrace.pipeline.ledger.remote import RemoteLedger
-from headrace.pipeline.ledger.service import LedgerService
-from headrace.pipeline.ledger.store import LedgerStore, StoreTransaction
+from headrace.pipeline.ledger.remote_ledger import RemoteLedger
 from headrace.settings import ServiceSettings
 from headrace.testing.crash import KillPoint, end_uncleanly
 from headrace.transport import Server

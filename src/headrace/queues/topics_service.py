@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError, UsageError, bug, to_wire
 from headrace.journal.location.workspace_ref import callable_by_others
 from headrace.queues import messages
 from headrace.queues.contract import QueueEndpoint
-from headrace.queues.memory import BYTES_MAX, MemoryBackend, MemoryTopics
+from headrace.queues.memory_backend import BYTES_MAX, MemoryBackend, MemoryTopics
 from headrace.queues.messages import TOPICS, TopicsAnswer, TopicsRequest
 from headrace.settings import MIB, ServiceSettings
 from headrace.transport import Channel, Message, Server

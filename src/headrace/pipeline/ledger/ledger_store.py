@@ -27,7 +27,7 @@ import msgspec
 from headrace.errors import DataError, StorageError, UsageError, VersionError
 from headrace.files import lock, make_directory, storage_errors
 from headrace.pipeline.ledger.keys import CallKey, content_key, stage_prefix
-from headrace.pipeline.ledger.state import Changes, Intent
+from headrace.pipeline.ledger.state import Intent, LedgerChanges
 from headrace.pipeline.ledger.totals import Nanos, StageTotals
 
 FORMAT = 1
@@ -167,7 +167,7 @@ class StoreTransaction:
         self.lmdb.put(content_key(key), key, overwrite=False, db=self._store.contents)
         return True
 
-    def put_changes(self, changes: Changes) -> None:
+    def put_changes(self, changes: LedgerChanges) -> None:
         for key, intent in changes.intents.items():
             if intent is None:
                 self.lmdb.delete(key, db=self._store.intents)

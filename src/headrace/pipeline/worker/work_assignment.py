@@ -11,18 +11,18 @@ import msgspec
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import Ledger
-from headrace.pipeline.ledger.local import LocalLedger
-from headrace.pipeline.ledger.remote import RemoteLedger
-from headrace.pipeline.master.service import LocalControl, RemoteControl
+from headrace.pipeline.ledger.local_ledger import LocalLedger
+from headrace.pipeline.ledger.remote_ledger import RemoteLedger
+from headrace.pipeline.master.master_service import LocalControl, RemoteControl
 from headrace.pipeline.payloads import Payloads
 from headrace.pipeline.rate_limit.limiter import LocalRateLimit
-from headrace.pipeline.rate_limit.service import RemoteRateLimit
+from headrace.pipeline.rate_limit.rate_limit_service import RemoteRateLimit
 from headrace.pipeline.run_services import RunServices
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 from headrace.pipeline.worker.worker_loop import Worker
-from headrace.queues.local import LocalBackend
-from headrace.queues.memory import MemoryBackend
-from headrace.queues.remote import RemoteBackend
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.memory_backend import MemoryBackend
+from headrace.queues.remote_backend import RemoteBackend
 from headrace.settings import ServiceSettings
 
 

@@ -54,7 +54,7 @@ class RemoteLedger(LedgerHandle):
     async def _claim(
         self, stage: str, unit: str, calls: Sequence[tuple[int, bytes]], owner: str
     ) -> list[ClaimAnswer]:
-        call = messages.Claim(stage, unit, list(calls), owner)
+        call = messages.ClaimCalls(stage, unit, list(calls), owner)
         return [
             ClaimAnswer(_VERDICTS[verdict], key, idempotency_key, result)
             for verdict, key, idempotency_key, result in await self._client.ask(call)
@@ -65,7 +65,7 @@ class RemoteLedger(LedgerHandle):
         await self._client.ask(messages.RecordResults(stage, given))
 
     async def _fail(self, keys: Sequence[CallKey], owner: str, *, in_doubt: bool) -> None:
-        await self._client.ask(messages.Fail(list(keys), owner, in_doubt))
+        await self._client.ask(messages.FailCalls(list(keys), owner, in_doubt))
 
     async def _release(self, keys: Sequence[CallKey], owner: str) -> None:
-        await self._client.ask(messages.Release(list(keys), owner))
+        await self._client.ask(messages.ReleaseCalls(list(keys), owner))

@@ -7,10 +7,10 @@ import pyarrow as pa
 from headrace.errors import NotFoundError, UsageError
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.job import Job
+from headrace.pipeline.job_run import job_payloads, job_topics, run_async
 from headrace.pipeline.messages import decode_message
 from headrace.pipeline.record import Records
-from headrace.pipeline.run import job_payloads, job_topics, run_async
-from headrace.queues.local import LocalBackend
+from headrace.queues.local_backend import LocalBackend
 
 _FETCH = 1000
 

@@ -10,8 +10,8 @@ import pytest
 from headrace.errors import AccessError, HeadraceError, UsageError
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
 from headrace.queues.endpoint import QueueEndpoint, connect
-from headrace.queues.memory import MemoryBackend, MemoryTopics
-from headrace.queues.service import ServedTopics
+from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
+from headrace.queues.topics_service import ServedTopics
 
 BYTES_MAX = 1000
 

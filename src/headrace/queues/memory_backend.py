@@ -14,10 +14,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from headrace.errors import UsageError
+from headrace.queues.change_ticket import Waiters
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend, QueueEndpoint, Record
 from headrace.queues.messages import to_record_batch
 from headrace.queues.state import Columns, TopicsState, message_bytes
-from headrace.queues.waiting import Waiters
 from headrace.settings import MIB
 
 BYTES_MAX = 256 * MIB

@@ -9,8 +9,9 @@ import pytest
 
 from headrace.errors import VersionError
 from headrace.pipeline.contract import InDoubtPolicy
-from headrace.pipeline.ledger import store
+from headrace.pipeline.ledger import ledger_store
 from headrace.pipeline.ledger.keys import CallKey, call_keys, content_hash, unit_prefix
+from headrace.pipeline.ledger.ledger_store import LedgerStore
 from headrace.pipeline.ledger.state import (
     Lease,
     LedgerState,
@@ -19,7 +20,6 @@ from headrace.pipeline.ledger.state import (
     Verdict,
     WantedCall,
 )
-from headrace.pipeline.ledger.store import LedgerStore
 from headrace.pipeline.ledger.totals import Nanos
 from headrace.testing.crash import Child
 from tests.kinds import seeds
@@ -127,7 +127,7 @@ def test_a_generation_can_be_forgotten(tmp_path: Path) -> None:
 
 def test_another_process_reads_the_totals_of_a_ledger_that_is_open(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    code = "from headrace.pipeline.ledger.store import read_totals"
+    code = "from headrace.pipeline.ledger.ledger_store import read_totals"
     with Child(code) as reader:
         assert reader.run("read_totals(path, 'g')", path=path) == {}
         opened = LedgerStore(path, "g")
@@ -143,7 +143,7 @@ def test_another_process_reads_the_totals_of_a_ledger_that_is_open(tmp_path: Pat
 
 def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LedgerStore(tmp_path / "ledger", "g").close()
-    monkeypatch.setattr(store, "FORMAT", 0)
+    monkeypatch.setattr(ledger_store, "FORMAT", 0)
     with pytest.raises(VersionError, match="has format 1, not 0"):
         LedgerStore(tmp_path / "ledger", "g")
     monkeypatch.undo()

@@ -32,16 +32,16 @@ class LedgerService(RequestService):
     ) -> Any:
         actor = self._actor
         match call:
-            case messages.Claim(stage, unit, calls, owner):
+            case messages.ClaimCalls(stage, unit, calls, owner):
                 return actor.claim(stage, unit, calls, self._lease(caller, owner))
             case messages.Find(stage, unit, calls):
                 return actor.find(stage, unit, calls)
             case messages.RecordResults(stage, outcomes):
                 return actor.record(stage, [CallOutcome(*outcome) for outcome in outcomes])
-            case messages.Fail(keys, owner, in_doubt):
+            case messages.FailCalls(keys, owner, in_doubt):
                 lease = self._lease(caller, owner)
                 return actor.fail(keys, lease, in_doubt=in_doubt)
-            case messages.Release(keys, owner):
+            case messages.ReleaseCalls(keys, owner):
                 lease = self._lease(caller, owner)
                 return actor.release(keys, lease)
             case messages.Declare(stage, terms):

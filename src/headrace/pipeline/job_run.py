@@ -22,9 +22,15 @@ from headrace.pipeline.dead_letters import DEAD
 from headrace.pipeline.job import Job
 from headrace.pipeline.job_status import JobStatus, StatusWriter
 from headrace.pipeline.master.actor import Master
-from headrace.pipeline.master.inputs import StageInput, Topic, committing_inputs, inputs, topics
+from headrace.pipeline.master.inputs import (
+    InputTopic,
+    StageInput,
+    committing_inputs,
+    inputs,
+    topics,
+)
 from headrace.pipeline.master.stage_state import InputState, StageCounts, StageState
-from headrace.pipeline.master.state import JobState, Outcome, Truncate
+from headrace.pipeline.master.state import JobState, Outcome, TruncateTopic
 from headrace.pipeline.payloads import Payloads
 from headrace.pipeline.record import (
     Change,
@@ -38,12 +44,12 @@ from headrace.pipeline.record import (
 )
 from headrace.pipeline.run_services import RunServices
 from headrace.pipeline.source.source_topics import UnitLists, fill_topic, plan_units
-from headrace.pipeline.source.units import Unit
-from headrace.pipeline.worker.assignment import LocalAssignment, RemoteAssignment
+from headrace.pipeline.source.source_units import Unit
 from headrace.pipeline.worker.environment import WorkerStage
+from headrace.pipeline.worker.work_assignment import LocalAssignment, RemoteAssignment
 from headrace.queues.contract import QueueBackend
-from headrace.queues.local import LocalBackend
-from headrace.queues.memory import MemoryBackend, MemoryTopics
+from headrace.queues.local_backend import LocalBackend
+from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
 from headrace.settings import ServiceSettings
 
 PARTITIONS_MIN = 16
@@ -171,7 +177,7 @@ class JobRun:
                 await fill_topic(local, topic.name, topic.partitions, plan, units)
                 lists.mark_filled(stage, plan)
 
-    def _truncate(self, effect: Truncate) -> None:
+    def _truncate(self, effect: TruncateTopic) -> None:
         self._memory.truncate_before(effect.topic, effect.offset, effect.partition)
 
     # -- what runners use --------------------------------------------------------------------
@@ -313,7 +319,7 @@ def unit_lists(workspace: Workspace, record: JobRecord) -> UnitLists:
     return UnitLists(workspace.objects, job_prefix(record))
 
 
-def job_topics(job: Job, record: JobRecord) -> dict[str, Topic]:
+def job_topics(job: Job, record: JobRecord) -> dict[str, InputTopic]:
     """Return the output topic of every stage. Those on memory are new in every run."""
     names = {
         name: record.topic_name(name) + ("" if job.is_durable(name) else f".m{record.number}")
@@ -321,7 +327,7 @@ def job_topics(job: Job, record: JobRecord) -> dict[str, Topic]:
         if name in job.stages
     }
     sources = {
-        stage.stage_id: Topic(names[stage.stage_id], True, record.partitions)
+        stage.stage_id: InputTopic(names[stage.stage_id], True, record.partitions)
         for stage in job.sources
     }
     return topics(job, sources, names)
