@@ -133,8 +133,8 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
         int = 33554432, report_documents: int | None = None, pending_max: int = 65536, open_s:
         float = 60.0, patience_s: float = 1.0, horizon_s: float = 172800.0)
 class Stage
-    source: Source | None
-    spec: OperatorSpec
+    source: UnitSource | None
+    spec: StageOperator
 class StageConfig(*, queue_backend: Literal['local', 'memory'] = 'local', batch_size: int = 100,
         fetch_timeout_ms: int = 1000, enable_persistence: bool = True, workers: int = 1,
         resources: dict[str, float] = <factory>)
@@ -211,8 +211,8 @@ def jdbc(url: str, table: str, *, key: Sequence[str], user: str = '', password: 
 def materialization(workspace: Workspace, *, sources: Sequence[SourceLike], sink: Sink, name:
         str = '', shards: int = 2, documents_max: int | None = None) -> Callable[[Function],
         Task]
-def open(place: str | Path, *, token: str = '', settings: Settings | None = None, create: bool =
-        True) -> Workspace
+def open(location: str | Path, *, token: str = '', settings: Settings | None = None, create:
+        bool = True) -> Workspace
 def openai_chat(prompt: Prompt, *, model: str, into: str = 'answer', system: str = '',
         usage_into: str = '', price: tuple[float, float] | None = None, base_url: str =
         'https://api.openai.com/v1', api_key_env: str = 'OPENAI_API_KEY', rate_limit:
@@ -222,7 +222,7 @@ def openai_embeddings(text: Prompt, *, model: str, into: str = 'embedding', pric
         = None, rows_per_request: int = 64, base_url: str = 'https://api.openai.com/v1',
         api_key_env: str = 'OPENAI_API_KEY', rate_limit: RateLimitSpec | None = None, timeout_s:
         float = 60.0, version: str = '', **parameters: Any) -> HttpOperator
-def parquet(place: str | PathLike[str], *, file_bytes: int = 134217728, **options:
+def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
 def pipeline(name: str, workspace: Workspace) -> Pipeline
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,

@@ -62,7 +62,7 @@ class WorkStep:
         return duration_s >= STEP_S or len(self.outputs) >= STEP_OUTPUTS_MAX
 
 
-class Finished(NamedTuple):
+class FinishedStep(NamedTuple):
     """The end of a step."""
 
     answer: Go | Leave
@@ -154,7 +154,7 @@ class ClaimedWork:
         """
         if not works:
             return await self._report(WorkStep(), is_empty=True)
-        finishing: Awaitable[Finished] | None = None
+        finishing: Awaitable[FinishedStep] | None = None
         step, began_s = WorkStep(), self._environment.clock()
         for number, work in enumerate(works):
             try:
@@ -172,7 +172,7 @@ class ClaimedWork:
         return (await finishing).answer
 
     async def _finish_before_error(
-        self, finishing: Awaitable[Finished] | None, step: WorkStep
+        self, finishing: Awaitable[FinishedStep] | None, step: WorkStep
     ) -> None:
         """Keep what was processed before a message failed."""
         is_over = finishing is not None and (await finishing).is_over
@@ -278,7 +278,7 @@ class ClaimedWork:
 
     # -- one step ----------------------------------------------------------------------------
 
-    async def _finish(self, step: WorkStep) -> Finished:
+    async def _finish(self, step: WorkStep) -> FinishedStep:
         """Commit a step and report it."""
         is_fenced = False
         if not self._stage.is_durable:
@@ -287,10 +287,10 @@ class ClaimedWork:
             is_fenced = not await self._commit(step, step.last)
         if is_fenced:
             # Another worker has done it, and this one goes on after that.
-            return Finished(await self._report(WorkStep()), True)
+            return FinishedStep(await self._report(WorkStep()), True)
         self._cursor.move(step.position, step.last)
         answer = await self._report(step)
-        return Finished(answer, isinstance(answer, Leave) or not answer.messages_max)
+        return FinishedStep(answer, isinstance(answer, Leave) or not answer.messages_max)
 
     async def _produce_to_memory(self, step: WorkStep) -> None:
         values = [output.value for output in step.outputs]
