@@ -136,32 +136,32 @@ async def _bench_calls(backend: QueueBackend, prefix: str, calls: int) -> dict[s
     }
 
 
-async def carry(backend: QueueBackend, load: Configuration) -> float:
+async def carry(backend: QueueBackend, load: Configuration, topic: str = _TOPIC) -> float:
     """Let a consumer follow a producer, commit, and truncate behind itself.
 
     Returns how many messages a second went through.
     """
     batch = [b"x" * load.message_bytes] * load.batch
     async with backend:
-        await backend.create_topic(_TOPIC)
+        await backend.create_topic(topic)
 
         async def produce() -> None:
             for _ in range(load.messages // load.batch):
-                await backend.produce_batch(_TOPIC, batch)
+                await backend.produce_batch(topic, batch)
 
         async def consume() -> int:
             taken, truncated, committed, offset = 0, 0, None, 0
             while taken < load.messages // load.batch * load.batch:
-                found = await backend.fetch(_TOPIC, offset, 10 * load.batch, timeout_ms=1000)
+                found = await backend.fetch(topic, offset, 10 * load.batch, timeout_ms=1000)
                 if not found:
                     continue
                 taken += len(found)
                 offset = found[-1].offset + 1
-                commit = OffsetCommit(_GROUP, _TOPIC, offset, committed)
+                commit = OffsetCommit(_GROUP, topic, offset, committed)
                 await backend.produce_and_commit([], commit)
                 committed = offset
                 if taken - truncated >= 100 * load.batch:
-                    await backend.truncate_before(_TOPIC, offset)
+                    await backend.truncate_before(topic, offset)
                     truncated = taken
             return taken
 
