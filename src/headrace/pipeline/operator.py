@@ -15,8 +15,8 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.journal.documents.schema import parse_schema
 from headrace.pipeline.calls.answer import Answer, CallContext, current_call
 from headrace.pipeline.calls.bodies import ROW_KINDS, Kind, make_body
+from headrace.pipeline.calls.call_executor import call_executor
 from headrace.pipeline.calls.call_results import one_line
-from headrace.pipeline.calls.lanes import open_lanes
 from headrace.pipeline.calls.runner import CallRunner
 from headrace.pipeline.contract import CallTerms, InDoubtPolicy, OnError, OperatorContext
 from headrace.pipeline.rate_limit.state import RateLimitSpec
@@ -171,12 +171,12 @@ class OperatorSpec:
         """Set the operator up, in the worker that is to use it."""
         if self.expensive and context.ledger:
             await context.ledger.declare(context.ledger_stage or context.stage, self.terms)
-        # Each lane gets a copy, because set-up changes an operator.
+        # Each thread gets a copy, because set-up changes an operator.
         pickled = cloudpickle.dumps(self.target)
         make = partial(_make_body, pickled, self.kind, self.schema, self.same_rows)
         try:
-            lanes = open_lanes(make, self.concurrency, f"headrace-{context.stage}")
-            await lanes.open()
+            executor = call_executor(make, f"headrace-{context.stage}")
+            await executor.open()
         except asyncio.CancelledError:
             raise
         except HeadraceError as error:
@@ -186,7 +186,7 @@ class OperatorSpec:
                 f"stage {context.stage!r}: the set-up of its operator failed: {one_line(error)}",
                 do="mend the operator's setup and run again",
             ) from error
-        return CallRunner(self, context, lanes)
+        return CallRunner(self, context, executor)
 
 
 def _make_body(pickled: bytes, kind: Kind, schema: pa.Schema | None, same_rows: bool) -> Any:

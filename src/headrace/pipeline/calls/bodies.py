@@ -28,7 +28,7 @@ ROW_KINDS = frozenset({"map", "flat_map"})
 
 
 class Body(ABC):
-    """One operator in one lane. `apply` returns an Answer whose rows are a table."""
+    """One operator in one thread. `apply` returns an Answer whose rows are a table."""
 
     is_async = False
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from headrace.errors import AccessError, HeadraceError, UnitError
 from headrace.pipeline.calls.answer import Answer, CallContext, set_current_call
 from headrace.pipeline.calls.bodies import RowBlame, is_foreseen
+from headrace.pipeline.calls.call_executor import CallExecutor
 from headrace.pipeline.calls.call_results import CallResult, concat, content_of, one_line
 from headrace.pipeline.calls.claims import Claims, ClaimsAhead, FreeCalls
-from headrace.pipeline.calls.lanes import Lanes
 from headrace.pipeline.contract import (
     Claimed,
     ClaimStatus,
@@ -67,10 +67,12 @@ def plan_calls(
 class CallRunner:
     """An operator after its set-up, in a worker."""
 
-    def __init__(self, spec: OperatorSpec, context: OperatorContext, lanes: Lanes) -> None:
+    def __init__(
+        self, spec: OperatorSpec, context: OperatorContext, executor: CallExecutor
+    ) -> None:
         self.spec = spec
         self.context = context
-        self.lanes = lanes
+        self.executor = executor
         self.ledger = context.ledger if spec.expensive else None
         self._token_debt = 0
 
@@ -78,7 +80,7 @@ class CallRunner:
         return await _UnitCalls(self, rows).run()
 
     async def close(self) -> None:
-        await self.lanes.close()
+        await self.executor.close()
 
     async def pass_rate_limit(self, batch: pa.RecordBatch) -> int:
         """Wait for the rate limit; return the tokens that the call was expected to use."""
@@ -301,7 +303,7 @@ class _UnitCalls:
                 CallContext(context.stage, self._unit.unit, rows, key, attempts.number)
             )
             try:
-                answer: Answer = await self._runner.lanes.call(batch, self._spec.timeout_s)
+                answer: Answer = await self._runner.executor.call(batch, self._spec.timeout_s)
             except Exception as error:
                 if not is_foreseen(error):
                     raise self._placed(error) from error

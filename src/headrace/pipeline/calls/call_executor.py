@@ -18,8 +18,8 @@ from headrace.errors import RetryableError, UnitError
 from headrace.pipeline.calls.bodies import Body
 
 
-class Lanes(Protocol):
-    """Runs calls of one operator, as many at once as there are lanes."""
+class CallExecutor(Protocol):
+    """Runs the calls of one operator in a worker."""
 
     async def open(self) -> None:
         """Set the operator up."""
@@ -33,13 +33,13 @@ class Lanes(Protocol):
     async def close(self) -> None: ...
 
 
-def open_lanes(make: Callable[[], Body], count: int, name: str) -> Lanes:
-    """Return lanes that fit what `make` returns."""
+def call_executor(make: Callable[[], Body], name: str) -> CallExecutor:
+    """Return the executor that fits what `make` returns."""
     body = make()
-    return CoroutineLanes(body) if body.is_async else ThreadLanes(body, make, count, name)
+    return CoroutineExecutor(body) if body.is_async else ThreadExecutor(body, make, name)
 
 
-class CoroutineLanes:
+class CoroutineExecutor:
     """Coroutines of the running event loop share one operator."""
 
     def __init__(self, body: Body) -> None:
@@ -76,55 +76,54 @@ async def _finish(value: Any) -> None:
         await value
 
 
-class ThreadLanes:
+class ThreadExecutor:
     """Threads, each with an operator of its own; a call takes one that is idle."""
 
-    def __init__(self, body: Body, make: Callable[[], Body], count: int, name: str) -> None:
+    def __init__(self, body: Body, make: Callable[[], Body], name: str) -> None:
         self._first: Body | None = body
         self._make = make
-        self._count = count
         self._name = name
-        self._idle: list[_Lane] = []
+        self._idle: list[_CallThread] = []
 
     async def open(self) -> None:
         """Set one operator up, so that a failure shows at once; the others follow when needed."""
-        self._idle.append(await self._open_lane())
+        self._idle.append(await self._open_thread())
 
-    async def _open_lane(self) -> _Lane:
+    async def _open_thread(self) -> _CallThread:
         body, self._first = self._first or self._make(), None
-        lane = _Lane(body, self._name)
+        thread = _CallThread(body, self._name)
         try:
-            await lane.run(body.setup)
+            await thread.run(body.setup)
         except BaseException:
-            lane.end()
+            thread.end()
             raise
-        return lane
+        return thread
 
     async def call(self, batch: Any, timeout_s: float | None) -> Any:
-        lane = self._idle.pop() if self._idle else await self._open_lane()
+        thread = self._idle.pop() if self._idle else await self._open_thread()
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                return await lane.run(lane.body.apply, batch)
+                return await thread.run(thread.body.apply, batch)
         except TimeoutError as error:
             if limit.expired():
                 raise _late(timeout_s) from error
             raise
         finally:
-            if lane.is_busy:
-                lane.end()  # Its thread ends when the function returns, if it ever does.
+            if thread.is_busy:
+                thread.end()  # It ends when the function returns, if it ever does.
             else:
-                self._idle.append(lane)
+                self._idle.append(thread)
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
-        for lane in idle:
+        for thread in idle:
             try:
-                await lane.run(lane.body.close)
+                await thread.run(thread.body.close)
             finally:
-                lane.end()
+                thread.end()
 
 
-class _Lane:
+class _CallThread:
     """One daemon thread: a function that hangs must not keep the process from ending."""
 
     def __init__(self, body: Body, name: str) -> None:
