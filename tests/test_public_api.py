@@ -299,10 +299,27 @@ def test_dir_shows_the_public_api_and_nothing_else() -> None:
     """Also what is imported when it is asked for, which this process may not have done yet."""
     assert dir(headrace) == headrace.__all__
     assert dir(headrace.spark) == sorted(headrace.spark.__all__)
-    seen = subprocess.run(
-        [sys.executable, "-c", "import headrace; print(*dir(headrace))"],
-        capture_output=True,
-        text=True,
-        check=True,
+    seen = _run_python("import headrace; print(*dir(headrace))")
+    assert seen.split() == headrace.__all__
+
+
+def test_importing_headrace_imports_no_spark_and_nothing_that_only_pipelines_need() -> None:
+    heavy = {"pyspark", "pandas", "httpx", "lmdb", "pyarrow.parquet", "headrace.pipeline.builder"}
+    seen = _run_python(f"import headrace, sys; print(*(sys.modules.keys() & {heavy}))")
+    assert seen.split() == []
+
+
+def test_pipeline_is_the_function_after_its_package_is_imported() -> None:
+    seen = _run_python(
+        "import headrace; import headrace.pipeline.builder; headrace.Pipeline;"
+        " print(headrace.pipeline.__doc__)"
     )
-    assert seen.stdout.split() == headrace.__all__
+    assert seen.strip() == (inspect.getdoc(headrace.pipeline) or "").strip()
+
+
+def _run_python(program: str) -> str:
+    """Return what a program prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout

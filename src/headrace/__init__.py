@@ -15,10 +15,9 @@ from headrace.journal.names import Selector, selector
 from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.journal.write.pending_commit import PendingCommit
-from headrace.pipeline.builder import Engine, Pipeline
-from headrace.pipeline.calls.answer import Answer, current_call
-from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.operator import Operator
+
+# Imports the package headrace.pipeline, too: after its import, `pipeline` names the package until
+# the function below takes the name.
 from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries
 from headrace.settings import (
@@ -41,8 +40,12 @@ from headrace.version import VERSION
 
 if TYPE_CHECKING:
     from headrace import spark
+    from headrace.pipeline.builder import Engine, Pipeline
+    from headrace.pipeline.calls.answer import Answer, current_call
     from headrace.pipeline.http import http
+    from headrace.pipeline.job import Job, Stage, StageConfig
     from headrace.pipeline.openai import openai_chat, openai_embeddings
+    from headrace.pipeline.operator import Operator
     from headrace.spark import (
         CheckpointId,
         Cut,
@@ -108,7 +111,14 @@ __all__ = [
     "writer",
 ]
 
-_SPEAK_HTTP = {
+_OF_PIPELINES = {
+    "Answer": "headrace.pipeline.calls.answer",
+    "Job": "headrace.pipeline.job",
+    "Operator": "headrace.pipeline.operator",
+    "Pipeline": "headrace.pipeline.builder",
+    "Stage": "headrace.pipeline.job",
+    "StageConfig": "headrace.pipeline.job",
+    "current_call": "headrace.pipeline.calls.answer",
     "http": "headrace.pipeline.http",
     "openai_chat": "headrace.pipeline.openai",
     "openai_embeddings": "headrace.pipeline.openai",
@@ -143,14 +153,15 @@ def pipeline(name: str, workspace: Workspace) -> Pipeline:
         found: Engine = engines.SparkEngine(workspace)
         return found
 
-    return Pipeline(name, workspace, engine)
+    begun: Pipeline = import_module("headrace.pipeline.builder").Pipeline(name, workspace, engine)
+    return begun
 
 
 def __getattr__(name: str) -> Any:
-    """What is on Spark or speaks HTTP is imported when it is asked for: that takes its time."""
+    """What is on Spark or of pipelines is imported when it is asked for: that takes its time."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    if module := _SPEAK_HTTP.get(name):
+    if module := _OF_PIPELINES.get(name):
         return getattr(import_module(module), name)
     spark = import_module("headrace.spark")
     return spark if name == "spark" else getattr(spark, name)

@@ -12,8 +12,6 @@ import typer
 
 from headrace.bench.bench_catalog import bench_catalog
 from headrace.bench.bench_journal import bench_journal
-from headrace.bench.bench_ledger import bench_ledger
-from headrace.bench.bench_queue import bench_queue
 from headrace.bench.bench_recovery import bench_recovery
 from headrace.bench.bench_scale import bench_scale
 from headrace.bench.bench_shuffle import bench_shuffle
@@ -82,6 +80,8 @@ def queue(
     json: JsonOption = False,
 ) -> None:
     """Measure topics in memory, served to another process, and durable on journals."""
+    from headrace.bench.bench_queue import bench_queue
+
     _run("queue", lambda scratch: bench_queue(scratch, messages), directory, as_json=json)
 
 
@@ -119,6 +119,8 @@ def ledger(
     json: JsonOption = False,
 ) -> None:
     """Measure what the ledger adds to paid calls, and how fast it finds results."""
+    from headrace.bench.bench_ledger import bench_ledger
+
     _run("ledger", lambda scratch: bench_ledger(scratch, results, calls), directory, as_json=json)
 
 
