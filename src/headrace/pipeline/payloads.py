@@ -1,15 +1,21 @@
-"""The rows of units, as Arrow files among the objects of a workspace."""
+"""The rows of units, as Arrow files among the objects of a workspace.
+
+A reference is the key of an object, or a part of one, `KEY#START+BYTES`: small units that are
+stored together share an object.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from headrace.errors import DataError, NotFoundError
+from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.files import storage_errors
+from headrace.settings import MIB
 from headrace.storage import Objects
 
 _SCRATCH = "scratch:"
@@ -19,6 +25,26 @@ _RESTORE = "restore it from a backup, or run the job with on_change='restart'"
 _MAGIC_BYTES = 8
 """An Arrow file begins with these, and then has its schema."""
 _SCHEMA_BYTES = 64 * 1024
+_SHARED_BYTES = 8 * MIB
+"""Units that are stored together share an object up to about this size."""
+
+
+class PayloadPlace(NamedTuple):
+    """Where a durable payload is."""
+
+    key: str
+    start: int
+    bytes: int | None
+    """None for all of the object."""
+
+
+def payload_place(ref: str) -> PayloadPlace:
+    """Return the object that a reference is about, and which part of it. No key has a `#`."""
+    key, _, part = ref.partition("#")
+    if not part:
+        return PayloadPlace(key, 0, None)
+    start, _, length = part.partition("+")
+    return PayloadPlace(key, int(start), int(length))
 
 
 class Payloads:
@@ -39,11 +65,30 @@ class Payloads:
         if not durable and self._scratch is not None:
             return self._put_scratch(stage, name, table)
         ref = f"{self._prefix}/{stage}/{unit[:2]}/{name}"
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        self._objects.put(ref, memoryview(sink.getvalue()))
+        self._objects.put(ref, memoryview(_encode(table)))
         return ref
+
+    def put_all(self, stage: str, tables: Iterable[pa.Table]) -> list[str]:
+        """Store the rows of many units in few objects, and return the references to them."""
+        refs: list[str] = []
+        waiting: list[pa.Buffer] = []
+        waiting_bytes = 0
+        for table in tables:
+            waiting.append(encoded := _encode(table))
+            waiting_bytes += encoded.size
+            if waiting_bytes >= _SHARED_BYTES:
+                refs += self._put_together(stage, waiting)
+                waiting, waiting_bytes = [], 0
+        return refs + self._put_together(stage, waiting) if waiting else refs
+
+    def _put_together(self, stage: str, payloads: list[pa.Buffer]) -> list[str]:
+        key = f"{self._prefix}/{stage}/shared/{secrets.token_hex(16)}.arrow"
+        refs, start = [], 0
+        for payload in payloads:
+            refs.append(f"{key}#{start}+{payload.size}")
+            start += payload.size
+        self._objects.put(key, b"".join(payloads))
+        return refs
 
     def _put_scratch(self, stage: str, name: str, table: pa.Table) -> str:
         assert self._scratch is not None
@@ -60,10 +105,10 @@ class Payloads:
             if ref.startswith(_SCRATCH) and self._scratch is not None:
                 data = (self._scratch / ref.removeprefix(_SCRATCH)).read_bytes()
             else:
-                data = self._objects.get(ref)
+                data = self._get(ref)
         except (NotFoundError, FileNotFoundError) as error:
             raise DataError(
-                f"the payload {ref} is missing",
+                f"the payload {payload_place(ref).key} is missing",
                 do=_RESTORE,
             ) from error
         try:
@@ -75,14 +120,26 @@ class Payloads:
                 do=_RESTORE,
             ) from error
 
+    def _get(self, ref: str) -> bytes:
+        key, start, length = payload_place(ref)
+        if length is None:
+            return self._objects.get(key)
+        try:
+            return self._objects.get_range(key, start, length)
+        except NotFoundError:
+            raise
+        except UsageError as error:
+            raise DataError(f"the payload {ref} is cut off", do=_RESTORE) from error
+
     def schema(self, ref: str) -> pa.Schema:
         """Return the columns of a durable payload, from its first bytes. Raises DataError."""
-        info = self._objects.head(ref)
+        key, start, bytes = payload_place(ref)
+        info = self._objects.head(key)
         if info is None:
-            raise DataError(f"the payload {ref} is missing", do=_RESTORE)
-        longest = info.bytes - _MAGIC_BYTES
+            raise DataError(f"the payload {key} is missing", do=_RESTORE)
+        longest = (info.bytes if bytes is None else bytes) - _MAGIC_BYTES
         for length in (min(longest, _SCHEMA_BYTES), longest):
-            data = self._objects.get_range(ref, _MAGIC_BYTES, length)
+            data = self._objects.get_range(key, start + _MAGIC_BYTES, length)
             try:
                 return pa.ipc.read_schema(pa.py_buffer(data))
             except (pa.ArrowException, OSError) as error:
@@ -94,3 +151,10 @@ class Payloads:
         for ref in refs:
             if ref.startswith(_SCRATCH) and self._scratch is not None:
                 (self._scratch / ref.removeprefix(_SCRATCH)).unlink(missing_ok=True)
+
+
+def _encode(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()

@@ -25,7 +25,6 @@ from headrace.pipeline.source.source_units import (
     digest,
     known_rows,
     ranges,
-    unit_id,
     units_fingerprint,
 )
 from headrace.pipeline.source.unit_reader import file_fingerprint
@@ -77,13 +76,12 @@ class TableSource(UnitSource):
         return digest(str(self._rows_per_unit), _content(self._table))
 
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
-        units: list[Unit] = []
-        for first, count in ranges(self._table.num_rows, self._rows_per_unit):
-            rows = self._table.slice(first, count)
-            unit = TableUnit("", first, count, _content(rows))
-            ref = payloads.put(stage, unit_id(unit), rows)
-            units.append(TableUnit(ref, first, count, unit.content))
-        return units
+        parts = list(ranges(self._table.num_rows, self._rows_per_unit))
+        refs = payloads.put_all(stage, (self._table.slice(*part) for part in parts))
+        return [
+            TableUnit(ref, first, count, _content(self._table.slice(first, count)))
+            for ref, (first, count) in zip(refs, parts, strict=True)
+        ]
 
     def preview(self) -> tuple[int, int | None]:
         return len(list(ranges(self._table.num_rows, self._rows_per_unit))), self._table.num_rows
