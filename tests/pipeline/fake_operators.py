@@ -31,7 +31,7 @@ class FakeOperator:
         *,
         version: str = "1",
         on_error: OnError = "fail",
-        before: Callable[[str, Sequence[int]], None] = lambda unit, rows: None,
+        before: Callable[[str, Sequence[int]], object] = lambda unit, rows: None,
     ) -> None:
         """`before(unit, rows)` runs before rows are processed."""
         self._function = function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -149,53 +150,70 @@ class ClaimedWork:
     async def _process(self, works: Sequence[Work]) -> Go | Leave:
         """Process what was fetched, in steps. Return the master's answer to the last report.
 
-        A step is committed while the messages after it are processed, so the operator does not
-        wait for disks.
+        The operator does not wait for disks. While it processes a message, the rows of the next
+        are loaded, those of the one before are stored, and the step before is committed.
         """
         if not works:
             return await self._report(WorkStep(), is_empty=True)
+        start, clock = self._environment.start, self._environment.clock
         finishing: Awaitable[FinishedStep] | None = None
-        step, began_s = WorkStep(), self._environment.clock()
+        keeping: Awaitable[None] | None = None
+        step, began_s = WorkStep(), clock()
+        following: Awaitable[pa.Table | None] | None = start(self._load(works[0]))
         for number, work in enumerate(works):
-            try:
-                await self._process_one(work, step)
-            except Exception:
-                await self._finish_before_error(finishing, step)
-                raise
+            loading, following = following, None
+            assert loading is not None
             is_last = number == len(works) - 1
-            if is_last or step.is_due(self._environment.clock() - began_s):
+            try:
+                table = await loading
+                following = None if is_last else start(self._load(works[number + 1]))
+                processed = await self._apply(work, table)
+                kept, keeping = keeping, None
+                if kept:
+                    await kept
+            except Exception:
+                await _settle(following)
+                if answer := await self._finish_before_error(finishing, step, keeping):
+                    return answer
+                raise
+            keeping = start(self._keep(work, table, processed, step))
+            if is_last or step.is_due(clock() - began_s):
                 if finishing and (finished := await finishing).is_over:
+                    await _settle(following)
+                    await _settle(keeping)
                     return finished.answer
-                finishing = self._environment.start(self._finish(step))
-                step, began_s = WorkStep(), self._environment.clock()
+                finishing, keeping = start(self._finish(step, keeping)), None
+                step, began_s = WorkStep(), clock()
         assert finishing is not None
         return (await finishing).answer
 
     async def _finish_before_error(
-        self, finishing: Awaitable[FinishedStep] | None, step: WorkStep
-    ) -> None:
-        """Keep what was processed before a message failed."""
-        is_over = finishing is not None and (await finishing).is_over
-        if step.messages and not is_over:
-            await self._finish(step)
+        self,
+        finishing: Awaitable[FinishedStep] | None,
+        step: WorkStep,
+        keeping: Awaitable[None] | None,
+    ) -> Go | Leave | None:
+        """Commit what was processed before a message failed.
+
+        Returns the master's answer if the claim was over before: the message is another worker's.
+        """
+        if finishing and (finished := await finishing).is_over:
+            await _settle(keeping)
+            return finished.answer
+        if keeping or step.messages:
+            await self._finish(step, keeping)
+        return None
 
     # -- one message -------------------------------------------------------------------------
 
-    async def _process_one(self, work: Work, step: WorkStep) -> None:
-        if not self._cursor.is_meant_for_it(work.message):
-            if not work.is_repeated:
-                self._produce(self._cursor.pass_on(work), step)
-                step.last = work
-        elif not work.is_repeated:
-            table = await self._environment.in_thread(self._load, work.message)
-            processed = await self._apply(work, table)
-            await self._keep(work, table, processed, step)
-            step.last = work
-        step.position = work.next_position
-        step.messages += 1
-        step.refs.append(work.message.data_ref)
+    async def _load(self, work: Work) -> pa.Table | None:
+        """Return the rows of a message; None if there are none, or if they are not needed."""
+        if work.is_repeated or not self._cursor.is_meant_for_it(work.message):
+            return None
+        table: pa.Table | None = await self._environment.in_thread(self._read, work.message)
+        return table
 
-    def _load(self, message: QueueMessage) -> pa.Table | None:
+    def _read(self, message: QueueMessage) -> pa.Table | None:
         payloads = self._environment.payloads
         if message.data_ref:
             return payloads.get(message.data_ref)
@@ -229,7 +247,20 @@ class ClaimedWork:
     async def _keep(
         self, work: Work, given: pa.Table | None, processed: Processed, step: WorkStep
     ) -> None:
-        """Store the payloads of a processed message, and add its outputs to the step."""
+        """Store the payloads of a processed message, and add it to the step."""
+        if not work.is_repeated:
+            if self._cursor.is_meant_for_it(work.message):
+                await self._store(work, given, processed, step)
+            else:
+                self._produce(self._cursor.pass_on(work), step)
+            step.last = work
+        step.position = work.next_position
+        step.messages += 1
+        step.refs.append(work.message.data_ref)
+
+    async def _store(
+        self, work: Work, given: pa.Table | None, processed: Processed, step: WorkStep
+    ) -> None:
         payloads, stage = self._environment.payloads, self._stage
         unit = self._unit(work.message)
         table = processed.table
@@ -278,8 +309,10 @@ class ClaimedWork:
 
     # -- one step ----------------------------------------------------------------------------
 
-    async def _finish(self, step: WorkStep) -> FinishedStep:
-        """Commit a step and report it."""
+    async def _finish(self, step: WorkStep, keeping: Awaitable[None] | None) -> FinishedStep:
+        """Commit a step and report it. `keeping` adds its last message, if that is not done."""
+        if keeping:
+            await keeping
         is_fenced = False
         if not self._stage.is_durable:
             await self._produce_to_memory(step)
@@ -352,6 +385,13 @@ class ClaimedWork:
 def _replayed_rows(message: QueueMessage) -> tuple[int, ...]:
     """Return the numbers of the rows in their unit, if they are replayed."""
     return tuple(message.metadata["rows"]) if REPLAY_OF in message.metadata else ()
+
+
+async def _settle(ahead: Awaitable[object] | None) -> None:
+    """Wait for what was begun ahead and is not needed, whether it fails or not."""
+    if ahead is not None:
+        with suppress(HeadraceError):
+            await ahead
 
 
 class _Probe:
