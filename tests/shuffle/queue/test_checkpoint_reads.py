@@ -84,6 +84,11 @@ def file(tmp_path: Path) -> Iterator[FileWithReaders]:
     file.reading.close()
 
 
+def file_behind(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileWithReaders:
+    monkeypatch.setattr(store, "Directory", lambda path: GatedDisk(Directory(path), gate))
+    return FileWithReaders(tmp_path / "queue")
+
+
 # proves G12
 @pytest.mark.parametrize("scanned_first", [False, True])
 def test_what_was_copied_is_given_back_where_it_was(
@@ -109,13 +114,21 @@ def test_what_was_copied_is_given_back_where_it_was(
     assert file.space.held_bytes == 0
 
 
-def test_a_block_is_shown_only_once_it_is_durable(file: FileWithReaders) -> None:
+def test_a_block_is_shown_only_once_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    file = file_behind(gate, tmp_path, monkeypatch)
     file.append(10, 1)
     file.sync()
+    gate.shut()
     file.append(20, 2)
+    assert gate.reached.wait(WAIT_S)
     assert file.read(1, (1, 10), (2, 20)) == 1
+    gate.open()
     file.sync()
     assert file.read(2, (2, 20)) == 1
+    file.reading.close()
 
 
 def test_a_checkpoint_that_is_released_cannot_be_read(file: FileWithReaders) -> None:
@@ -133,8 +146,7 @@ def test_a_block_is_not_given_back_while_it_is_being_copied(
 ) -> None:
     """Otherwise the Queue would write a damaged copy, and nobody could read on."""
     gate = Gate()
-    monkeypatch.setattr(store, "Directory", lambda path: GatedDisk(Directory(path), gate))
-    file = FileWithReaders(tmp_path / "queue")
+    file = file_behind(gate, tmp_path, monkeypatch)
     file.append(1, 1, 1000)
     file.append(2000, 2)
     file.sync()
