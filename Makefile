@@ -80,7 +80,7 @@ $(TOOLS): pyproject.toml requirements.lock | java
 	@touch $(RUNTIME) $@
 
 # Tests run without it, too, but slowly.
-$(CLASSES): $(TOOLS)
+$(CLASSES): $(TOOLS) tests/spark/class_archive.py
 	@echo "writing an archive of Spark's classes, so that the tests' JVMs start faster"
 	-@$(BIN)/python -m tests.spark.class_archive
 

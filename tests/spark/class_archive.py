@@ -1,4 +1,4 @@
-"""An archive of Spark's classes, which halves what a JVM of the tests costs to start.
+"""An archive of Spark's classes and an unpacked PySpark, which halve what Spark costs to start.
 
 Most JVMs here live for seconds, and spend half of their time loading and checking the same
 classes. Java can keep them loaded in a file (class data sharing). `make test` writes that file once
@@ -6,6 +6,10 @@ into the environment, by running one task; without it tests are slower and other
 
 Java uses an archive only with the class path it was written with, and only if every directory on
 that path is empty: hence the configuration directory, and options that come from the environment.
+
+Spark's Python processes import PySpark from a zip of sources, and each of them compiles it anew for
+half a second. The home that Spark is given here has a directory in the place of each zip, with a
+link to the installed package, whose modules are compiled.
 """
 
 from __future__ import annotations
@@ -14,11 +18,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-_DIRECTORY = Path(sys.prefix) / "spark-classes"
+import py4j
+import pyspark
+
+# Without links, because the class path must be that of the archive for whoever shares it.
+_DIRECTORY = Path(sys.prefix).resolve() / "spark-classes"
 ARCHIVE = _DIRECTORY / "classes.jsa"
 _CONFIGURATION = _DIRECTORY / "configuration"
+_HOME = _DIRECTORY / "home"
 _WRITE_S = 900.0
 _SCRIPT = """
 import sys
@@ -47,21 +57,36 @@ sys.exit(jvm.wait())
 
 
 def jvm_environment(temporary: Path) -> dict[str, str]:
-    """The variables with which JVMs start quickly and keep their files in `temporary`.
+    """The variables with which Spark starts quickly and JVMs keep their files in `temporary`.
 
     Java knows no TMPDIR, and a JVM that is killed leaves its files where it had them. Tests end
     before the slower compiler pays.
     """
     _CONFIGURATION.mkdir(parents=True, exist_ok=True)
+    _make_home()
     sharing = f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else ""
     quick = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     options = f"-Djava.io.tmpdir={temporary} {quick}{sharing}"
     return {
+        "SPARK_HOME": str(_HOME),
         "SPARK_CONF_DIR": str(_CONFIGURATION),
         "SPARK_SUBMIT_OPTS": options,
         "SPARK_DAEMON_JAVA_OPTS": options,
         "SPARK_LAUNCHER_OPTS": quick,
     }
+
+
+def _make_home() -> None:
+    """Make the home of Spark, unless it is there; others may be making it."""
+    installed = Path(pyspark.__file__).resolve().parent
+    links = {_HOME / name: installed / name for name in ("bin", "jars")}
+    for archive in (installed / "python" / "lib").glob("*.zip"):
+        package = installed if archive.stem == "pyspark" else Path(py4j.__file__).resolve().parent
+        links[_HOME / "python" / "lib" / archive.name / package.name] = package
+    for link, target in links.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            link.symlink_to(target)
 
 
 def write_archive() -> None:
