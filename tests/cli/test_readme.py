@@ -18,6 +18,8 @@ pytestmark = pytest.mark.spark
 PROJECT = Path(__file__).parents[2]
 README = PROJECT / "README.md"
 _SPARK_STARTS = 3
+_KEPT = ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
+"""Where Java is, and what makes Spark start quickly."""
 
 
 def block(holds: str) -> str:
@@ -33,7 +35,7 @@ def test_the_first_example_works_as_it_stands_from_python_and_a_shell(here: Path
     (here / "bank.py").write_text(block("import headrace as hr"))
     (here / ".venv").symlink_to(sys.prefix)
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": os.environ["TMPDIR"], **ALSO}
-    environment |= {name: value for name, value in os.environ.items() if name in ("JAVA_HOME",)}
+    environment |= {name: os.environ[name] for name in _KEPT if name in os.environ}
     done = subprocess.run(
         ["bash", "-euc", block("headrace publish")],
         env=environment,
