@@ -167,14 +167,21 @@ def test_a_stage_on_memory_waits_for_its_readers() -> None:
     assert claim(state, "a").messages_max == 1
 
 
-def test_when_slots_are_few_a_worker_without_work_leaves_and_memory_may_grow() -> None:
+def test_when_slots_are_few_a_worker_without_work_or_without_room_leaves() -> None:
     state = job_state(middle_durable=False, ends=(5,))
     state.run_in_turn()
     state.join("a", "first")
     state.join("b", "last")
     assert isinstance(state.ask("b"), Leave)
     number = claim(state, "a").number
-    assert advance(state, "a", number, 2, messages=2, produced=2, end=2) == Go(2)
+    assert advance(state, "a", number, 2, messages=2, produced=2, end=2) == Go(0)
+    assert state.ask("a") == Leave("its slot is needed")
+    state.leave("a")
+    number = claim(state, "b").number
+    assert advance(state, "b", number, 2, messages=2) == Go(0)
+    assert state.ask("b") == Leave("its slot is needed")
+    state.join("a2", "first")
+    assert claim(state, "a2").messages_max == 2
 
 
 def test_a_pause_halts_what_is_above_and_finishes_what_is_below() -> None:

@@ -143,7 +143,7 @@ class JobState:
         self._is_stopping = True
 
     def run_in_turn(self) -> None:
-        """Slots are few: workers without work leave, and memory topics may grow."""
+        """Slots are few: a worker that finds no work, or no room for its output, leaves."""
         self._is_in_turn = True
 
     # -- how it stands -----------------------------------------------------------------------
@@ -215,9 +215,7 @@ class JobState:
             for each in self._readers.get((stage, input), ())
             if not each.input.is_input_durable
         ]
-        if not readers or self._is_in_turn:
-            return self._unread_max
-        return self._unread_max - max(each.unread for each in readers)
+        return self._unread_max - max((each.unread for each in readers), default=0)
 
     def _truncation(self, input: InputState) -> list[TruncateTopic]:
         """Return what nobody needs of the memory topic that the input reads."""
