@@ -149,14 +149,18 @@ class JobRun:
             return await load_state(job, self.inputs, local)
 
     def _plan(self) -> dict[str, dict[int, list[Unit]]]:
-        """Return the units of each source by plan; fix the number of partitions if it is open."""
+        """Return the units of each source that are not in its topic, by plan.
+
+        Fixes the number of partitions if it is open.
+        """
         lists = unit_lists(self._workspace, self.record)
         found: dict[str, dict[int, list[Unit]]] = {}
         for stage in self.job.sources:
             assert stage.source
             plans = self.record.stages[stage.stage_id].plans
-            lists_of_units = plan_units(stage.source, lists, self.payloads, stage.stage_id, plans)
-            found[stage.stage_id] = dict(zip(plans, lists_of_units, strict=True))
+            found[stage.stage_id] = plan_units(
+                stage.source, lists, self.payloads, stage.stage_id, plans
+            )
         if not self.record.partitions:
             count = max(len(units) for plans in found.values() for units in plans.values())
             wanted = max(
@@ -173,9 +177,8 @@ class JobRun:
         lists = unit_lists(self._workspace, self.record)
         topic = self.topics[stage]
         for plan, units in plans.items():
-            if not lists.is_filled(stage, plan):
-                await fill_topic(local, topic.name, topic.partitions, plan, units)
-                lists.mark_filled(stage, plan)
+            await fill_topic(local, topic.name, topic.partitions, plan, units)
+            lists.mark_filled(stage, plan)
 
     def _truncate(self, effect: TruncateTopic) -> None:
         self._memory.truncate_before(effect.topic, effect.offset, effect.partition)

@@ -63,17 +63,22 @@ class UnitLists:
 
 def plan_units(
     source: UnitSource, lists: UnitLists, payloads: Payloads, stage: str, plans: Sequence[int]
-) -> list[list[Unit]]:
-    """Return the units of every plan. One that is not stored yet is made, and stored, first."""
-    found: list[list[Unit]] = []
-    for plan in plans:
+) -> dict[int, list[Unit]]:
+    """Return the units of every plan that may not be in the topic. A new one is stored first.
+
+    Units that are in the topic are not read again: a resume does not depend on how many there are.
+    """
+    found: dict[int, list[Unit]] = {}
+    for number, plan in enumerate(plans):
+        if lists.is_filled(stage, plan):
+            continue
         if lists.exists(stage, plan):
-            found.append(lists.load(stage, plan))
-        elif not found:
-            found.append(lists.store(stage, plan, source.plan(payloads, stage)))
+            found[plan] = lists.load(stage, plan)
+        elif not number:
+            found[plan] = lists.store(stage, plan, source.plan(payloads, stage))
         else:
-            planned = [unit for units in found for unit in units]
-            found.append(lists.store(stage, plan, source.change(planned).added))
+            planned = [unit for before in plans[:number] for unit in lists.load(stage, before)]
+            found[plan] = lists.store(stage, plan, source.change(planned).added)
     return found
 
 
