@@ -47,6 +47,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench shuffle
 	@$(BIN)/headrace bench scale
 	@$(BIN)/headrace bench queue
+	@$(BIN)/headrace bench utilisation
 	@$(BIN)/headrace bench recovery
 	@$(BIN)/headrace bench ledger
 	@$(BIN)/headrace bench spark

@@ -40,8 +40,8 @@ def cpu_s(processes: Iterable[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def peak_mib(process: int) -> float:
-    """Return the most memory that the process has had."""
+def peak_mib(process: int | str) -> float:
+    """Return the most memory that the process has had; `self` is this one."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / KIB

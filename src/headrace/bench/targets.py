@@ -67,7 +67,9 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
         "memory_references": _at_least(10_000),
         "local_references": _at_least(10_000),
         "recovery_s": _at_most(1),
+        "stage_mb": _at_most(100),
     },
+    "utilisation": {"utilisation": _at_least(0.85)},
     "recovery": {"first_checkpoint_s": _at_most(5)},
     "ledger": {"overhead": _at_most(0.02), "lookups_per_s": _at_least(200_000)},
     "spark": {
@@ -77,7 +79,16 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
     },
 }
 
-_YARDSTICKS = ("disk_", "journal_", "bytewax_", "source_limit_", "rows_", "parquet_", "trivial_")
+_YARDSTICKS = (
+    "disk_",
+    "journal_",
+    "bytewax_",
+    "ray_",
+    "source_limit_",
+    "rows_",
+    "parquet_",
+    "trivial_",
+)
 _UNITS = {
     "mib_per_s": "MiB/s",
     "docs_per_s": "documents/s",
@@ -96,10 +107,14 @@ _UNITS = {
     "cpu_s": "core seconds",
     "bytes": "bytes",
     "mib": "MiB",
+    "mb": "MB",
     "kib": "KiB",
     "ms": "ms",
     "s": "s",
     "overhead": "times",
+    "utilisation": "of the ideal",
+    "repeated": "calls",
+    "calls": "calls",
 }
 """Units by a part of the figure's name. The first part that the name contains decides."""
 

@@ -15,6 +15,8 @@ from headrace.bench import (
     bench_queue,
     bench_scale,
     bench_shuffle,
+    bench_stage,
+    bench_utilisation,
     disk_rates,
 )
 from headrace.bench.bench_journal import documents
@@ -67,12 +69,39 @@ def test_bench_queue_measures_every_backend(
     monkeypatch.setattr(bench_queue, "_ROUNDS", 1)
     monkeypatch.setattr(bench_queue, "_CALLS", 20)
     monkeypatch.setattr(bench_queue, "_FETCHED", 200)
+    monkeypatch.setattr(bench_stage, "_UNITS", 20)
+    monkeypatch.setattr(bench_stage, "_RESUMES", 1)
     found = json.loads(ok("bench", "queue", "--messages", "1000", "--json"))
     assert (found["bench"], found["messages"]) == ("queue", 1000)
     assert TARGETS["queue"].keys() <= found.keys()
     assert all(found[figure] > 0 for figure in TARGETS["queue"])
     assert found["local_p50_ms"] <= found["local_p99_ms"]
+    assert found["resume_rows"] == 200
+    assert min(found["resume_s"], found["resume_tenth_s"]) > 0
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.crash
+def test_bench_utilisation_repeats_no_more_than_was_under_way(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_utilisation, "has_ray", lambda: False)
+    found = json.loads(ok("bench", "utilisation", "--units", "24", "--json"))
+    assert (found["units"], found["workers"]) == (24, 4)
+    assert 0 < found["utilisation"] < 1
+    assert found["utilisation"] * found["took_s"] == pytest.approx(24 / 4 * 0.05 + 0.05)
+    assert 24 <= found["calls_before_kill"] < 48
+    assert found["repeated"] <= 2 * 4
+    assert "ray_utilisation" not in found
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.crash
+def test_bench_utilisation_has_a_peer_to_compare_with_if_it_is_installed(here: Path) -> None:
+    pytest.importorskip("ray", exc_type=ImportError)
+    found = bench_utilisation.measure_peer(here, 24)
+    assert 0 < found["ray_utilisation"] < 1
+    assert 0 <= found["ray_repeated"] <= found["ray_calls_before_kill"]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +117,8 @@ def test_bench_queue_measures_every_backend(
         ("delta_bytes_1000", "bytes"),
         ("memory_produce", "messages/s"),
         ("local_fetch_10000_s", "s"),
+        ("stage_mb", "MB"),
+        ("ray_repeated", "calls"),
         ("streams", ""),
     ],
 )

@@ -79,10 +79,26 @@ def queue(
     ] = 1_000_000,
     json: JsonOption = False,
 ) -> None:
-    """Measure topics in memory, served to another process, and durable on journals."""
+    """Measure topics in memory, served and durable on journals, and the stages between them."""
     from headrace.bench.bench_queue import bench_queue
+    from headrace.bench.bench_stage import bench_stage
 
-    _run("queue", lambda scratch: bench_queue(scratch, messages), directory, as_json=json)
+    def bench(scratch: Path) -> dict[str, float]:
+        return bench_queue(scratch, messages) | bench_stage(scratch, messages // 10)
+
+    _run("queue", bench, directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench utilisation --units 200 --json"))
+def utilisation(
+    directory: DirectoryOption = Path("."),
+    units: Annotated[int, typer.Option(min=8, help="Units of 50 ms in each of two stages.")] = 1000,
+    json: JsonOption = False,
+) -> None:
+    """Compare a pipeline with the ideal, and count what it repeats after a kill; so Ray Data."""
+    from headrace.bench.bench_utilisation import bench_utilisation
+
+    _run("utilisation", lambda scratch: bench_utilisation(scratch, units), directory, as_json=json)
 
 
 @app.command(epilog=as_example("headrace bench recovery --documents 100000"))
