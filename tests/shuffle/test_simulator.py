@@ -5,22 +5,20 @@ from __future__ import annotations
 import pytest
 
 from headrace.testing.crash import chosen_seed
+from headrace.testing.seeds import SeedTotals, main, simulate_all
 from headrace.testing.shuffle.kinds import Kind
-from headrace.testing.shuffle.seeds import Totals, main, replay_command, simulate_all, total
-from headrace.testing.shuffle.simulator import STEPS, Simulator
+from headrace.testing.shuffle.simulator import SIMULATION, STEPS, Simulator
+from tests.simulations import check_totals
 
 SEEDS = 400
 DEEP_SEEDS = 20_000
 DEEP_STEPS = 200
 
 
-def check(totals: Totals, steps: int) -> None:
+def check(totals: SeedTotals, steps: int) -> None:
     """No seed failed, and together they contain every kind of thing."""
-    print("\n".join(totals.table()))
-    failed = [f"{replay_command(seed, steps)}: {why}" for seed, why in totals.failures.items()]
-    assert not failed, "\n".join(failed)
+    check_totals(SIMULATION, totals, steps)
     counts = totals.counts
-    assert not [kind.name for kind in Kind if not counts[kind]], "every kind is there"
     assert counts[Kind.CRASH] > totals.seeds / 2
     assert counts[Kind.REPLAY] > totals.seeds / 2
     assert counts[Kind.CHECKPOINT] > 2 * totals.seeds
@@ -29,7 +27,7 @@ def check(totals: Totals, steps: int) -> None:
 
 # proves G5, G6, G7, G8, G9, G10, G11
 def test_every_document_is_shown_once_and_transactions_as_a_whole() -> None:
-    check(total(simulate_all(range(SEEDS))), STEPS)
+    check(simulate_all(SIMULATION, range(SEEDS)), STEPS)
 
 
 @pytest.mark.deep
@@ -37,7 +35,7 @@ def test_every_document_is_shown_once_and_transactions_as_a_whole() -> None:
 @pytest.mark.parametrize("steps", [STEPS, DEEP_STEPS])
 def test_many_histories(steps: int) -> None:
     first = chosen_seed()
-    check(total(simulate_all(range(first, first + DEEP_SEEDS), steps)), steps)
+    check(simulate_all(SIMULATION, range(first, first + DEEP_SEEDS), steps), steps)
 
 
 def test_without_hints_transactions_are_seen_in_parts() -> None:
@@ -54,20 +52,20 @@ def test_without_hints_transactions_are_seen_in_parts() -> None:
 def test_the_command_says_what_happened_and_which_seed_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["--seeds", "2", "--processes", "1"]) == 0
+    assert main(SIMULATION, ["--seeds", "2", "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert "2 seeds from 0 on" in said
     assert "0 failures" in said
     assert all(kind in said for kind in Kind)
 
-    failed = Totals(2, failures={7: "AssertionError: document 3 is lost"})
-    monkeypatch.setattr("headrace.testing.shuffle.seeds.simulate_all", lambda *_: [failed])
-    assert main(["--seeds", "2"]) == 1
-    assert replay_command(7, STEPS) in capsys.readouterr().out
+    failed = SeedTotals(2, failures={7: "AssertionError: document 3 is lost"})
+    monkeypatch.setattr("headrace.testing.seeds.simulate_all", lambda *_: failed)
+    assert main(SIMULATION, ["--seeds", "2"]) == 1
+    assert SIMULATION.replay_command(7, STEPS) in capsys.readouterr().out
 
 
 def test_a_seed_can_be_replayed_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--replay", "1"]) == 0
+    assert main(SIMULATION, ["--replay", "1"]) == 0
     said = capsys.readouterr().out
     assert "session -> slice 0: start read" in said
     assert "session -> consumer: checkpoint 1; " in said

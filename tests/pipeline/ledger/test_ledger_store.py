@@ -22,8 +22,8 @@ from headrace.pipeline.ledger.state import (
 )
 from headrace.pipeline.ledger.totals import Nanos
 from headrace.testing.crash import Child
+from headrace.testing.pipeline.memory_results import MemoryResults
 from tests.kinds import seeds
-from tests.pipeline.ledger.memory_results import MemoryResults
 
 STAGE = "s"
 

@@ -8,7 +8,7 @@ from headrace.pipeline.contract import InDoubtPolicy
 from headrace.pipeline.ledger.keys import CallKey, call_keys, content_hash, unit_prefix
 from headrace.pipeline.ledger.state import Lease, LedgerState, StageTerms, Verdict, WantedCall
 from headrace.pipeline.ledger.totals import Nanos, StageTotals
-from tests.pipeline.ledger.memory_results import MemoryResults
+from headrace.testing.pipeline.memory_results import MemoryResults
 
 STAGE = "caption"
 

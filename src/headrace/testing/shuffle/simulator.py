@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from enum import StrEnum
 from random import Random
 
 from headrace.errors import QueueFullError, StorageError
@@ -22,6 +23,7 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.routing import Range, split_evenly
 from headrace.shuffle.session.pending_limit import PENDING_MAX
 from headrace.shuffle.slice.state import Limits
+from headrace.testing.seeds import Say, Simulation, main
 from headrace.testing.shuffle.bindings import COLLECTIONS, PARTITIONED, Bindings
 from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.memory_run import AMPLE, Conditions, MemoryRun, Message
@@ -389,7 +391,17 @@ _ACTIONS: list[Callable[[Simulator], None]] = [
 _WEIGHTS = [40, 1, 1, 8, 25, 3, 10, 4, 2]
 
 
-if __name__ == "__main__":
-    from headrace.testing.shuffle.seeds import main
+def _run(seed: int, steps: int, say: Say | None) -> Counter[StrEnum]:
+    simulator = Simulator(seed, say=say)
+    simulator.simulate(steps)
+    return Counter(simulator.counts)
 
-    sys.exit(main())
+
+SIMULATION = Simulation("headrace.testing.shuffle.simulator", "a shuffle", Kind, STEPS, _run)
+
+
+if __name__ == "__main__":
+    # Other processes know this module by its name.
+    from headrace.testing.shuffle import simulator
+
+    sys.exit(main(simulator.SIMULATION))

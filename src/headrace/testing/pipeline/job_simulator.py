@@ -2,131 +2,76 @@
 
 Every call of a worker to anything else is a step. Between two steps a worker may be killed, or
 given up and go on all the same (a zombie). The driver may be lost with its memory topics and start
-again. What is durable is kept in memory topics that survive the driver.
+again. What is durable is kept in memory topics, and in the dicts of a ledger, that survive the
+driver.
+
+    python -m headrace.testing.pipeline.job_simulator --seeds 20000 --processes 16
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
-from collections.abc import Coroutine, Generator, Sequence
-from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
-from headrace.errors import BudgetError, InDoubtError, PeerLostError, StorageError, UnitError
-from headrace.pipeline.contract import OnError, OpenOperator, OperatorContext, Processed, UnitRows
+from headrace.errors import UnitError
+from headrace.pipeline.contract import (
+    InDoubtPolicy,
+    OnError,
+    OpenOperator,
+    OperatorContext,
+    Processed,
+    UnitRows,
+)
 from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.pipeline.job_run import load_state
+from headrace.pipeline.ledger.state import StageTerms
+from headrace.pipeline.ledger.totals import Nanos
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.inputs import InputTopic, StageInput, inputs, topics
-from headrace.pipeline.master.messages import Answer, AskWork, Join, Leave, Request
-from headrace.pipeline.master.state import JobState
 from headrace.pipeline.messages import QueueMessage, decode_message, encode_message
 from headrace.pipeline.source.sources import TableSource
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 from headrace.pipeline.worker.worker_loop import Worker
-from headrace.queues.contract import OffsetCommit, Output, Record
 from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
+from headrace.testing.pipeline.job_kinds import JobKind
+from headrace.testing.pipeline.ledger_books import PRICE, PaidProvider
+from headrace.testing.pipeline.simulated_ledger import HELD, LedgerConnection, SimulatedLedger
+from headrace.testing.pipeline.simulated_parts import (
+    FakePayloads,
+    FakeTable,
+    LaterWork,
+    ProcessDeath,
+    SimulatedBackend,
+    SimulatedControl,
+    SimulatedWorker,
+    StepPoint,
+    finish,
+    in_step,
+    sleep_step,
+    truncate,
+)
+from headrace.testing.seeds import Say, Simulation, main
 
+STEPS = 3000
+"""Faults happen until this turn, at the latest."""
 TURNS_MAX = 60_000
 SETTLED_TURNS = 1000
 """So long after the last fault nothing fails any more."""
 PARTITIONS = 3
+UNITS = 12
 POISON = "poison"
 
 
-class Step:
-    """Hands control back to the simulator."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-class Dead(BaseException):
-    """The end of a worker's process."""
-
-
-class FakeTable:
-    """Rows without Arrow: a simulation has thousands of tables."""
-
-    def __init__(self, rows: Sequence[str]) -> None:
-        self.rows = list(rows)
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.rows)
-
-    def take(self, numbers: Sequence[int]) -> FakeTable:
-        return FakeTable([self.rows[n] for n in numbers])
-
-
-class FakePayloads:
-    def __init__(self) -> None:
-        self._kept: dict[str, FakeTable] = {}
-        self._count = 0
-
-    def put(self, stage: str, unit: str, table: FakeTable, *, durable: bool = True) -> str:
-        self._count += 1
-        ref = f"{'durable' if durable else 'scratch'}/{stage}/{unit}/{self._count}"
-        self._kept[ref] = table
-        return ref
-
-    def delete_scratch(self, refs: Sequence[str]) -> None:
-        for ref in refs:
-            if ref.startswith("scratch/"):
-                self._kept.pop(ref, None)
-
-    def get(self, ref: str) -> FakeTable:
-        return self._kept[ref]
-
-
-class SimulatedBackend(MemoryBackend):
-    """Every call is a step, and a commit may fail so that nobody knows whether it took effect."""
-
-    def __init__(self, held: MemoryTopics, world: World) -> None:
-        super().__init__(held)
-        self._world = world
-
-    async def fetch(self, *args: Any, **options: Any) -> list[Record]:
-        await Step()
-        return await super().fetch(*args, **options)
-
-    async def end_offset(self, *args: Any, **options: Any) -> int:
-        await Step()
-        return await super().end_offset(*args, **options)
-
-    async def get_committed_offset(self, *args: Any, **options: Any) -> int | None:
-        await Step()
-        return await super().get_committed_offset(*args, **options)
-
-    async def produce_batch(self, *args: Any, **options: Any) -> list[int]:
-        await Step()
-        offsets = await super().produce_batch(*args, **options)
-        if self._world.happens(0.01):
-            raise PeerLostError("the answer to a produce is lost")
-        await Step()
-        return offsets
-
-    async def produce_and_commit(
-        self, outputs: Sequence[Output], commit: OffsetCommit
-    ) -> list[int]:
-        await Step()
-        if self._world.happens(0.03):
-            raise StorageError("the disk is full")
-        offsets = await super().produce_and_commit(outputs, commit)
-        if self._world.happens(0.05):
-            raise InDoubtError("the owner is lost")
-        await Step()
-        return offsets
-
-
 class SimulatedOperator:
-    """Passes rows on, but for some units; rows that are poison kill the process."""
+    """Passes rows on, but for some; rows that are poison kill the process."""
 
-    expensive = False
-
-    def __init__(self, world: World, stage: str) -> None:
+    def __init__(self, world: JobWorld, stage: str, *, expensive: bool) -> None:
         self.on_error: OnError = "dead_letter" if stage == "s0" else "fail"
+        self.expensive = expensive
         self._world = world
         self._stage = stage
 
@@ -134,27 +79,39 @@ class SimulatedOperator:
         return self._stage
 
     async def open(self, context: OperatorContext) -> OpenOperator:
-        return self
+        connection: Any = context.ledger
+        return OpenSimulatedOperator(self._world, self._stage, connection)
+
+
+class OpenSimulatedOperator:
+    """The operator in one worker."""
+
+    def __init__(self, world: JobWorld, stage: str, connection: LedgerConnection | None) -> None:
+        self._world = world
+        self._stage = stage
+        self._connection = connection
 
     async def process(self, rows: UnitRows) -> Processed:
-        if self._world.happens(0.005):
-            raise BudgetError("the budget is spent")
-        kept = [row for row in range(rows.table.num_rows) if row not in rows.skip]
-        if rows.probe is None:
-            await Step()
-            self._check([rows.table.rows[row] for row in kept])
-        else:
-            for row in kept:
-                await rows.probe([row])
-                self._check([rows.table.rows[row]])
-        return Processed(FakeTable([row for row in rows.table.take(kept).rows if self._keeps(row)]))
+        table: Any = rows.table
+        kept = [row for row in range(table.num_rows) if row not in rows.skip]
+        await StepPoint()
+        for number in kept:
+            if rows.probe:
+                await rows.probe([number])
+            await self._process_row(rows.unit, number, table.rows[number])
+        passed_on: Any = FakeTable(
+            [row for row in table.take(kept).rows if keeps(self._stage, row)]
+        )
+        return Processed(passed_on)
 
-    def _check(self, rows: Sequence[str]) -> None:
-        if self._stage == "s0" and any(row.startswith(POISON) for row in rows):
-            raise Dead
-
-    def _keeps(self, row: str) -> bool:
-        return keeps(self._stage, row)
+    async def _process_row(self, unit: str, number: int, row: str) -> None:
+        lives = not (self._stage == "s0" and row.startswith(POISON))
+        if self._connection:
+            content = self._world.content(row)
+            lives = await self._connection.pay(unit, number, content, not lives) and lives
+        if not lives:
+            self._world.count(JobKind.POISON_DEATH)
+            raise ProcessDeath
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -165,74 +122,49 @@ def keeps(stage: str, row: str) -> bool:
     return Counter(stage + row)["1"] % 4 != 3
 
 
-class SimulatedControl:
-    """The conversation of one worker. Once it is cut off, the worker learns nothing more."""
-
-    def __init__(self, master: Master) -> None:
-        self._master = master
-        self.worker = ""
-        self.is_cut_off = False
-        self.has_left = False
-
-    async def ask(self, request: Request) -> Answer:
-        await Step()
-        if self.is_cut_off:
-            raise PeerLostError("the master has given this worker up")
-        if isinstance(request, Join):
-            answer = self._master.join(request)
-            self.worker = "" if isinstance(answer, Leave) else request.worker
-        elif isinstance(request, AskWork):
-            answer = self._master.handle(self.worker, AskWork(0))
-        else:
-            answer = self._master.handle(self.worker, request)
-        self._master.look(JobState.validate)
-        self.has_left |= isinstance(answer, Leave)
-        await Step()
-        return answer
-
-    def cut_off(self) -> None:
-        if self.is_cut_off:
-            return
-        self.is_cut_off = True
-        if self.worker:
-            (self._master.leave if self.has_left else self._master.lose)(self.worker)
-            self._master.look(JobState.validate)
-
-
-@dataclass
-class SimulatedWorker:
-    stage: str
-    control: SimulatedControl
-    running: Coroutine[Any, Any, None]
-    turns_left: int = field(default=10**9)
-    """A zombie ends after so many turns."""
-
-    def step(self) -> bool:
-        """Run until the next step; False if the worker has ended."""
-        try:
-            self.running.send(None)
-        except (StopIteration, Dead, PeerLostError):
-            return False
-        self.turns_left -= 1
-        return self.turns_left > 0
-
-
-class World:
+class JobWorld:
     """One simulation."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, steps: int = STEPS, say: Say | None = None) -> None:
         self.random = random.Random(seed)
-        self.faults_end = self.random.choice([0, 500, 3000])
+        self.counts: Counter[StrEnum] = Counter()
+        self._say = say
+        self.faults_end = self.random.choice([0, steps // 6, steps])
         self.turn = 0
         self.durable = MemoryTopics()
         self.payloads = FakePayloads()
         self.epoch = 0
         self.workers: list[SimulatedWorker] = []
         self.zombies: list[SimulatedWorker] = []
+        self.paid_stage = ""
         self.job = self._make_job()
+        self.ledger = self._make_ledger() if self.paid_stage else None
         self._names = 0
+        self._is_same_budget = False
         self._fill_source()
         self.start_driver()
+
+    def count(self, kind: JobKind) -> None:
+        self.counts[kind] += 1
+        if self._say:
+            self._say(f"turn {self.turn}: {kind.name.lower()}: {kind}")
+
+    def _make_ledger(self) -> SimulatedLedger:
+        chance = self.random
+        policy: InDoubtPolicy = chance.choice(["resend", "resend", "hold", "retry"])
+        has_one_price = chance.random() < 0.7
+        cost = PRICE if has_one_price else None
+        reuse_equal, is_limited = chance.random() < 0.3, chance.random() < 0.6
+        budget = Nanos(chance.randrange(0, 2 * UNITS) * PRICE) if is_limited else None
+        terms = StageTerms(policy, reuse_equal, cost)
+        provider = PaidProvider(policy == "resend", has_one_price)
+        ledger = SimulatedLedger(self, self.paid_stage, terms, provider)
+        ledger.budget = budget
+        return ledger
+
+    def content(self, row: str) -> str:
+        """Return what a paid call is made with. It does not depend on the unit."""
+        return row.partition("-")[0]
 
     def happens(self, probability: float) -> bool:
         return self.turn < self.faults_end and self.random.random() < probability
@@ -253,19 +185,23 @@ class World:
             if is_last and self.random.random() < 0.5:
                 upstreams = sorted({*unread, self.random.choice(names)})
             on_memory = not is_last and number > 0 and self.random.random() < 0.6
+            is_paid = not on_memory and not self.paid_stage and self.random.random() < 0.6
             config = StageConfig(
                 queue_backend="memory" if on_memory else "local",
                 batch_size=self.random.choice([1, 2, 7]),
                 workers=self.random.randint(1, 2),
             )
             name = f"s{number}"
-            job.add_stage(Stage(name, SimulatedOperator(self, name), config), upstreams)
+            if is_paid:
+                self.paid_stage = name
+            operator = SimulatedOperator(self, name, expensive=is_paid)
+            job.add_stage(Stage(name, operator, config), upstreams)
             names.append(name)
         job.validate()
         return job
 
     def _fill_source(self) -> None:
-        self.units = {f"u{n}": [f"{n}-{row}" for row in range(2)] for n in range(12)}
+        self.units = {f"u{n}": [f"{n}-{row}" for row in range(2)] for n in range(UNITS)}
         for unit in self.random.sample(sorted(self.units), self.random.choice([0, 0, 1, 2])):
             self.units[unit].append(f"{POISON}-{unit}")
         self.durable.change(lambda state, _: state.create_topic("source", PARTITIONS))
@@ -280,6 +216,8 @@ class World:
         """Begin a run: memory topics are new and empty, offsets are what was committed."""
         self.epoch += 1
         self.memory = MemoryTopics()
+        if self.ledger:
+            self.ledger.open()
         names = {
             stage.stage_id: stage.stage_id
             + ("" if self.job.is_durable(stage.stage_id) else f".{self.epoch}")
@@ -296,12 +234,10 @@ class World:
         )
         state = finish(load_state(self.job, self.inputs, MemoryBackend(self.durable)))
         self.state = state
-        memory = self.memory
-        self.master = Master(
-            state, lambda cut: memory.truncate_before(cut.topic, cut.offset, cut.partition)
-        )
+        self.master = Master(state, partial(truncate, self.memory))
 
     def lose_driver(self) -> None:
+        self.count(JobKind.DRIVER_LOST)
         for worker in self.workers:
             worker.control.is_cut_off = True
             self._give_up(worker)
@@ -314,10 +250,16 @@ class World:
         """Some workers that were given up go on for a while."""
         worker.control.cut_off()
         if self.random.random() < 0.5:
+            self.count(JobKind.LEASE_EXPIRED)
             worker.turns_left = self.random.randint(1, 40)
+            worker.asleep = self.random.choice([0, 0, 50])
             self.zombies.append(worker)
+            # The ledger may believe for longer that the worker lives.
+            if self.random.random() < 0.5:
+                worker.end_calls()
         else:
-            worker.running.close()
+            self.count(JobKind.WORKER_KILLED)
+            worker.end()
 
     def _start_workers(self) -> None:
         for stage in self.job.operators:
@@ -328,7 +270,11 @@ class World:
 
     def _worker(self, stage: str) -> SimulatedWorker:
         self._names += 1
-        control = SimulatedControl(self.master)
+        name = f"w{self._names}"
+        control = SimulatedControl(self.master, self)
+        connection = None
+        if self.ledger and stage == self.paid_stage:
+            connection = LedgerConnection(self.ledger, name)
         topic = self.topics[stage]
         environment = WorkerEnvironment(
             None,  # type: ignore[arg-type]
@@ -336,8 +282,9 @@ class World:
             SimulatedBackend(self.memory, self),
             self.payloads,  # type: ignore[arg-type]
             control,
+            connection,  # type: ignore[arg-type]
             in_thread=in_step,
-            start=Later,
+            start=LaterWork,
             sleep=sleep_step,
             clock=lambda: self.random.choice([0.0, 1.0]),
         )
@@ -356,8 +303,9 @@ class World:
                 if not self.job.is_durable(each) and len(self.job.downstreams(each)) == 1
             ),
         )
-        worker = Worker(f"w{self._names}", worker_stage, environment)
-        return SimulatedWorker(stage, control, worker.run())
+        worker = Worker(name, worker_stage, environment)
+        end_calls = connection.end if connection else lambda: None
+        return SimulatedWorker(stage, control, worker.run(), end_calls)
 
     # -- the run -----------------------------------------------------------------------------
 
@@ -367,16 +315,39 @@ class World:
             self.turn += 1
             outcome = self.state.outcome
             if outcome == "failed":
-                # A row may be blamed for workers that were lost for another reason.
-                assert isinstance(self.state.error, UnitError), self.state.error
-                assert self.turn < self.faults_end + SETTLED_TURNS, self.state.error
-                self.lose_driver()
+                self._go_on_after_failure()
             if outcome == "done" and not self.workers and not self.zombies:
                 return
             if outcome == "paused":
-                self.lose_driver()
+                self._go_on_after_pause()
             self._turn()
         raise AssertionError("the run never ends")
+
+    def _go_on_after_failure(self) -> None:
+        self.count(JobKind.RUN_FAILED)
+        error = self.state.error
+        assert isinstance(error, UnitError), error
+        if self.ledger and HELD in str(error):
+            self.ledger.hold_no_more()
+        else:
+            # A row may be blamed for workers that were lost for another reason.
+            assert self.turn < self.faults_end + SETTLED_TURNS, error
+        self.lose_driver()
+
+    def _go_on_after_pause(self) -> None:
+        assert self.ledger
+        self.count(JobKind.PAUSED)
+        self.ledger.check()
+        if self._is_same_budget:
+            self.count(JobKind.PAUSED_AGAIN)
+            self.ledger.check_same_budget()
+        self._is_same_budget = not self._is_same_budget and self.random.random() < 0.3
+        if not self._is_same_budget:
+            self.count(JobKind.BUDGET_RAISED)
+            # More each time: a row that kills workers costs some calls before it is found.
+            pauses = self.counts[JobKind.PAUSED]
+            self.ledger.raise_budget(self.random.randrange(1, 4 * PRICE * (1 + pauses)))
+        self.lose_driver()
 
     def _turn(self) -> None:
         self._start_workers()
@@ -390,9 +361,8 @@ class World:
             self.workers.remove(worker)
             self._give_up(worker)
         elif not worker.step():
-            worker.control.cut_off()
+            worker.end()
             (self.workers if worker in self.workers else self.zombies).remove(worker)
-            worker.running.close()
 
     # -- the oracle --------------------------------------------------------------------------
 
@@ -427,44 +397,35 @@ class World:
         for stage in self.job.operators:
             topic = self.topics[stage.stage_id]
             if topic.is_durable:
-                assert self.produced(topic.name, topic.partitions) == self.expected(stage.stage_id)
+                produced = self.produced(topic.name, topic.partitions)
+                assert produced == self.expected(stage.stage_id)
+                self.counts[JobKind.ROW] += produced.total()
         dead = {row for rows in self.units.values() for row in rows if row.startswith(POISON)}
         topic = self.topics["s0"]
         found = self.produced(f"{topic.name}.dead", topic.partitions)
         rows = [entry.split(":")[1] for entry in found.elements()]
         assert len(set(rows)) == len(rows), "a dead letter is there twice"
+        self.counts[JobKind.DEAD_LETTER] += len(rows)
+        if self.ledger:
+            self.ledger.check()
         # A row may be blamed for workers that were lost for another reason.
         assert dead <= set(rows), "a poison row is not a dead letter"
 
 
-class Later:
-    """A coroutine that runs when it is awaited, and is closed if nobody awaits it."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._work.__await__()
-
-    def __del__(self) -> None:
-        self._work.close()
+def _run(seed: int, steps: int, say: Say | None) -> Counter[StrEnum]:
+    world = JobWorld(seed, steps, say)
+    world.run()
+    world.check()
+    return world.counts
 
 
-async def in_step(function: Any, *args: Any) -> Any:
-    await Step()
-    result = function(*args)
-    await Step()
-    return result
+SIMULATION = Simulation(
+    "headrace.testing.pipeline.job_simulator", "a job's runs", JobKind, STEPS, _run
+)
 
 
-async def sleep_step(_: float) -> None:
-    await Step()
+if __name__ == "__main__":
+    # Other processes know this module by its name.
+    from headrace.testing.pipeline import job_simulator
 
-
-def finish(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that never waits."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("it waits")
+    sys.exit(main(job_simulator.SIMULATION))

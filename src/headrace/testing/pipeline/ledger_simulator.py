@@ -1,18 +1,24 @@
-"""A world of workers, a provider that charges, and a ledger whose process dies at any point.
+"""A world of callers, a provider that charges, and a ledger whose process dies at any point.
 
 One seed decides everything. The ledger's disk is the dicts that survive a crash; requests are
 carried out in groups, each of which is written whole or not at all. The oracle keeps its own,
 simple books of what was durable and what was answered, and compares them with the ledger's.
+
+    python -m headrace.testing.pipeline.ledger_simulator --seeds 20000 --processes 16
 """
 
 from __future__ import annotations
 
 import copy
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from headrace.pipeline.contract import InDoubtPolicy
 from headrace.pipeline.ledger.keys import (
@@ -20,12 +26,10 @@ from headrace.pipeline.ledger.keys import (
     call_keys,
     content_hash,
     content_key,
-    idempotency_key,
     unit_prefix,
 )
 from headrace.pipeline.ledger.state import (
     Decision,
-    Intent,
     Lease,
     LedgerState,
     StageTerms,
@@ -33,64 +37,24 @@ from headrace.pipeline.ledger.state import (
     WantedCall,
 )
 from headrace.pipeline.ledger.totals import Nanos, StageTotals
-from tests.pipeline.ledger.memory_results import MemoryResults
+from headrace.testing.pipeline.ledger_books import (
+    PRICE,
+    PRICE_MAX,
+    LedgerBooks,
+    LedgerDisk,
+    LedgerKind,
+    PaidProvider,
+)
+from headrace.testing.pipeline.memory_results import MemoryResults
+from headrace.testing.seeds import Say, Simulation, main
 
+STEPS = 120
 STAGE = "paid"
-PRICE = Nanos(7)
 _MAY_CALL = {Verdict.CALL, Verdict.CALL_AGAIN}
 
 
 @dataclass
-class Disk:
-    """What survives a crash of the ledger's process."""
-
-    results: MemoryResults = field(default_factory=MemoryResults)
-    intents: dict[CallKey, Intent] = field(default_factory=dict)
-    totals: dict[str, StageTotals] = field(default_factory=dict)
-
-
-@dataclass
-class Provider:
-    """Answers calls, and charges once for each idempotency key if it honours them."""
-
-    honours_keys: bool
-    calls: Counter[CallKey] = field(default_factory=Counter)
-    charged: Counter[str] = field(default_factory=Counter)
-
-    def call(self, key: CallKey) -> bytes:
-        self.calls[key] += 1
-        name = idempotency_key(key)
-        if not (self.honours_keys and self.charged[name]):
-            self.charged[name] += 1
-        return f"{name} {self.calls[key]}".encode()
-
-    @property
-    def bill(self) -> int:
-        return PRICE * self.charged.total()
-
-
-@dataclass
-class Books:
-    """What the oracle knows: who holds which call, and how every claim ended."""
-
-    holders: dict[CallKey, Lease] = field(default_factory=dict)
-    doubts: Counter[CallKey] = field(default_factory=Counter)
-    failures: Counter[CallKey] = field(default_factory=Counter)
-    claims: int = 0
-    acknowledged: dict[CallKey, bytes] = field(default_factory=dict)
-    """Results whose `record` was answered."""
-
-    def end(self, lease: Lease) -> None:
-        for key in [key for key, holder in self.holders.items() if holder == lease]:
-            self.lose(key)
-
-    def lose(self, key: CallKey) -> None:
-        del self.holders[key]
-        self.doubts[key] += 1
-
-
-@dataclass
-class Request:
+class LedgerRequest:
     """Something asked of the ledger. `note` tells the oracle what became durable."""
 
     step: Callable[[LedgerState, MemoryResults], Any]
@@ -98,10 +62,10 @@ class Request:
     answer: Callable[[Any], None]
 
 
-class Worker:
+class Caller:
     """Claims and makes calls. After its lease has ended it may go on for a while, as a zombie."""
 
-    def __init__(self, world: World, name: str, wanted: list[WantedCall]) -> None:
+    def __init__(self, world: LedgerWorld, name: str, wanted: list[WantedCall]) -> None:
         self.world = world
         self.lease = Lease(name)
         self.todo = list(wanted)
@@ -133,6 +97,8 @@ class Worker:
                     assert decision.key not in books.holders
                     books.holders[decision.key] = lease
                     books.claims += 1
+                    books.in_flight_max = max(books.in_flight_max, len(world.state.intents))
+                world.count_decision(call, decision)
 
         def answer(decisions: list[Decision]) -> None:
             self.is_asking = False
@@ -146,7 +112,7 @@ class Worker:
 
         self.is_asking = True
         world.ask(
-            Request(
+            LedgerRequest(
                 lambda state, results: [state.claim(each, lease, results) for each in wanted],
                 note,
                 answer,
@@ -158,11 +124,11 @@ class Worker:
         world = self.world
         match world.chance.choices(["returns", "fails", "times out", "is not made"], [10, 1, 1, 1]):
             case ["returns"]:
-                self.returned.append((key, world.provider.call(key)))
+                self.returned.append((key, world.call(key)))
             case ["fails"]:
                 self._give_up(key, lambda state: state.fail(key, self.lease, in_doubt=False), "f")
             case ["times out"]:
-                world.provider.call(key)
+                world.call(key)
                 self._give_up(key, lambda state: state.fail(key, self.lease, in_doubt=True), "d")
             case ["is not made"]:
                 self._give_up(key, lambda state: state.release(key, self.lease), "r")
@@ -179,40 +145,51 @@ class Worker:
             del books.holders[key]
             if how == "f":
                 books.failures[key] += 1
+            self.world.count(LedgerKind.FAILED if how == "f" else LedgerKind.RELEASED)
 
-        self.world.ask(Request(lambda state, _: step(state), note, lambda _: None))
+        self.world.ask(LedgerRequest(lambda state, _: step(state), note, lambda _: None))
 
     def _record(self, key: CallKey, result: bytes) -> None:
-        books = self.world.books
+        world, books = self.world, self.world.books
+        cost = world.provider.price(key)
 
         def note(_: Any) -> None:
-            books.holders.pop(key, None)
+            holder = books.holders.pop(key, None)
+            if world.disk.results.results[key] != result:
+                world.count(LedgerKind.REPEATED)
+                return
+            world.count(LedgerKind.RECORDED)
+            if holder != self.lease:
+                world.count(LedgerKind.ZOMBIE_RESULT)
 
         def answer(_: Any) -> None:
-            books.acknowledged.setdefault(key, self.world.disk.results.results[key])
+            books.acknowledged.setdefault(key, world.disk.results.results[key])
 
-        self.world.ask(
-            Request(
-                lambda state, results: state.record(STAGE, key, PRICE, result, results),
+        world.ask(
+            LedgerRequest(
+                lambda state, results: state.record(STAGE, key, cost, result, results),
                 note,
                 answer,
             )
         )
 
 
-class World:
+class LedgerWorld:
     """One history."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, say: Say | None = None) -> None:
         self.chance = chance = random.Random(seed)
+        self.counts: Counter[StrEnum] = Counter()
+        self._say = say
         policy: InDoubtPolicy = chance.choice(["resend", "hold", "retry"])
-        self.terms = StageTerms(policy, chance.random() < 0.4, PRICE)
+        has_one_price = chance.random() < 0.7
+        self.terms = StageTerms(policy, chance.random() < 0.4, PRICE if has_one_price else None)
         self.budget = Nanos(chance.randrange(0, 60)) if chance.random() < 0.4 else None
-        self.provider = Provider(honours_keys=policy == "resend")
-        self.disk = Disk()
-        self.books = Books()
-        self.requests: list[Request] = []
-        self.workers: list[Worker] = []
+        self.provider = PaidProvider(policy == "resend", has_one_price)
+        self.disk = LedgerDisk()
+        self.books = LedgerBooks(self.count)
+        self.requests: list[LedgerRequest] = []
+        self.callers: list[Caller] = []
         self._names = 0
         self._is_calm = False
         self.wanted = self._plan_calls()
@@ -228,6 +205,32 @@ class World:
             keys = call_keys(unit_prefix("g", STAGE, unit), calls)
             wanted += [WantedCall(key, STAGE, unit, call) for call, key in enumerate(keys)]
         return wanted
+
+    def count(self, kind: LedgerKind) -> None:
+        self.counts[kind] += 1
+        if self._say:
+            self._say(f"{kind.name.lower()}: {kind}")
+
+    def count_decision(self, call: WantedCall, decision: Decision) -> None:
+        is_equal = decision.key != call.key
+        match decision.verdict:
+            case Verdict.RESULT:
+                self.count(LedgerKind.EQUAL_REUSED if is_equal else LedgerKind.REUSED)
+            case Verdict.WAIT:
+                self.count(LedgerKind.EQUAL_AWAITED if is_equal else LedgerKind.AWAITED)
+            case Verdict.CALL_AGAIN:
+                is_retry = self.terms.in_doubt == "retry"
+                self.count(LedgerKind.RETRIED if is_retry else LedgerKind.RESENT)
+            case Verdict.HELD:
+                self.count(LedgerKind.HELD)
+            case Verdict.PAUSED:
+                self.count(LedgerKind.PAUSED)
+
+    def call(self, key: CallKey) -> bytes:
+        self.count(LedgerKind.CALL)
+        if not self.provider.has_one_price:
+            self.count(LedgerKind.UNKNOWN_COST)
+        return self.provider.call(key)
 
     def _open(self) -> None:
         disk = copy.deepcopy(self.disk)
@@ -247,10 +250,10 @@ class World:
                 self.disk.intents[key] = intent
         self.disk.totals |= copy.deepcopy(changes.totals)
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: LedgerRequest) -> None:
         self.requests.append(request)
 
-    def run(self, steps: int = 120) -> None:
+    def run(self, steps: int = STEPS) -> None:
         for _ in range(steps):
             self._step()
             self.check()
@@ -260,36 +263,40 @@ class World:
         match self.chance.choices(
             ["work", "commit", "start", "lose", "kill", "crash"], [12, 8, 2, 1, 1, 0.6]
         ):
-            case ["work"] if self.workers:
-                self.chance.choice(self.workers).step()
+            case ["work"] if self.callers:
+                self.chance.choice(self.callers).step()
             case ["commit"]:
                 self.commit()
-            case ["start"] if len(self.workers) < 4:
-                self.start_worker()
-            case ["lose"] if self.workers:
-                self._end_lease(self.chance.choice(self.workers))
-            case ["kill"] if self.workers:
-                worker = self.chance.choice(self.workers)
-                self._end_lease(worker)
-                self.workers.remove(worker)
+            case ["start"] if len(self.callers) < 4:
+                self.start_caller()
+            case ["lose"] if self.callers:
+                caller = self.chance.choice(self.callers)
+                if not caller.is_lost:
+                    self.count(LedgerKind.LEASE_EXPIRED)
+                self._end_lease(caller)
+            case ["kill"] if self.callers:
+                self.count(LedgerKind.CALLER_KILLED)
+                caller = self.chance.choice(self.callers)
+                self._end_lease(caller)
+                self.callers.remove(caller)
             case ["crash"]:
                 self.crash()
 
-    def start_worker(self) -> Worker:
+    def start_caller(self) -> Caller:
         self._names += 1
         wanted = self.chance.sample(self.wanted, len(self.wanted))
-        worker = Worker(self, f"worker {self._names}", wanted)
-        self.workers.append(worker)
-        return worker
+        caller = Caller(self, f"caller {self._names}", wanted)
+        self.callers.append(caller)
+        return caller
 
-    def _end_lease(self, worker: Worker) -> None:
-        """The ledger counts the worker as lost, after everything that it has received from it."""
-        if not worker.is_lost:
-            worker.is_lost = True
+    def _end_lease(self, caller: Caller) -> None:
+        """The ledger counts the caller as lost, after everything that it has received from it."""
+        if not caller.is_lost:
+            caller.is_lost = True
             self.ask(
-                Request(
-                    lambda state, _: state.end_lease(worker.lease),
-                    lambda _: self.books.end(worker.lease),
+                LedgerRequest(
+                    lambda state, _: state.end_lease(caller.lease),
+                    lambda _: self.books.end(caller.lease),
                     lambda _: None,
                 )
             )
@@ -299,9 +306,12 @@ class World:
         count = self.chance.randint(0, len(self.requests))
         group, self.requests = self.requests[:count], self.requests[count:]
         results = copy.deepcopy(self.disk.results)
-        answers = [request.step(self.state, results) for request in group]
-        self.state.validate()
+        answers = []
+        for request in group:
+            answers.append(request.step(self.state, results))
+            self.state.validate()
         if not self._is_calm and self.chance.random() < 0.02:
+            self.count(LedgerKind.TORN_GROUP)
             self.crash()
             return
         self.disk.results = results
@@ -309,35 +319,46 @@ class World:
         for request, answer in zip(group, answers, strict=True):
             request.note(answer)
         if not self._is_calm and self.chance.random() < 0.02:
+            self.count(LedgerKind.UNANSWERED_GROUP)
             self.crash()
             return
         for request, answer in zip(group, answers, strict=True):
             request.answer(answer)
 
     def crash(self) -> None:
-        """The ledger's process dies. Workers lose their conversations; some go on as zombies."""
+        """The ledger's process dies. Callers lose their conversations; some go on as zombies."""
+        self.count(LedgerKind.CRASH)
         self.requests.clear()
-        for worker in list(self.workers):
-            worker.is_lost = True
-            worker.is_asking = False
+        for caller in list(self.callers):
+            caller.is_lost = True
+            caller.is_asking = False
             if self.chance.random() < 0.5:
-                self.workers.remove(worker)
+                self.callers.remove(caller)
+        if self.budget is not None and self.chance.random() < 0.3:
+            self.count(LedgerKind.BUDGET_RAISED)
+            self.budget = Nanos(self.budget + self.chance.randrange(1, 30))
         self._open()
 
     def complete(self) -> None:
-        """Let one more worker finish everything, with no more accidents."""
-        for worker in self.workers:
-            self._end_lease(worker)
-        self.workers.clear()
-        worker = self.start_worker()
+        """Let one more caller finish everything, with no budget and no more accidents.
+
+        Calls that were held are made again.
+        """
+        self.check()
+        self.callers.clear()
+        self.requests.clear()
+        self.budget = None
+        if self.terms.in_doubt == "hold":
+            self.terms = msgspec.structs.replace(self.terms, in_doubt="retry")
+        self._open()
+        caller = self.start_caller()
         self._is_calm = True
         for _ in range(300):
-            worker.step()
+            caller.step()
             self.commit()
         self.check()
-        unfinished = {call.key for call in worker.todo}
-        if self.terms.in_doubt != "hold" and self.budget is None:
-            assert not unfinished
+        assert not caller.todo
+        assert not self.state.intents
 
     # What must hold
 
@@ -369,4 +390,38 @@ class World:
         if self.provider.honours_keys:
             assert max(self.provider.charged.values(), default=0) <= 1
         if self.budget is not None:
-            assert self.provider.bill <= self.budget
+            self._check_bill(self.budget)
+
+    def _check_bill(self, budget: Nanos) -> None:
+        """The budget is kept, but for calls whose cost nobody knew when they were made."""
+        over = self.provider.bill - budget
+        if self.provider.has_one_price:
+            assert over <= 0
+        elif over > 0:
+            self.count(LedgerKind.OVER_BUDGET)
+            unforeseen = self.books.in_flight_max
+            if not self.provider.honours_keys:
+                unforeseen += self.books.doubts.total()
+            assert over <= PRICE_MAX * unforeseen
+
+
+def _run(seed: int, steps: int, say: Say | None) -> Counter[StrEnum]:
+    world = LedgerWorld(seed, say)
+    world.run(steps)
+    return world.counts
+
+
+SIMULATION = Simulation(
+    "headrace.testing.pipeline.ledger_simulator",
+    "a ledger of paid calls",
+    LedgerKind,
+    STEPS,
+    _run,
+)
+
+
+if __name__ == "__main__":
+    # Other processes know this module by its name.
+    from headrace.testing.pipeline import ledger_simulator
+
+    sys.exit(main(ledger_simulator.SIMULATION))
