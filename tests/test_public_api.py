@@ -44,6 +44,7 @@ class Job
     sources: list[Stage]
     is_durable(self, stage: str) -> bool
     validate(self) -> None
+    phases(self) -> dict[str, int]
     fingerprint(self, stage: str) -> str
 class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
@@ -75,13 +76,15 @@ class PendingCommit
     result(self) -> None
     offsets(self) -> list[tuple[JournalId, int, Offset]]
 class Pipeline
-    source(self, data: Any, *, rows_per_unit: int = 1000, name: str = 'source') -> Self
+    source(self, data: Any, *, rows_per_unit: int = 1000, name: str = 'source', version: str =
+        '') -> Self
     map(self, function: Callable[..., Any], **options: Any) -> Self
     flat_map(self, function: Callable[..., Any], **options: Any) -> Self
     filter(self, function: Callable[..., Any], **options: Any) -> Self
     map_batches(self, operator: Any, **options: Any) -> Self
     http(self, operator: Any, **options: Any) -> Self
-    spark(self, function: Callable[..., Any], *, name: str = '', version: str = '') -> Self
+    spark(self, function: Callable[..., Any], *, rows_per_unit: int = 1000, name: str = '',
+        version: str = '') -> Self
     sink(self, sink: Any, *, name: str = 'sink', workers: int = 1, version: str = '') -> Self
     job: Job
     plan(self) -> JobPlan
@@ -134,6 +137,7 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
         float = 60.0, patience_s: float = 1.0, horizon_s: float = 172800.0)
 class Stage
     source: UnitSource | None
+    takes_all: bool
     spec: StageOperator
 class StageConfig(*, queue_backend: Literal['local', 'memory'] = 'local', batch_size: int = 100,
         fetch_timeout_ms: int = 1000, enable_persistence: bool = True, workers: int = 1,

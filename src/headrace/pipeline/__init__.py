@@ -8,4 +8,7 @@ The order that everything here keeps:
 
 Whoever dies between two of these leaves nothing but a payload that nobody refers to. Whoever comes
 back late is refused by the second: the committed offset is no longer the one that it expects.
+
+A stage that takes all rows at once has no offset to commit. Its result is sealed instead, between
+the payloads and the messages: see `sealed_results`.
 """

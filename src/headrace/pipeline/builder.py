@@ -50,13 +50,15 @@ class EngineRunner(Runner, Protocol):
 class Engine(Protocol):
     """What Spark adds to a pipeline. It is made when a pipeline first needs it."""
 
-    def source(self, data: Any, rows_per_unit: int) -> UnitSource | None:
+    def source(self, data: Any, rows_per_unit: int, version: str) -> UnitSource | None:
         """Return a source of `data`; None if the engine does not know it."""
 
     def sink(self, sink: Any) -> StageOperator | None:
         """Return a sink; None if the engine does not know it."""
 
-    def stage(self, function: Callable[..., Any], version: str) -> StageOperator:
+    def stage(
+        self, function: Callable[..., Any], rows_per_unit: int, version: str
+    ) -> StageOperator:
         """Return the operator of a stage whose function takes and returns DataFrames."""
 
     def runner(self, session: Any) -> EngineRunner:
@@ -78,19 +80,27 @@ class Pipeline:
     # -- stages ------------------------------------------------------------------------------
 
     def source(
-        self, data: Any, *, rows_per_unit: int = ROWS_PER_UNIT, name: str = "source"
+        self,
+        data: Any,
+        *,
+        rows_per_unit: int = ROWS_PER_UNIT,
+        name: str = "source",
+        version: str = "",
     ) -> Self:
         """Read files, a collection, an Arrow table, a pandas DataFrame or a Spark DataFrame.
 
         Files are given as paths, folders or patterns. Units of tables and Parquet files have up to
-        `rows_per_unit` rows: after a crash a unit is the least that is processed again.
+        `rows_per_unit` rows: after a crash a unit is the least that is processed again. Give a
+        Spark DataFrame another `version` if its rows have changed: its columns, and the files that
+        it reads, are compared in any case.
         """
         if self._stages:
             raise UsageError(
                 f"pipeline {self.name!r} has a source already",
                 do="build a Job to read from several sources",
             )
-        self._stages.append((Stage(name, self._as_source(data, rows_per_unit)), True))
+        found = self._as_source(data, rows_per_unit, version)
+        self._stages.append((Stage(name, found), True))
         return self
 
     def map(self, function: Callable[..., Any], **options: Any) -> Self:
@@ -120,9 +130,20 @@ class Pipeline:
         """Call a service for each row: `hr.http(...)` or one of its ready forms."""
         return self._add("map_batches", operator, {"expensive": True, **options})
 
-    def spark(self, function: Callable[..., Any], *, name: str = "", version: str = "") -> Self:
-        """Apply a function from DataFrame to DataFrame to all rows at once, on Spark."""
-        operator = self._required_engine("a spark stage").stage(function, version)
+    def spark(
+        self,
+        function: Callable[..., Any],
+        *,
+        rows_per_unit: int = ROWS_PER_UNIT,
+        name: str = "",
+        version: str = "",
+    ) -> Self:
+        """Apply a function from DataFrame to DataFrame to all rows at once, on Spark.
+
+        The stage begins when the stages before it are done. Its result is stored once, in units of
+        up to `rows_per_unit` rows, and never computed again.
+        """
+        operator = self._required_engine("a spark stage").stage(function, rows_per_unit, version)
         return self._append(name or _name_of(function, "spark"), operator, True, StageConfig())
 
     def sink(self, sink: Any, *, name: str = "sink", workers: int = 1, version: str = "") -> Self:
@@ -171,7 +192,7 @@ class Pipeline:
         self._stages.append((Stage(unique, operator, config), is_chosen))
         return self
 
-    def _as_source(self, data: Any, rows_per_unit: int) -> UnitSource:
+    def _as_source(self, data: Any, rows_per_unit: int, version: str) -> UnitSource:
         if isinstance(data, UnitSource):
             return data
         if isinstance(data, pa.RecordBatch):
@@ -184,7 +205,7 @@ class Pipeline:
             return CollectionSource(self._workspace, data.name)
         if isinstance(data, str | PathLike | list | tuple):
             return FileSource(data, rows_per_unit)
-        found = self._engine().source(data, rows_per_unit) if self._engine else None
+        found = self._engine().source(data, rows_per_unit, version) if self._engine else None
         if found is None:
             raise UsageError(
                 f"a {type(data).__name__} is no source",
@@ -206,7 +227,8 @@ class Pipeline:
         above: list[str] = []
         for number, (stage, is_chosen) in enumerate(self._stages):
             is_last = number == len(self._stages) - 1
-            if is_last and not is_chosen:
+            is_read_whole = not is_last and self._stages[number + 1][0].takes_all
+            if (is_last or is_read_whole) and not is_chosen and not stage.source:
                 stage = Stage(stage.stage_id, stage.operator, _on_disk(stage.config))
             job.add_stage(stage, above)
             above = [stage.stage_id]

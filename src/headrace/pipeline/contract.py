@@ -7,7 +7,7 @@ them, and records what they returned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
@@ -219,6 +219,10 @@ class StagePlan:
     stage: str
     workers: int
     resources: dict[str, float] = field(default_factory=dict)
+    takes_all: bool = False
+    """True if the stage has no workers: the runner computes it from all rows at once."""
+    phase: int = 0
+    """Counts from 0. A phase begins when the stages of the phases before it are over."""
 
 
 class WorkerAssignment(Protocol):
@@ -247,9 +251,9 @@ class RunControl(Protocol):
     def is_over(self, stage: str) -> bool:
         """True if workers of the stage have nothing more to do in this run."""
 
-    def run_in_turn(self) -> None:
-        """Tell the master that slots are few: a worker that finds no work leaves, and the runner
-        starts workers of another stage."""
+    def run_in_turn(self, stages: Collection[str]) -> None:
+        """Tell the master that slots are few: a worker of these stages that finds no work leaves,
+        and the runner starts workers of another stage."""
 
     def worker_failed(self, stage: str, error: BaseException) -> None:
         """Tell the master that a worker ended with an error of its own. The run fails."""

@@ -63,6 +63,11 @@ class Stage:
         return self.operator if isinstance(self.operator, UnitSource) else None
 
     @property
+    def takes_all(self) -> bool:
+        """True if the stage begins when its input is complete, and gets all rows at once."""
+        return getattr(self.operator, "takes_all", False)
+
+    @property
     def spec(self) -> StageOperator:
         """The operator of a stage that is not a source."""
         assert not isinstance(self.operator, UnitSource)
@@ -123,6 +128,8 @@ class Job:
         if not self.operators:
             raise UsageError(f"job {self.id!r} has no stage but sources", do="add a stage")
         for stage in self.stages.values():
+            if stage.takes_all:
+                self._check_takes_all(stage)
             is_read = bool(self.downstreams(stage.stage_id))
             if not is_read and stage.source:
                 raise UsageError(f"nobody reads source {stage.stage_id!r}", do="remove it")
@@ -143,6 +150,43 @@ class Job:
                     f"stage {stage.stage_id!r} is expensive, and its output is on memory",
                     do='give it queue_backend="local"',
                 )
+
+    def _check_takes_all(self, stage: Stage) -> None:
+        on_memory = [each for each in self.upstreams(stage.stage_id) if not self.is_durable(each)]
+        if not stage.config.is_durable:
+            on_memory = [stage.stage_id]
+        if on_memory:
+            raise UsageError(
+                f"stage {stage.stage_id!r} takes all rows at once, and the output of"
+                f" {on_memory[0]!r} is on memory",
+                do=f'give {on_memory[0]!r} queue_backend="local"',
+            )
+        phases = self.phases()
+        for name in self.stages:
+            late = [each for each in self.downstreams(name) if phases[each] > phases[name]]
+            if late and not self.is_durable(name):
+                raise UsageError(
+                    f"stage {name!r} is on memory, and {late[0]!r}, which reads it, waits for"
+                    f" {stage.stage_id!r}, which takes all rows at once",
+                    do=f'give {name!r} queue_backend="local"',
+                )
+
+    def phases(self) -> dict[str, int]:
+        """Return the phase of each stage, from 0.
+
+        A stage that takes all rows at once is in a later phase than those that it reads from, and
+        those that read it are in a later one than itself.
+        """
+        found: dict[str, int] = {}
+        for name, stage in self.stages.items():
+            found[name] = max(
+                (
+                    found[each] + (stage.takes_all or self.stages[each].takes_all)
+                    for each in self.upstreams(name)
+                ),
+                default=0,
+            )
+        return found
 
     def fingerprint(self, stage: str) -> str:
         """Identify what the results of a stage depend on, apart from its input.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from headrace.errors import UsageError
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.job import Job, Stage
-from headrace.pipeline.job_run import ledger_directory, source_changes, unit_lists
+from headrace.pipeline.job_run import input_changes, ledger_directory, unit_lists
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.totals import StageTotals
 from headrace.pipeline.record import Change, JobRecord, Records, find_changes
@@ -57,7 +57,7 @@ def plan_job(workspace: Workspace, job: Job) -> JobPlan:
     changes: list[Change] = []
     if record:
         sources = {each.stage_id: each.source.fingerprint() for each in job.sources if each.source}
-        changes = find_changes(record, job, source_changes(workspace, record, job, sources))
+        changes = find_changes(record, job, input_changes(workspace, record, job, sources))
     return JobPlan(job.id, record is None, units, rows, stages, changes)
 
 

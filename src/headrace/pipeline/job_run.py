@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import shutil
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -23,6 +23,7 @@ from headrace.pipeline.job import Job
 from headrace.pipeline.job_status import JobStatus, StatusWriter
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.inputs import (
+    PARTITIONS_MIN,
     InputTopic,
     StageInput,
     committing_inputs,
@@ -43,8 +44,10 @@ from headrace.pipeline.record import (
     next_record,
 )
 from headrace.pipeline.run_services import RunServices
+from headrace.pipeline.sealed_results import SealedResult, SealedResults, unread_end
 from headrace.pipeline.source.source_topics import UnitLists, fill_topic, plan_units
 from headrace.pipeline.source.source_units import Unit
+from headrace.pipeline.whole_stage import WholeStage
 from headrace.pipeline.worker.environment import WorkerStage
 from headrace.pipeline.worker.work_assignment import LocalAssignment, RemoteAssignment
 from headrace.queues.contract import QueueBackend
@@ -52,7 +55,6 @@ from headrace.queues.local_backend import LocalBackend
 from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
 from headrace.settings import ServiceSettings
 
-PARTITIONS_MIN = 16
 PARTITIONS_PER_WORKER = 4
 
 T = TypeVar("T")
@@ -145,8 +147,12 @@ class JobRun:
                     await local.create_topic(f"{topic.name}{DEAD}", topic.partitions)
             for stage, plans in units.items():
                 await self._fill(local, stage, plans)
+            results = sealed_results(self._workspace, self.record)
+            sealed = await asyncio.to_thread(results.load_all, job)
+            for stage in sealed:
+                await results.fill(local, stage, self.topics[stage])
             self.inputs = inputs(job, self.topics, _groups(self.record))
-            return await load_state(job, self.inputs, local)
+            return await load_state(job, self.inputs, local, sealed)
 
     def _plan(self) -> dict[str, dict[int, list[Unit]]]:
         """Return the units of each source that are not in its topic, by plan.
@@ -187,8 +193,15 @@ class JobRun:
 
     @property
     def stages(self) -> Sequence[StagePlan]:
+        phases = self.job.phases()
         return [
-            StagePlan(stage.stage_id, stage.config.workers, dict(stage.config.resources))
+            StagePlan(
+                stage.stage_id,
+                stage.config.workers,
+                dict(stage.config.resources),
+                stage.takes_all,
+                phases[stage.stage_id],
+            )
             for stage in self.job.operators
         ]
 
@@ -229,8 +242,14 @@ class JobRun:
     def is_over(self, stage: str) -> bool:
         return self.master.is_over(stage)
 
-    def run_in_turn(self) -> None:
-        self.master.run_in_turn()
+    def run_in_turn(self, stages: Collection[str]) -> None:
+        self.master.run_in_turn(stages)
+
+    def whole_stage(self, stage: str) -> WholeStage:
+        """Return how a stage that takes all rows at once is computed."""
+        results = sealed_results(self._workspace, self.record)
+        topic = self.topics[stage]
+        return WholeStage(stage, self._workspace, self.master, results, self.inputs[stage], topic)
 
     def worker_failed(self, stage: str, error: BaseException) -> None:
         if not isinstance(error, HeadraceError):
@@ -274,7 +293,7 @@ def open_record(workspace: Workspace, job: Job, on_change: OnChange) -> JobRecor
     if before is None or not before.partitions:
         record = first_record(job, sources, number, generation)
     else:
-        changes = find_changes(before, job, source_changes(workspace, before, job, sources))
+        changes = find_changes(before, job, input_changes(workspace, before, job, sources))
         record = next_record(
             before, job, sources, changes, on_change, number=number, generation=generation
         )
@@ -282,10 +301,10 @@ def open_record(workspace: Workspace, job: Job, on_change: OnChange) -> JobRecor
     return record
 
 
-def source_changes(
+def input_changes(
     workspace: Workspace, record: JobRecord, job: Job, fingerprints: dict[str, str]
 ) -> dict[str, Change | None]:
-    """Compare every source with the units that were planned."""
+    """Compare every source with the units that were planned, and what is sealed with its input."""
     lists = unit_lists(workspace, record)
     found: dict[str, Change | None] = {}
     for stage in job.sources:
@@ -298,7 +317,20 @@ def source_changes(
         change = stage.source.change(planned)
         text = f"source {name!r} has changed: {change.text}"
         found[name] = Change(name, text, change.is_only_added)
+    for name in run_async(_grown(workspace, record, job)):
+        text = f"the input of stage {name!r} has grown since the stage was computed from all of it"
+        found[name] = Change(name, text)
     return found
+
+
+async def _grown(workspace: Workspace, record: JobRecord, job: Job) -> list[str]:
+    """Return the stages that are sealed and have more to read."""
+    sealed = sealed_results(workspace, record).load_all(job)
+    if not sealed or job.stages.keys() - record.stages.keys():
+        return []
+    of_stage = inputs(job, job_topics(job, record), _groups(record))
+    async with LocalBackend(workspace) as local:
+        return [name for name in sealed if await sealed[name].has_grown(local, of_stage[name])]
 
 
 def job_directory(workspace: Workspace, job: Job) -> Path:
@@ -322,6 +354,10 @@ def unit_lists(workspace: Workspace, record: JobRecord) -> UnitLists:
     return UnitLists(workspace.objects, job_prefix(record))
 
 
+def sealed_results(workspace: Workspace, record: JobRecord) -> SealedResults:
+    return SealedResults(workspace.objects, job_prefix(record), record)
+
+
 def job_topics(job: Job, record: JobRecord) -> dict[str, InputTopic]:
     """Return the output topic of every stage. Those on memory are new in every run."""
     names = {
@@ -341,15 +377,27 @@ def _groups(record: JobRecord) -> dict[str, str]:
 
 
 async def load_state(
-    job: Job, inputs: dict[str, list[StageInput]], local: QueueBackend
+    job: Job,
+    inputs: dict[str, list[StageInput]],
+    local: QueueBackend,
+    sealed: Mapping[str, SealedResult] | None = None,
 ) -> JobState:
-    """Return the state at the beginning of a run, from what was committed in earlier ones."""
+    """Return the state at the beginning of a run, from what was committed in earlier ones.
+
+    `sealed` has the results of stages that take all rows at once.
+    """
+    sealed = sealed or {}
     stages = [
         StageState(
             stage.stage_id,
-            [await _load_input(job, inputs, each, local) for each in inputs[stage.stage_id]],
+            [
+                await _load_input(job, inputs, each, local, sealed.get(stage.stage_id))
+                for each in inputs[stage.stage_id]
+            ],
             stage.config.batch_size,
             stage.spec.on_error,
+            takes_all=stage.takes_all,
+            is_sealed=stage.stage_id in sealed,
         )
         for stage in job.operators
     ]
@@ -357,10 +405,16 @@ async def load_state(
 
 
 async def _load_input(
-    job: Job, inputs: dict[str, list[StageInput]], each: StageInput, local: QueueBackend
+    job: Job,
+    inputs: dict[str, list[StageInput]],
+    each: StageInput,
+    local: QueueBackend,
+    sealed: SealedResult | None,
 ) -> InputState:
     if not each.is_input_durable:
         return InputState(each, 0, 0)
+    if sealed and (end := sealed.end(each)) is not None:
+        return InputState(each, end, await unread_end(local, each, end))
     begin = await local.begin_offset(each.topic, partition=each.partition)
     end = await local.end_offset(each.topic, partition=each.partition)
     committed = [

@@ -64,21 +64,21 @@ class Change(msgspec.Struct, frozen=True):
     """True if a source has new units, and all others are as they were."""
 
 
-def find_changes(record: JobRecord, job: Job, sources: Mapping[str, Change | None]) -> list[Change]:
+def find_changes(record: JobRecord, job: Job, inputs: Mapping[str, Change | None]) -> list[Change]:
     """Return what differs between the record and the job. Pure.
 
-    `sources` has the change of each source, None if it holds what it held.
+    `inputs` has the change of each source, None if it holds what it held, and of each stage that
+    was computed from all rows and has more to read now.
     """
     changes: list[Change] = []
     for name, stage in job.stages.items():
         before = record.stages.get(name)
         if before is None:
             changes.append(Change(name, f"stage {name!r} is new"))
-        elif stage.source:
-            if found := sources.get(name):
-                changes.append(found)
-        elif before.fingerprint != job.fingerprint(name):
+        elif not stage.source and before.fingerprint != job.fingerprint(name):
             changes.append(Change(name, f"the operator of stage {name!r} has changed"))
+        elif found := inputs.get(name):
+            changes.append(found)
     gone = record.stages.keys() - job.stages.keys()
     return changes + [Change(name, f"stage {name!r} is gone") for name in sorted(gone)]
 
@@ -147,16 +147,21 @@ def _recomputed(
 ) -> JobRecord:
     changed = {change.stage: change for change in changes}
     renewed: set[str] = set()
+    grown: set[str] = set()
     stages: dict[str, StageRecord] = {}
     for name in job.stages:
         before = record.stages.get(name)
         change = changed.get(name)
         begun = _begin(job, name, sources, number, record.generation)
+        upstreams = set(job.upstreams(name))
+        # What was computed from all rows is not what all rows and some more would give.
+        is_stale = job.stages[name].takes_all and bool(grown & upstreams)
         if before and change and change.is_only_added:
+            grown.add(name)
             stages[name] = msgspec.structs.replace(
                 before, fingerprint=sources[name], plans=(*before.plans, number)
             )
-        elif before is None or change or renewed & set(job.upstreams(name)):
+        elif before is None or change or is_stale or renewed & upstreams:
             renewed.add(name)
             # A stage whose operator is the same finds in the ledger what it paid for.
             is_same = before is not None and before.fingerprint == begun.fingerprint
@@ -164,6 +169,7 @@ def _recomputed(
             stages[name] = msgspec.structs.replace(begun, ledger_stage=ledger_stage)
         else:
             stages[name] = before
+            grown |= {name} if grown & upstreams else set()
     return msgspec.structs.replace(record, number=number, stages=stages)
 
 

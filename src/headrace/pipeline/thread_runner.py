@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 
-from headrace.errors import PeerLostError
+from headrace.errors import PeerLostError, UsageError
 from headrace.pipeline.contract import RunControl
 
 
@@ -17,6 +17,11 @@ class ThreadRunner:
         self._deaths: tuple[type[BaseException], ...] = (PeerLostError, *deaths)
 
     def run(self, control: RunControl) -> None:
+        if whole := [plan.stage for plan in control.stages if plan.takes_all]:
+            raise UsageError(
+                f"stage {whole[0]!r} needs Spark, and the workers are threads",
+                do="run the pipeline with a Spark session",
+            )
         threads = [
             threading.Thread(
                 target=self._keep_running,

@@ -18,6 +18,8 @@ from headrace.errors import UsageError
 _EXECUTORS_S = 60.0
 _LOOK_AGAIN_S = 0.2
 
+_waited: set[str] = set()
+"""The applications whose executors have had the time to start."""
 _taken: dict[str, int] = {}
 """The slots that this driver holds, by application."""
 _taking = threading.Lock()
@@ -53,16 +55,32 @@ def slots_for_workers(spark: SparkSession, wanted: int) -> Iterator[int]:
     On a cluster this waits for executors that are still starting.
     """
     application = _application(spark)
-    deadline = _deadline(spark)
-    while not (taken := _take(application, wanted, _slots(spark), at_least=wanted)):
-        if time.monotonic() > deadline:
+    taken = 0
+    for _ in until_executors(spark):
+        if taken := _take(application, wanted, _slots(spark), at_least=wanted):
             break
-        time.sleep(_LOOK_AGAIN_S)
     taken = taken or _take(application, wanted, _slots(spark), at_least=1)
     # If others hold all slots, Spark lets the one worker wait until they give one back.
     taken = taken or _take(application, 1, _taken.get(application, 0) + 1, at_least=1)
     with _holding(application, taken):
         yield taken
+
+
+def until_executors(spark: SparkSession) -> Iterator[None]:
+    """Yield again and again until executors have had the time to start; at least once."""
+    application = _application(spark)
+    deadline = _deadline(spark) if application not in _waited else 0.0
+    yield
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
+        yield
+    _waited.add(application)
+
+
+def has_cluster(spark: SparkSession) -> bool:
+    """Return True if executors are processes of their own."""
+    master = str(spark.sparkContext.master)
+    return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def free_slots(spark: SparkSession) -> int:
@@ -95,8 +113,7 @@ def _application(spark: SparkSession) -> str:
 
 
 def _deadline(spark: SparkSession) -> float:
-    is_local = str(spark.sparkContext.master).startswith("local")
-    return time.monotonic() + (0 if is_local else _EXECUTORS_S)
+    return time.monotonic() + (_EXECUTORS_S if has_cluster(spark) else 0)
 
 
 def _slots(spark: SparkSession) -> int:

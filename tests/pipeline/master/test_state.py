@@ -169,7 +169,7 @@ def test_a_stage_on_memory_waits_for_its_readers() -> None:
 
 def test_when_slots_are_few_a_worker_without_work_or_without_room_leaves() -> None:
     state = job_state(middle_durable=False, ends=(5,))
-    state.run_in_turn()
+    state.run_in_turn(["first", "last"])
     state.join("a", "first")
     state.join("b", "last")
     assert isinstance(state.ask("b"), Leave)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from headrace.errors import HeadraceError, PeerLostError, ProtocolError, from_wire
@@ -21,7 +21,7 @@ from headrace.pipeline.master.messages import (
     ReleaseWork,
     Request,
 )
-from headrace.pipeline.master.state import JobState, Outcome, TruncateTopic
+from headrace.pipeline.master.state import JobState, Outcome, SealReport, TruncateTopic
 
 T = TypeVar("T")
 
@@ -77,8 +77,10 @@ class Master:
                 self._check_joined(worker)
                 answer = self._state.ask(worker)
                 left = deadline - time.monotonic()
-                if not isinstance(answer, NoWork) or left <= 0:
+                if not isinstance(answer, NoWork):
                     return answer
+                if left <= 0:
+                    return self._state.time_out(worker)
                 self._changed.wait(left)
         return Leave("it is gone")
 
@@ -112,9 +114,20 @@ class Master:
             self._state.stop()
             self._changed.notify_all()
 
-    def run_in_turn(self) -> None:
+    def run_in_turn(self, stages: Collection[str]) -> None:
         with self._changed:
-            self._state.run_in_turn()
+            self._state.run_in_turn(stages)
+            self._changed.notify_all()
+
+    def is_due(self, stage: str) -> bool:
+        with self._changed:
+            is_due = self._state.is_due(stage)
+            self._changed.notify_all()
+            return is_due
+
+    def seal(self, stage: str, report: SealReport) -> None:
+        with self._changed:
+            self._state.seal(stage, report)
             self._changed.notify_all()
 
     def is_over(self, stage: str) -> bool:

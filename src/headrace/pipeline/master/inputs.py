@@ -18,6 +18,10 @@ import msgspec
 
 from headrace.pipeline.job import Job
 
+PARTITIONS_MIN = 16
+"""Of the output topic of a stage that takes all rows at once: its result may have more units than
+its input has."""
+
 
 class InputTopic(NamedTuple):
     """The output topic of a stage."""
@@ -32,7 +36,8 @@ class StageInput(msgspec.Struct, frozen=True):
 
     stage: str
     number: int
-    """Also the partition of the stage's output topic that the input writes to."""
+    """Also the partition of the stage's output topic that the input writes to, unless the stage
+    takes all rows at once."""
     upstream: str
     topic: str
     partition: int
@@ -51,6 +56,8 @@ def topics(
     for stage in job.operators:
         name = stage.stage_id
         partitions = sum(found[upstream].partitions for upstream in job.upstreams(name))
+        if stage.takes_all:
+            partitions = max(partitions, PARTITIONS_MIN)
         found[name] = InputTopic(names[name], job.is_durable(name), partitions)
     return found
 

@@ -14,7 +14,7 @@ reason, such as the end of its machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, ProtocolError, UnitError
@@ -100,6 +100,10 @@ class StageState:
     batch_size: int = 100
     on_error: OnError = "fail"
     counts: StageCounts = field(default_factory=StageCounts)
+    takes_all: bool = False
+    """True if the stage has no workers: its result is computed from all rows at once."""
+    is_sealed: bool = False
+    """True if that result is kept, and never computed again."""
 
     @property
     def has_claims(self) -> bool:
@@ -107,7 +111,19 @@ class StageState:
 
     @property
     def has_work(self) -> bool:
-        return any(input.has_work for input in self.inputs)
+        is_due = self.takes_all and not self.is_sealed
+        return is_due or any(input.has_work for input in self.inputs)
+
+    def seal(self, ends: Sequence[int]) -> None:
+        """The result of all messages below `ends`, by input, is kept."""
+        for input, end in zip(self.inputs, ends, strict=True):
+            if end < input.end:
+                raise ProtocolError(
+                    f"stage {self.stage!r} left out what is between {end} and {input.end} of input"
+                    f" {input.input.number}"
+                )
+            input.move(end)
+        self.is_sealed = True
 
     def grant(self, worker: str, number: int, room: Callable[[int], int]) -> ClaimWork | None:
         """Claim the input that was served longest ago; `room(input)` limits what it may produce."""
@@ -221,5 +237,7 @@ class StageState:
         for number, input in enumerate(self.inputs):
             input.validate()
             assert input.input.number == number
+        assert not (self.takes_all and self.has_claims), self.stage
+        assert self.takes_all or not self.is_sealed, self.stage
         numbers = [claim.number for _, claim in self.claims()]
         assert len(set(numbers)) == len(numbers), numbers

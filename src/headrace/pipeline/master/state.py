@@ -7,19 +7,26 @@ when all stages are over. It may end before:
     stop      somebody asked: workers leave when they report
     pause     the budget of a stage is spent: it and the stages above it get no more claims, and
               the stages below it finish what is there
+
+A stage that takes all rows at once has no workers. It is *due* when the stages above it are
+complete, and begins then; its result is sealed once. If one above it is paused or stops, it is not
+due in this run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from headrace.errors import HeadraceError, ProtocolError
+from headrace.errors import ChangedError, HeadraceError, ProtocolError
 from headrace.pipeline.master.messages import AdvanceClaim, ClaimWork, Go, Leave, NoWork
 from headrace.pipeline.master.stage_state import InputState, StageState
 
 UNREAD_MAX = 1000
 """An input on memory gets no more messages while so many are not processed."""
+
+IDLE_ASKS_MAX = 5
+"""A worker leaves if it found no work so often in a row, and a stage with work has no worker."""
 
 Outcome = Literal["running", "done", "paused", "stopped", "failed"]
 
@@ -30,6 +37,18 @@ class TruncateTopic(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class SealReport(NamedTuple):
+    """The result of a stage that takes all rows at once is kept, and so are its messages."""
+
+    ends: Sequence[int]
+    """The offsets, by input, below which everything is part of the result."""
+    output_ends: Sequence[int]
+    """The offsets, by partition, below which all messages of the output topic are."""
+    messages: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
 
 
 class JobState:
@@ -48,9 +67,11 @@ class JobState:
         self._upstreams = {name: tuple(upstreams[name]) for name in self.stages}
         self._unread_max = unread_max
         self._workers: dict[str, str] = {}
+        self._idle: dict[str, int] = {}
+        """How often in a row each worker found no work while another stage had no worker."""
         self._paused: dict[str, str] = {}
         self._is_stopping = False
-        self._is_in_turn = False
+        self._in_turn: frozenset[str] = frozenset()
         self._claims = 0
         self._readers: dict[tuple[str, int], list[InputState]] = {}
         """The inputs that read the output of a stage's input."""
@@ -67,6 +88,8 @@ class JobState:
             raise ProtocolError(f"worker {worker} has joined already")
         if stage not in self.stages:
             raise ProtocolError(f"worker {worker} is of stage {stage!r}, which is unknown")
+        if self.stages[stage].takes_all:
+            raise ProtocolError(f"worker {worker} is of stage {stage!r}, which has no workers")
         if self.is_over(stage):
             return Leave(self._why(stage))
         self._workers[worker] = stage
@@ -82,8 +105,29 @@ class JobState:
             )
             if claim:
                 self._claims += 1
+                self._idle.pop(worker, None)
                 return claim
-        return Leave("its slot is needed") if self._is_in_turn else NoWork()
+        return Leave("its slot is needed") if stage in self._in_turn else NoWork()
+
+    def time_out(self, worker: str) -> NoWork | Leave:
+        """The worker has waited for as long as it asked to.
+
+        Slots may be fewer than they were, as after the loss of a machine. If the worker waits for
+        one that has no slot, it gives its own back.
+        """
+        stage = self._workers[worker]
+        if not any(self._is_starved(other) for other in self.stages if other != stage):
+            self._idle.pop(worker, None)
+            return NoWork()
+        self._idle[worker] = self._idle.get(worker, 0) + 1
+        return Leave("its slot is needed") if self._idle[worker] >= IDLE_ASKS_MAX else NoWork()
+
+    def _is_starved(self, stage: str) -> bool:
+        """True if the stage has work, and no worker."""
+        state = self.stages[stage]
+        if state.takes_all or not state.has_work or stage in self._halted:
+            return False
+        return stage not in self._workers.values()
 
     def advance(self, worker: str, report: AdvanceClaim) -> tuple[Go | Leave, list[TruncateTopic]]:
         name = self._workers[worker]
@@ -124,6 +168,7 @@ class JobState:
 
     def leave(self, worker: str) -> None:
         """A worker ended as it was told to; its claims are free."""
+        self._idle.pop(worker, None)
         if stage := self._workers.pop(worker, None):
             self._release_all(worker, stage)
 
@@ -134,6 +179,7 @@ class JobState:
 
     def lose(self, worker: str) -> None:
         """A worker is gone, and nobody knows why."""
+        self._idle.pop(worker, None)
         if stage := self._workers.pop(worker, None):
             fatal = self.stages[stage].lose(worker)
             if fatal and not self._is_ending:
@@ -142,9 +188,44 @@ class JobState:
     def stop(self) -> None:
         self._is_stopping = True
 
-    def run_in_turn(self) -> None:
-        """Slots are few: a worker that finds no work, or no room for its output, leaves."""
-        self._is_in_turn = True
+    def run_in_turn(self, stages: Collection[str]) -> None:
+        """Slots are few: their workers leave if they find no work, or no room for their output."""
+        self._in_turn = frozenset(stages)
+
+    # -- stages that take all rows at once ---------------------------------------------------
+
+    def is_due(self, stage: str) -> bool:
+        """True if the stage is to begin now.
+
+        If its result is sealed and there is more to read, it would leave that out for ever: the
+        run fails.
+        """
+        state = self.stages[stage]
+        if not state.takes_all or not state.has_work or self._is_ending or stage in self._halted:
+            return False
+        if not all(map(self.is_complete, self._upstreams[stage])):
+            return False
+        if state.is_sealed:
+            self.fail(
+                ChangedError(
+                    f"the input of stage {stage!r} has grown since the stage was computed from all"
+                    " of it",
+                    do="run with on_change='recompute', which computes it and all below it again",
+                )
+            )
+        return not state.is_sealed
+
+    def seal(self, stage: str, report: SealReport) -> None:
+        state = self.stages[stage]
+        if not state.takes_all or state.is_sealed:
+            raise ProtocolError(f"stage {stage!r} cannot be sealed")
+        state.seal(report.ends)
+        state.counts.messages += report.messages
+        state.counts.rows_in += report.rows_in
+        state.counts.rows_out += report.rows_out
+        for partition, end in enumerate(report.output_ends):
+            for reader in self._readers.get((stage, partition), ()):
+                self.stages[reader.input.stage].extend(reader.input.number, end, 0)
 
     # -- how it stands -----------------------------------------------------------------------
 
@@ -190,7 +271,10 @@ class JobState:
             return False
         if self._is_ending or stage in self._halted:
             return True
-        return not state.has_work and all(map(self.is_over, self._upstreams[stage]))
+        upstreams = self._upstreams[stage]
+        if state.takes_all and not all(map(self.is_complete, upstreams)):
+            return all(map(self.is_over, upstreams))
+        return not state.has_work and all(map(self.is_over, upstreams))
 
     @property
     def _halted(self) -> set[str]:

@@ -70,7 +70,7 @@ class TableSource(UnitSource):
 
     def __init__(self, table: pa.Table, rows_per_unit: int = ROWS_PER_UNIT) -> None:
         self._table = table
-        self._rows_per_unit = _checked_rows(rows_per_unit)
+        self._rows_per_unit = check_rows_per_unit(rows_per_unit)
 
     def fingerprint(self) -> str:
         return digest(str(self._rows_per_unit), _content(self._table))
@@ -98,7 +98,7 @@ class FileSource(UnitSource):
         """`paths` are files, folders, or patterns with `*`."""
         given = [paths] if isinstance(paths, str | PathLike) else list(paths)
         self._paths = [fspath(path) for path in given]
-        self._rows_per_unit = _checked_rows(rows_per_unit)
+        self._rows_per_unit = check_rows_per_unit(rows_per_unit)
 
     def fingerprint(self) -> str:
         return units_fingerprint(self._units())
@@ -154,7 +154,7 @@ class CollectionSource(UnitSource):
         ]
 
 
-def _checked_rows(rows_per_unit: int) -> int:
+def check_rows_per_unit(rows_per_unit: int) -> int:
     if rows_per_unit < 1:
         raise UsageError(
             f"rows_per_unit must be at least 1, got {rows_per_unit}", do="give it a larger number"

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from headrace.errors import NotFoundError, UsageError
 from headrace.pipeline.payloads import Payloads
 from headrace.pipeline.source.source_units import ROWS_PER_UNIT, TableUnit, Unit, digest
-from headrace.pipeline.source.sources import SourceChange, UnitSource
+from headrace.pipeline.source.sources import SourceChange, UnitSource, check_rows_per_unit
 from headrace.pipeline.source.unit_reader import file_fingerprint
 from headrace.spark.query_failure import raised_as_ours
 from headrace.spark.worker_process import for_executors
@@ -46,7 +46,7 @@ class DataFrameSource(UnitSource):
         if rows.isStreaming:
             raise UsageError("a stream cannot be the source of a pipeline", do="use spark.read")
         self._rows = rows
-        self._rows_per_unit = rows_per_unit
+        self._rows_per_unit = check_rows_per_unit(rows_per_unit)
         self._version = version
 
     def fingerprint(self) -> str:
@@ -60,22 +60,20 @@ class DataFrameSource(UnitSource):
         return digest("dataframe", self._version, columns, *map(_file_identity, files))
 
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
-        return store_rows(self._rows, payloads, stage, self._rows_per_unit)
+        return [*store_rows(self._rows, payloads, stage, self._rows_per_unit)]
 
     def change(self, planned: Any) -> SourceChange:
         return SourceChange([], False, "its columns, its version or the files that it reads")
 
 
-def store_rows(rows: DataFrame, payloads: Payloads, stage: str, rows_per_unit: int) -> list[Unit]:
+def store_rows(
+    rows: DataFrame, payloads: Payloads, stage: str, rows_per_unit: int
+) -> list[TableUnit]:
     """Store the rows of a DataFrame as payloads, by Spark's tasks, and return their units."""
-    if rows_per_unit < 1:
-        raise UsageError(
-            f"rows_per_unit must be at least 1, got {rows_per_unit}", do="give it a larger number"
-        )
     store = for_executors(_store, payloads, stage, rows_per_unit)
     with raised_as_ours():
         stored = sorted(rows.mapInArrow(store, _STORED).collect())
-    units: list[Unit] = []
+    units: list[TableUnit] = []
     first = 0
     for _, _, ref, count, content in stored:
         units.append(TableUnit(ref, first, count, content))

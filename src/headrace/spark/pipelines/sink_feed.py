@@ -20,7 +20,7 @@ from headrace.journal.workspace import Workspace
 from headrace.pipeline.job_run import JobRun, job_prefix
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.sink_batches import SinkBatch, SinkBatches
-from headrace.spark.pipelines.stage_rows import Produced, fetch_refs, read_rows
+from headrace.spark.pipelines.stage_rows import Produced, fetch_produced, read_rows
 from headrace.spark.query_failure import explain
 from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget, Sink, Target
 from headrace.spark.slots import free_slots
@@ -107,15 +107,15 @@ class SinkFeed:
             )
         for number in range(last + 1, stored + 1):
             batch = self._batches.load(number)
-            found = fetch_refs(self._workspace, self._topic, batch.begins, batch.ends)
+            found = fetch_produced(self._workspace, self._topic, batch.begins, batch.ends)
             self._write(target, number, found)
         self._last = stored
         self._position = self._batches.load(stored).ends if stored else None
 
     def _write_next(self, target: Target, *, is_rest: bool) -> bool:
         """Write another batch if it is due. Return False if there was nothing to write."""
-        found = fetch_refs(self._workspace, self._topic, self._position, rows_max=ROWS_MAX)
-        if not found.refs:
+        found = fetch_produced(self._workspace, self._topic, self._position, rows_max=ROWS_MAX)
+        if not found.messages:
             return False
         is_late = time.monotonic() - self._last_s > _DUE_S
         if not (is_rest or is_late or found.rows >= ROWS_DUE):
@@ -123,14 +123,14 @@ class SinkFeed:
         begins = self._position or [0] * self._topic.partitions
         batch = self._batches.store(SinkBatch(self._last + 1, begins, found.ends))
         if batch.ends != found.ends:
-            found = fetch_refs(self._workspace, self._topic, batch.begins, batch.ends)
+            found = fetch_produced(self._workspace, self._topic, batch.begins, batch.ends)
         self._write(target, batch.number, found)
         self._last, self._position = batch.number, batch.ends
         self._last_s = time.monotonic()
         return True
 
     def _write(self, target: Target, number: int, found: Produced) -> None:
-        rows = read_rows(self._spark, self._run.payloads, found.refs)
+        rows = read_rows(self._spark, self._workspace, self._run.payloads, found.messages)
         checkpoint = self._first._replace(number=number)
         for lost in range(OWNERS_LOST_MAX + 1):
             try:

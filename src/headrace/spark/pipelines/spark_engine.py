@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import UsageError
 from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.contract import OnError, OperatorContext, Processed, RunControl, UnitRows
+from headrace.pipeline.contract import (
+    OnError,
+    OperatorContext,
+    Processed,
+    RunControl,
+    StagePlan,
+    UnitRows,
+)
 from headrace.pipeline.job_run import JobRun
 from headrace.pipeline.source.source_units import digest
 from headrace.settings import ServiceSettings
 from headrace.spark.pipelines.dataframe_source import DataFrameSource
 from headrace.spark.pipelines.sink_feed import SinkFeed
 from headrace.spark.pipelines.spark_runner import SparkRunner
+from headrace.spark.pipelines.spark_stage import SparkStage, run_spark_stage
 from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
 from headrace.spark.spark_session import session
@@ -28,8 +37,10 @@ class SparkEngine:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
-    def source(self, data: Any, rows_per_unit: int) -> DataFrameSource | None:
-        return DataFrameSource(data, rows_per_unit) if isinstance(data, DataFrame) else None
+    def source(self, data: Any, rows_per_unit: int, version: str) -> DataFrameSource | None:
+        if not isinstance(data, DataFrame):
+            return None
+        return DataFrameSource(data, rows_per_unit, version=version)
 
     def sink(self, sink: Any) -> SinkOperator | None:
         if isinstance(sink, Collection):
@@ -37,11 +48,8 @@ class SparkEngine:
         is_sink = hasattr(sink, "open") and hasattr(sink, "is_exactly_once")
         return SinkOperator(sink) if is_sink else None
 
-    def stage(self, function: Callable[..., Any], version: str) -> Any:
-        raise UsageError(
-            "a pipeline cannot have spark stages yet",
-            do="end it with a sink, and begin another with a DataFrame of what the sink holds",
-        )
+    def stage(self, function: Callable[..., Any], rows_per_unit: int, version: str) -> SparkStage:
+        return SparkStage(function, rows_per_unit, version=version)
 
     def runner(self, spark: SparkSession | None) -> PipelineRunner:
         return PipelineRunner(spark or session(), self._workspace)
@@ -110,8 +118,25 @@ class PipelineRunner:
             feed.start()
         is_over = False
         try:
-            SparkRunner(self._spark, control.job.id).run(control)
+            self._run_phases(control)
             is_over = control.master.error is None
         finally:
             for feed in feeds:
                 feed.finish(write_rest=is_over)
+
+    def _run_phases(self, control: JobRun) -> None:
+        """Run the stages, but those that take all rows at once when their input is complete."""
+        runner = SparkRunner(self._spark, control.job.id)
+        for _, plans in groupby(sorted(control.stages, key=_phase), key=_phase):
+            phase = list(plans)
+            for plan in phase:
+                if plan.takes_all:
+                    work = partial(
+                        run_spark_stage, self._spark, self._workspace, control, plan.stage
+                    )
+                    runner.run_alone(plan.stage, work)
+            runner.run(control, [plan for plan in phase if not plan.takes_all])
+
+
+def _phase(plan: StagePlan) -> int:
+    return plan.phase

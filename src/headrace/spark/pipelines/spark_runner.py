@@ -11,17 +11,18 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark import InheritableThread, TaskContext
-from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
 
 from headrace.errors import PeerLostError
 from headrace.pipeline.contract import RunControl, StagePlan, WorkerAssignment
 from headrace.spark.gateway_log import without_tracebacks
-from headrace.spark.pipelines.slot_shares import describe, share_slots
+from headrace.spark.pipelines.slot_shares import SLOTS, describe, share_alone, share_slots
+from headrace.spark.pipelines.task_resources import TaskResources
 from headrace.spark.query_failure import explain, is_final, is_gone
 from headrace.spark.slots import slots_for_workers
 from headrace.spark.worker_process import bound_to_parent, for_executors, without_traceback
@@ -35,39 +36,55 @@ _log = logging.getLogger("headrace")
 
 
 class SparkRunner:
-    """Implements `contract.Runner`."""
+    """Runs the workers of one run."""
 
     def __init__(self, spark: SparkSession, job: str) -> None:
         self._spark = spark
         self._context = spark.sparkContext
         self._job = job
         self._group = f"headrace-{job}-{secrets.token_hex(4)}"
-        self._is_local = str(self._context.master).startswith("local")
+        self._resources = TaskResources(spark, job)
         self._ended = threading.Event()
 
-    def run(self, control: RunControl) -> None:
-        """Return when all stages are over."""
-        plans = [plan for plan in control.stages if not control.is_over(plan.stage)]
+    def run(self, control: RunControl, plans: Sequence[StagePlan]) -> None:
+        """Return when these stages are over."""
+        plans = [plan for plan in plans if not control.is_over(plan.stage)]
         if not plans:
             return
-        workers = {plan.stage: plan.workers for plan in plans}
-        with slots_for_workers(self._spark, sum(workers.values())) as slots:
-            shares = share_slots(workers, slots)
-            if line := describe(self._job, workers, shares, slots):
+        needs = {plan.stage: self._resources.needs(plan) for plan in plans}
+        wanted = sum(int(need.workers * need.each[SLOTS]) for need in needs.values())
+        capacity = self._resources.capacity(plans)
+        with slots_for_workers(self._spark, wanted) as slots:
+            capacity[SLOTS] = slots
+            shares = share_slots(needs, capacity)
+            alone = {stage: share_alone(stage, needs[stage], capacity) for stage in needs}
+            if line := describe(self._job, needs, shares, capacity):
                 _log.warning("%s", line)
-            try:
+            control.run_in_turn([] if shares else list(needs))
+            with self._ending():
                 if shares is None:
-                    control.run_in_turn()
-                    self._run_in_turn(control, plans, slots)
+                    self._run_in_turn(control, plans, alone)
                 else:
                     self._run_at_once(control, plans, shares)
-            finally:
-                self._ended.set()
-                if not is_gone(self._spark):
-                    self._context.cancelJobGroup(self._group)
+
+    def run_alone(self, stage: str, work: Callable[[str], None]) -> None:
+        """Run the Spark jobs of a stage that has no workers; `work` gets their job group."""
+        with self._ending():
+            _in_thread(stage, work, self._group)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Cancel what is left of the Spark jobs at the end of the block."""
+        self._ended.clear()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            if not is_gone(self._spark):
+                self._context.cancelJobGroup(self._group)
 
     def _run_at_once(
-        self, control: RunControl, plans: list[StagePlan], shares: dict[str, int]
+        self, control: RunControl, plans: Sequence[StagePlan], shares: Mapping[str, int]
     ) -> None:
         threads = [
             InheritableThread(
@@ -90,20 +107,15 @@ class SparkRunner:
                 return
             time.sleep(0 if control.is_over(plan.stage) else _PAUSE_S)
 
-    def _run_in_turn(self, control: RunControl, plans: list[StagePlan], slots: int) -> None:
+    def _run_in_turn(
+        self, control: RunControl, plans: Sequence[StagePlan], workers: Mapping[str, int]
+    ) -> None:
         """Run stages one after another, again and again, until all are over."""
         attempts = {plan.stage: _Attempts() for plan in plans}
         while left := [plan for plan in plans if not control.is_over(plan.stage)]:
             for plan in left:
-                workers = min(plan.workers, slots)
-                thread = InheritableThread(
-                    target=self._run_stage,
-                    args=(control, plan, workers, attempts[plan.stage]),
-                    name=f"headrace-{plan.stage}",
-                    daemon=True,
-                )
-                thread.start()
-                thread.join()
+                stage = plan.stage
+                _in_thread(stage, self._run_stage, control, plan, workers[stage], attempts[stage])
             time.sleep(_PAUSE_S)
 
     def _run_stage(
@@ -133,26 +145,16 @@ class SparkRunner:
         )
         context.setLocalProperty("spark.scheduler.pool", f"headrace-{plan.stage}")
         tasks: Any = context.parallelize(range(workers), workers)
-        if plan.resources:
-            tasks = self._with_resources(tasks, plan)
+        if profile := self._resources.profile(plan):
+            tasks = tasks.withResources(profile)
         tasks.mapPartitions(for_executors(_work, assignment)).count()
 
-    def _with_resources(self, tasks: Any, plan: StagePlan) -> Any:
-        """Ask for resources of tasks only: they need no dynamic allocation."""
-        if self._is_local:
-            named = ", ".join(f"{name} {amount:g}" for name, amount in plan.resources.items())
-            _log.warning(
-                "job %s: %s has no resources to give: stage %s runs in plain slots, without %s",
-                *(self._job, self._context.master, plan.stage, named),
-            )
-            return tasks
-        requests = TaskResourceRequests()
-        for name, amount in {"cpus": 1.0, **plan.resources}.items():
-            if name in ("cpu", "cpus"):
-                requests.cpus(int(amount))
-            else:
-                requests.resource(name, amount)
-        return tasks.withResources(ResourceProfileBuilder().require(requests).build)
+
+def _in_thread(stage: str, work: Callable[..., object], *arguments: object) -> None:
+    """Run in a thread, because a job group belongs to a thread, and wait until it ends."""
+    thread = InheritableThread(target=work, args=arguments, name=f"headrace-{stage}", daemon=True)
+    thread.start()
+    thread.join()
 
 
 class _Attempts:

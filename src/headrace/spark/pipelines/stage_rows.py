@@ -1,21 +1,27 @@
-"""What a durable stage has produced: references to payloads, and their rows as a DataFrame."""
+"""What a durable stage has produced: messages that refer to rows, and the rows as a DataFrame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.errors import SchemaError
+from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.workspace import Workspace
+from headrace.pipeline.job_results import fit, unify_columns
 from headrace.pipeline.job_run import run_async
 from headrace.pipeline.master.inputs import InputTopic
-from headrace.pipeline.messages import decode_message
+from headrace.pipeline.messages import QueueMessage, decode_message
 from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.source.source_units import decode_unit
+from headrace.pipeline.source.unit_reader import read_unit
 from headrace.queues.local_backend import LocalBackend
+from headrace.settings import ServiceSettings
+from headrace.spark.query_failure import raised_as_ours
 from headrace.spark.worker_process import for_executors
 
 _FETCH = 1000
@@ -26,32 +32,33 @@ class Produced(NamedTuple):
 
     ends: list[int]
     """The offset after the last message, by partition."""
-    refs: list[str]
+    messages: list[QueueMessage]
+    """Those that have rows."""
     rows: int
 
 
-def fetch_refs(
+def fetch_produced(
     workspace: Workspace,
     topic: InputTopic,
     begins: Sequence[int] | None = None,
     ends: Sequence[int] | None = None,
     rows_max: int | None = None,
 ) -> Produced:
-    """Return the payloads between two offsets of each partition; without `ends`, all that is there.
+    """Return the messages between two offsets of each partition; without `ends`, all that is there.
 
     Stops after the message with which there are `rows_max` rows.
     """
-    return run_async(_fetch_refs(workspace, topic, begins, ends, rows_max))
+    return run_async(_fetch_produced(workspace, topic, begins, ends, rows_max))
 
 
-async def _fetch_refs(
+async def _fetch_produced(
     workspace: Workspace,
     topic: InputTopic,
     begins: Sequence[int] | None,
     ends: Sequence[int] | None,
     rows_max: int | None,
 ) -> Produced:
-    refs: list[str] = []
+    messages: list[QueueMessage] = []
     reached: list[int] = []
     rows = 0
     async with LocalBackend(workspace) as local:
@@ -64,7 +71,7 @@ async def _fetch_refs(
                 records = [each for each in found if end is None or each.offset < end]
                 for record in records:
                     message = decode_message(record.value)
-                    refs += [message.data_ref] if message.data_ref else []
+                    messages += [message] if has_rows(message) else []
                     rows += message.rows
                     offset = record.offset + 1
                     if rows_max is not None and rows >= rows_max:
@@ -72,49 +79,77 @@ async def _fetch_refs(
                 if not records or len(records) < len(found):
                     break
             reached.append(offset if end is None else end)
-    return Produced(reached, refs, rows)
+    return Produced(reached, messages, rows)
 
 
-def read_rows(spark: SparkSession, payloads: Payloads, refs: Sequence[str]) -> DataFrame:
-    """Return the rows of payloads. There must be at least one."""
-    columns = _columns([payloads.schema(ref) for ref in refs])
-    schema = from_arrow_schema(columns)
+def has_rows(message: QueueMessage) -> bool:
+    """True if the message refers to rows, as far as is known before they are read."""
+    return bool(message.data_ref) or "unit" in message.metadata
+
+
+def read_rows(
+    spark: SparkSession,
+    workspace: Workspace,
+    payloads: Payloads,
+    messages: Sequence[QueueMessage],
+) -> DataFrame:
+    """Return the rows of messages that have some. There must be at least one."""
+    reading = (_Reader(workspace.reach(), payloads), list(messages))
+    slices = max(1, min(len(messages), spark.sparkContext.defaultParallelism))
+    numbers = spark.range(0, len(messages), 1, slices)
+    schemas = [payloads.schema(each.data_ref) for each in messages if each.data_ref]
+    if len(schemas) < len(messages):
+        # The columns of files and collections are known to those who read them.
+        with raised_as_ours():
+            found = numbers.mapInArrow(for_executors(_schemas, *reading), "columns binary")
+            schemas += [pa.ipc.read_schema(pa.py_buffer(each[0])) for each in found.collect()]
+    schema = from_arrow_schema(unify_columns(schemas))
     # What Spark makes of the columns: it has no large strings, for example.
-    read = for_executors(_read, payloads, list(refs), to_arrow_schema(schema, timezone="UTC"))
-    slices = max(1, min(len(refs), spark.sparkContext.defaultParallelism))
-    return spark.range(0, len(refs), 1, slices).mapInArrow(read, schema)
+    columns = to_arrow_schema(schema, timezone="UTC")
+    return numbers.mapInArrow(for_executors(_read, *reading, columns), schema)
 
 
-def _columns(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    try:
-        return pa.unify_schemas(
-            list(dict.fromkeys(each.remove_metadata() for each in schemas)),
-            promote_options="default",
-        )
-    except pa.ArrowException as error:
-        raise SchemaError(
-            f"units of the stage have different columns: {error}",
-            do="declare the operator's schema, so that all of its units have the same",
-        ) from error
+def no_rows(spark: SparkSession, columns: pa.Schema) -> DataFrame:
+    return spark.createDataFrame([], from_arrow_schema(columns))
+
+
+class _Reader(NamedTuple):
+    """Reads messages, in an executor."""
+
+    workspace: WorkspaceRef
+    payloads: Payloads
+
+    def tables(
+        self, messages: Sequence[QueueMessage], numbers: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of each message whose number is given."""
+        with ExitStack() as stack:
+            opened: Workspace | None = None
+            for number in (each for batch in numbers for each in batch.column(0).to_pylist()):
+                message = messages[number]
+                if message.data_ref:
+                    yield self.payloads.get(message.data_ref)
+                    continue
+                if opened is None:
+                    # It listens nowhere.
+                    service = ServiceSettings(host="127.0.0.1", port=0)
+                    opened = stack.enter_context(self.workspace.open(Workspace, service))
+                unit = decode_unit(message.metadata["unit"])
+                yield read_unit(unit, self.payloads, opened)
+
+
+def _schemas(
+    reader: _Reader, messages: Sequence[QueueMessage], numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    found = {table.schema.remove_metadata() for table in reader.tables(messages, numbers)}
+    yield pa.record_batch({"columns": [each.serialize().to_pybytes() for each in found]})
 
 
 def _read(
-    payloads: Payloads,
-    refs: Sequence[str],
+    reader: _Reader,
+    messages: Sequence[QueueMessage],
     columns: pa.Schema,
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            yield from fit(payloads.get(refs[number]), columns).to_batches()
-
-
-def fit(table: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return the table with exactly these columns; nulls for those that it does not have."""
-    arrays = [
-        table[field.name].cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(table.num_rows, field.type)
-        for field in columns
-    ]
-    return pa.Table.from_arrays(arrays, schema=columns)
+    for table in reader.tables(messages, numbers):
+        yield from fit(table, columns).to_batches()
