@@ -228,7 +228,7 @@ def openai_embeddings(text: Prompt, *, model: str, into: str = 'embedding', pric
         float = 60.0, version: str = '', **parameters: Any) -> HttpOperator
 def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
-def pipeline(name: str, workspace: Workspace) -> Pipeline
+def pipeline(name: str, workspace: Workspace, *, budget: float | None = None) -> Pipeline
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
 module spark
@@ -315,8 +315,8 @@ def test_importing_headrace_imports_no_spark_and_nothing_that_only_pipelines_nee
 
 def test_pipeline_is_the_function_after_its_package_is_imported() -> None:
     seen = _run_python(
-        "import headrace; import headrace.pipeline.builder; headrace.Pipeline;"
-        " print(headrace.pipeline.__doc__)"
+        "import inspect; import headrace; import headrace.pipeline.builder; headrace.Pipeline;"
+        " print(inspect.getdoc(headrace.pipeline))"
     )
     assert seen.strip() == (inspect.getdoc(headrace.pipeline) or "").strip()
 

@@ -145,15 +145,19 @@ def open(
     return Workspace(location, settings, create=create)
 
 
-def pipeline(name: str, workspace: Workspace) -> Pipeline:
-    """Begin a pipeline: a job that is put together stage by stage, and resumed by its name."""
+def pipeline(name: str, workspace: Workspace, *, budget: float | None = None) -> Pipeline:
+    """Begin a pipeline: a job that is put together stage by stage, and resumed by its name.
+
+    It pauses before a call of an expensive stage that may exceed the budget.
+    """
 
     def engine() -> Engine:
         engines = import_module("headrace.spark.pipelines.spark_engine")
         found: Engine = engines.SparkEngine(workspace)
         return found
 
-    begun: Pipeline = import_module("headrace.pipeline.builder").Pipeline(name, workspace, engine)
+    builder = import_module("headrace.pipeline.builder")
+    begun: Pipeline = builder.Pipeline(name, workspace, engine, budget=budget)
     return begun
 
 

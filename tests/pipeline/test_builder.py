@@ -94,21 +94,6 @@ def test_a_collection_is_read_as_it_is_when_the_job_begins(workspace: hr.Workspa
     assert sorted(pipeline.collect()["n"].to_pylist()) == list(range(1, 51))
 
 
-def test_a_budget_pauses_and_a_larger_one_resumes(workspace: hr.Workspace) -> None:
-    def make(budget: float) -> hr.Pipeline:
-        pipeline = hr.pipeline("paid", workspace).source(numbers(40), rows_per_unit=5)
-        return pipeline.map(add_one, expensive=True, cost=1.0, budget=budget)
-
-    first = make(12).run()
-    assert first.outcome == "paused"
-    assert "budget" in first.paused["add_one"]
-    second = make(100).run()
-    assert second.outcome == "done"
-    assert sorted(make(100).collect()["n"].to_pylist()) == list(range(1, 41))
-    plan = make(100).plan()
-    assert plan.stages[0].calls_recorded == 40
-
-
 def test_a_job_name_in_use_is_refused(workspace: hr.Workspace) -> None:
     pipeline = hr.pipeline("numbers", workspace).source(numbers(1)).map(add_one)
     with JobRun(workspace, pipeline.job):

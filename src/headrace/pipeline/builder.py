@@ -24,7 +24,7 @@ from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.calls.bodies import Kind
 from headrace.pipeline.contract import Runner, StageOperator
-from headrace.pipeline.job import Job, Stage, StageConfig, check_name
+from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.pipeline.job_plan import JobPlan, plan_job
 from headrace.pipeline.job_results import read_results
 from headrace.pipeline.job_run import JobRun, RunSummary
@@ -69,9 +69,15 @@ class Pipeline:
     """A job that is put together stage by stage. Nothing runs before `run`."""
 
     def __init__(
-        self, name: str, workspace: Workspace, engine: Callable[[], Engine] | None = None
+        self,
+        name: str,
+        workspace: Workspace,
+        engine: Callable[[], Engine] | None = None,
+        *,
+        budget: float | None = None,
     ) -> None:
-        self.name = check_name("job", name)
+        self.name = Job(name, budget=budget).id
+        self._budget = budget
         self._workspace = workspace
         self._engine = engine
         self._stages: list[tuple[Stage, bool]] = []
@@ -223,7 +229,7 @@ class Pipeline:
     @property
     def job(self) -> Job:
         """The job that the stages make. The output of its last stage is durable."""
-        job = Job(self.name)
+        job = Job(self.name, budget=self._budget)
         above: list[str] = []
         for number, (stage, is_chosen) in enumerate(self._stages):
             is_last = number == len(self._stages) - 1

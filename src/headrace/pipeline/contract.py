@@ -70,6 +70,8 @@ class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What each call costs; None if only its answer tells."""
     budget: float | None = None
     """The stage makes no call that may exceed this; None for no limit of its own."""
+    name: str = ""
+    """The stage as its user knows it, for messages."""
 
 
 class Ledger(Protocol):

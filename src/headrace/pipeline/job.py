@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.errors import UsageError
 from headrace.pipeline.contract import StageOperator
+from headrace.pipeline.ledger.totals import to_nanos
 from headrace.pipeline.source.source_units import digest
 from headrace.pipeline.source.sources import UnitSource
 
@@ -77,8 +78,12 @@ class Stage:
 class Job:
     """Stages in the order in which they were added: each after those that it reads from."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, *, budget: float | None = None) -> None:
+        """The stages make no call that may exceed the budget; None for no limit."""
         self.id = check_name("job", id)
+        self.budget = budget
+        if budget is not None:
+            to_nanos(budget, f"the budget of job {id!r}")
         self.stages: dict[str, Stage] = {}
         self._upstreams: dict[str, tuple[str, ...]] = {}
 
@@ -127,6 +132,11 @@ class Job:
         """Raise UsageError if the job cannot run."""
         if not self.operators:
             raise UsageError(f"job {self.id!r} has no stage but sources", do="add a stage")
+        if self.budget is not None and not any(each.spec.expensive for each in self.operators):
+            raise UsageError(
+                f"job {self.id!r} has a budget, and none of its stages is expensive",
+                do="declare expensive=True for the stages that cost something",
+            )
         for stage in self.stages.values():
             if stage.takes_all:
                 self._check_takes_all(stage)

@@ -21,6 +21,7 @@ from headrace.pipeline.contract import StagePlan, WorkerAssignment
 from headrace.pipeline.dead_letters import DEAD
 from headrace.pipeline.job import Job
 from headrace.pipeline.job_status import JobStatus, StatusWriter
+from headrace.pipeline.ledger.totals import to_money
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.inputs import (
     PARTITIONS_MIN,
@@ -69,6 +70,15 @@ class RunSummary:
     stages: dict[str, StageCounts] = field(default_factory=dict)
     paused: dict[str, str] = field(default_factory=dict)
     """Why each paused stage is paused."""
+    cost: float = 0.0
+    """What the results that this run recorded cost."""
+    cost_in_all: float = 0.0
+    """What all results cost since the job began from scratch, in this run and earlier ones."""
+
+    def __str__(self) -> str:
+        """One line, such as "paused: the job's budget of 5 is spent at stage 'caption': …"."""
+        why = "; ".join(dict.fromkeys(self.paused.values()))
+        return f"{self.outcome}: {why}" if why else self.outcome
 
 
 class JobRun:
@@ -96,8 +106,9 @@ class JobRun:
             stack.callback(self._remove_scratch)
             state = run_async(self._prepare())
             self.master = Master(state, self._truncate)
-            self.services = RunServices(self.master, self._memory, self._ledger())
+            self.services = RunServices(self.master, self._memory, self._ledger(), job.budget)
             stack.callback(self.services.close)
+            self._spent_before = self.services.spent()
             for stage in job.operators:
                 if limit := getattr(stage.spec, "rate_limit", None):
                     self.services.rate_limits.declare(limit)
@@ -264,12 +275,15 @@ class JobRun:
         """Return how the run stands. Raises what it failed with."""
         if error := self.master.error:
             raise error
+        spent = self.services.spent()
         return self.master.look(
             lambda state: RunSummary(
                 self.job.id,
                 state.outcome,
                 {name: stage.counts for name, stage in state.stages.items()},
                 dict(state.paused),
+                to_money(spent - self._spent_before),
+                to_money(spent),
             )
         )
 

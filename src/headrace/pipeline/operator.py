@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, get_args
 
 import cloudpickle
+import msgspec
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, UsageError
@@ -121,6 +122,11 @@ class OperatorSpec:
                 raise UsageError(
                     f"{name} is {value!r}", do=f"use one of {', '.join(map(repr, choices))}"
                 )
+        if self.budget is not None and not self.expensive:
+            raise UsageError(
+                f"a stage has a budget of {self.budget:g}, and its calls are not recorded",
+                do="declare expensive=True, or leave out the budget",
+            )
         if not callable(self.target) and not hasattr(self.target, "process"):
             raise UsageError(
                 f"{self.target!r} is no operator",
@@ -170,7 +176,8 @@ class OperatorSpec:
     async def open(self, context: OperatorContext) -> CallRunner:
         """Set the operator up, in the worker that is to use it."""
         if self.expensive and context.ledger:
-            await context.ledger.declare(context.ledger_stage or context.stage, self.terms)
+            terms = msgspec.structs.replace(self.terms, name=context.stage)
+            await context.ledger.declare(context.ledger_stage or context.stage, terms)
         # Each thread gets a copy, because set-up changes an operator.
         pickled = cloudpickle.dumps(self.target)
         make = partial(_make_body, pickled, self.kind, self.schema, self.same_rows)

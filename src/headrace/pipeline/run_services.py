@@ -12,6 +12,7 @@ from headrace.journal.location.workspace_ref import callable_by_others
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.ledger_service import LedgerService
 from headrace.pipeline.ledger.messages import LEDGER
+from headrace.pipeline.ledger.totals import to_nanos
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.master_service import ControlService
 from headrace.pipeline.master.messages import CONTROL
@@ -28,7 +29,11 @@ class RunServices:
     """Everything of a run that lives in its driver, and serves other processes if they ask."""
 
     def __init__(
-        self, master: Master, memory: MemoryTopics, ledger: tuple[Path, str] | None
+        self,
+        master: Master,
+        memory: MemoryTopics,
+        ledger: tuple[Path, str] | None,
+        budget: float | None = None,
     ) -> None:
         """`ledger` has its directory and the generation; None if no stage is expensive."""
         self.master = master
@@ -41,7 +46,13 @@ class RunServices:
             path, generation = ledger
             self.ledger = LedgerActor.open(path, generation)
             self._stack.callback(self.ledger.close)
+            self.ledger.set_budget(None if budget is None else to_nanos(budget, "a budget"))
         self._served: tuple[str, ServiceSettings] | None = None
+
+    def spent(self) -> int:
+        """Return what all results in the ledger cost, in billionths."""
+        totals = self.ledger.totals().result() if self.ledger else {}
+        return sum(each.spent for each in totals.values())
 
     def serve(self, settings: ServiceSettings) -> tuple[str, ServiceSettings]:
         """Serve other processes from now on; return the address and what they need to call it."""

@@ -163,7 +163,10 @@ def test_a_budget_is_spent_to_its_last_call_and_resumes(handle: OpenHandle) -> N
             claimed = await ledger.claim("s", "u", calls(0, 1, 2, 3), owner="a")
             assert statuses(claimed) == [CALL, CALL, CALL, LATER]
             await ledger.record("s", "u", [RecordedCall(call, b"", 0.1) for call in range(3)])
-            with pytest.raises(BudgetError, match=r"stage 's' is paused"):
+            with pytest.raises(
+                BudgetError,
+                match=r"the job's budget of 0.3 is spent at stage 's': 0.3 is paid or in doubt",
+            ):
                 await ledger.claim("s", "u", calls(3), owner="a")
             await ledger.set_budget(0.4)
             assert statuses(await ledger.claim("s", "u", calls(3), owner="a")) == [CALL]

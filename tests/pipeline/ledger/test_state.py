@@ -181,6 +181,19 @@ def test_equal_calls_are_one_call_if_the_terms_say_so(events: str) -> None:
             "a claims 1 -> call\na records 1 4 -> first\na claims 2 -> call\n"
             "a records 2 5 -> first\na claims 3 -> paused",
         ),
+        (
+            {},
+            13,
+            "a claims 1 -> call\na dies\na claims 2 -> call\na records 2 6 -> first\n"
+            "a claims 3 -> paused\na claims 1 -> again",
+        ),
+        (
+            {"in_doubt": "retry"},
+            18,
+            "a claims 1 -> call\na dies\na claims 2 -> call\na records 2 6 -> first\n"
+            "a claims 1 -> again\na claims 3 -> wait\na records 1 6 -> first\n"
+            "a claims 3 -> paused",
+        ),
     ],
 )
 @pytest.mark.parametrize("scope", ["stage", "job"])

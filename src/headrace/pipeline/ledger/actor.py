@@ -58,6 +58,8 @@ class ClaimAnswer(NamedTuple):
     idempotency_key: str
     """Empty if there is a result."""
     result: bytes | None
+    why: str = ""
+    """Which budget is spent, if the verdict is PAUSED."""
 
 
 class CallOutcome(NamedTuple):
@@ -149,9 +151,9 @@ class LedgerActor:
 
         def step(state: LedgerState, txn: StoreTransaction) -> list[Any]:
             for index, wanted in unknown:
-                verdict, key, result = state.claim(wanted, lease, txn)
+                verdict, key, result, why = state.claim(wanted, lease, txn)
                 name = "" if verdict == Verdict.RESULT else idempotency_key(key)
-                known[index] = ClaimAnswer(verdict, key, name, result)
+                known[index] = ClaimAnswer(verdict, key, name, result, why)
                 self._count_reused(stage, int(verdict == Verdict.RESULT))
             return known
 

@@ -99,12 +99,11 @@ class LedgerHandle(ABC):
         asked = list(enumerate(calls))
         while asked:
             verdicts = await self._claim_all(stage, unit, asked, answers, owner)
-            if not verdicts.isdisjoint(_MAY_CALL):
+            if not verdicts.keys().isdisjoint(_MAY_CALL):
                 break
-            if Verdict.PAUSED in verdicts:
+            if (why := verdicts.get(Verdict.PAUSED)) is not None:
                 raise BudgetError(
-                    f"stage {stage!r} is paused: its next call may exceed the budget",
-                    do="raise the budget and run the pipeline again; nothing is lost",
+                    why, do="raise the budget and run the pipeline again; nothing is lost"
                 )
             asked = [(index, calls[index]) for index, _ in asked if index not in answers]
             if asked:
@@ -120,16 +119,16 @@ class LedgerHandle(ABC):
         asked: Sequence[tuple[int, tuple[int, bytes]]],
         answers: dict[int, Claimed],
         owner: str,
-    ) -> set[Verdict]:
-        """Claim calls once and note the final answers; return the verdicts about all of them."""
-        verdicts = set()
+    ) -> dict[Verdict, str]:
+        """Claim calls once and note the final answers; return all verdicts, and why."""
+        verdicts: dict[Verdict, str] = {}
         begin = 0
         while begin < len(asked):
             group = asked[begin : begin + CLAIMED_TOGETHER_MAX]
             found = await self._claim_or_release(stage, unit, [call for _, call in group], owner)
             for (index, (call, _)), answer in zip(group, found, strict=False):
-                verdict, key, idempotency_key, result = answer
-                verdicts.add(verdict)
+                verdict, key, idempotency_key, result, why = answer
+                verdicts[verdict] = why
                 if status := _STATUSES.get(verdict):
                     answers[index] = Claimed(status, idempotency_key, result)
                 if verdict in _MAY_CALL:

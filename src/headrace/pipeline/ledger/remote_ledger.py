@@ -56,8 +56,8 @@ class RemoteLedger(LedgerHandle):
     ) -> list[ClaimAnswer]:
         call = messages.ClaimCalls(stage, unit, list(calls), owner)
         return [
-            ClaimAnswer(_VERDICTS[verdict], key, idempotency_key, result)
-            for verdict, key, idempotency_key, result in await self._client.ask(call)
+            ClaimAnswer(_VERDICTS[verdict], *rest)
+            for verdict, *rest in await self._client.ask(call)
         ]
 
     async def _record(self, stage: str, outcomes: Sequence[CallOutcome]) -> None:

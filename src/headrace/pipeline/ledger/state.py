@@ -26,7 +26,7 @@ import msgspec
 
 from headrace.pipeline.contract import CallTerms, InDoubtPolicy
 from headrace.pipeline.ledger.keys import CallKey, ContentKey, content_key
-from headrace.pipeline.ledger.totals import Nanos, StageTotals, to_nanos
+from headrace.pipeline.ledger.totals import Nanos, StageTotals, to_money, to_nanos
 
 Lease = NewType("Lease", str)
 """Names an owner of claims. The claims of a lease end together."""
@@ -93,6 +93,8 @@ class Decision(NamedTuple):
     key: CallKey
     """The key to record the result under. It is another call's if that has equal content."""
     result: bytes | None = None
+    why: str = ""
+    """Which budget is spent, if the verdict is PAUSED."""
 
 
 class StageTerms(msgspec.Struct, frozen=True):
@@ -102,6 +104,7 @@ class StageTerms(msgspec.Struct, frozen=True):
     reuse_equal: bool = False
     cost: Nanos | None = None
     budget: Nanos | None = None
+    name: str = ""
 
     @classmethod
     def of(cls, stage: str, terms: CallTerms) -> StageTerms:
@@ -112,6 +115,7 @@ class StageTerms(msgspec.Struct, frozen=True):
             terms.reuse_equal,
             None if cost is None else to_nanos(cost, f"the cost of a call of stage {stage!r}"),
             None if budget is None else to_nanos(budget, f"the budget of stage {stage!r}"),
+            terms.name or stage,
         )
 
 
@@ -129,10 +133,13 @@ class Reservations(msgspec.Struct):
     unknown: int = 0
     """Calls under way of which nobody can tell the cost."""
     in_doubt: int = 0
+    unknown_in_doubt: int = 0
+    """Calls in doubt of which nobody could tell the cost when they were made."""
 
     def add(self, intent: Intent, sign: int) -> None:
         if intent.is_in_doubt:
             self.in_doubt += sign * (intent.reserved or 0)
+            self.unknown_in_doubt += sign * (intent.reserved is None)
         else:
             self.under_way += sign * (intent.reserved or 0)
             self.unknown += sign * (intent.reserved is None)
@@ -199,7 +206,7 @@ class LedgerState:
             return Decision(Verdict.HELD, key)
         estimate = self._estimate(wanted.stage)
         if refusal := self._check_budgets(wanted.stage, estimate, intent):
-            return Decision(refusal, key)
+            return Decision(refusal[0], key, None, refusal[1])
         return self._hand_out(wanted, key, intent, lease, estimate)
 
     def _hand_out(
@@ -215,7 +222,7 @@ class LedgerState:
         if intent:
             if self.terms(wanted.stage).in_doubt == "retry":
                 totals.retries += 1
-                totals.spent_in_doubt = Nanos(totals.spent_in_doubt + (intent.reserved or 0))
+                totals.spent_in_doubt = Nanos(totals.spent_in_doubt + self._price(intent))
             else:
                 totals.resends += 1
         given = intent or Intent(wanted.stage, wanted.unit, wanted.call, NOBODY, 0, None)
@@ -292,36 +299,58 @@ class LedgerState:
         totals = self.totals.get(stage)
         return totals.dearest if totals else None
 
+    def _price(self, intent: Intent) -> int:
+        """Return what the newest attempt at a call may have cost, as far as anybody can tell."""
+        if intent.reserved is not None:
+            return intent.reserved
+        return self._estimate(intent.stage) or 0
+
     def _check_budgets(
         self, stage: str, estimate: Nanos | None, intent: Intent | None
-    ) -> Verdict | None:
-        """Return why a call may not be made now; None if it may."""
-        found = set()
-        for budget, stages in (
-            (self.terms(stage).budget, {stage}),
-            (self.budget, {*self.totals, stage}),
+    ) -> tuple[Verdict, str] | None:
+        """Return that a call may not be made now, and why; None if it may."""
+        terms = self.terms(stage)
+        place = f"is spent at stage {terms.name or stage!r}"
+        waits = False
+        for whose, budget, stages in (
+            ("stage", terms.budget, {stage}),
+            ("job", self.budget, {*self.totals, stage}),
         ):
-            if budget is not None:
-                found.add(self._check_budget(budget, stages, estimate, intent))
-        for refusal in (Verdict.PAUSED, Verdict.WAIT):
-            if refusal in found:
-                return refusal
-        return None
+            if budget is None:
+                continue
+            spent = self._spent(stages, intent)
+            verdict = self._check_budget(budget, spent, stages, estimate)
+            if verdict == Verdict.PAUSED:
+                why = f"the {whose}'s budget of {to_money(budget):g} {place}: {to_money(spent):g}"
+                why += " is paid or in doubt"
+                if estimate is not None:
+                    why += f", and the next call may cost {to_money(estimate):g}"
+                return verdict, why
+            waits |= verdict == Verdict.WAIT
+        return (Verdict.WAIT, "") if waits else None
 
-    def _check_budget(
-        self, budget: Nanos, stages: set[str], estimate: Nanos | None, intent: Intent | None
-    ) -> Verdict | None:
-        spent = under_way = unknown = 0
+    def _spent(self, stages: set[str], intent: Intent | None) -> int:
+        """Return what is paid or may be, apart from calls under way and the one of `intent`."""
+        spent = 0
         for stage in stages:
             if totals := self.totals.get(stage):
                 spent += totals.spent + totals.spent_in_doubt
             if reserved := self._reserved.get(stage):
                 spent += reserved.in_doubt
-                under_way += reserved.under_way
-                unknown += reserved.unknown
+                spent += reserved.unknown_in_doubt * (self._estimate(stage) or 0)
         if intent and self.terms(intent.stage).in_doubt == "resend":
             # The provider charges a call once, however often it gets the same key.
-            spent -= intent.reserved or 0
+            spent -= self._price(intent)
+        return spent
+
+    def _check_budget(
+        self, budget: Nanos, spent: int, stages: set[str], estimate: Nanos | None
+    ) -> Verdict | None:
+        under_way = unknown = 0
+        for stage in stages:
+            if reserved := self._reserved.get(stage):
+                under_way += reserved.under_way
+                unknown += reserved.unknown
         if estimate is None:
             if spent >= budget:
                 return Verdict.PAUSED

@@ -179,7 +179,7 @@ class LedgerConnection:
             self._check_reachable()
             if not self._has_lease:
                 raise PeerLostError("the ledger has given this worker up")
-            verdict, key, _ = self._ledger.claim(wanted, self._lease)
+            verdict, key, _, why = self._ledger.claim(wanted, self._lease)
             await StepPoint()
             match verdict:
                 case Verdict.RESULT:
@@ -189,7 +189,7 @@ class LedgerConnection:
                     faults.count(JobKind.CALL_HELD)
                     raise UnitError(HELD)
                 case Verdict.PAUSED:
-                    raise BudgetError("the budget is spent")
+                    raise BudgetError(why)
                 case Verdict.WAIT:
                     faults.count(JobKind.CALL_AWAITED)
                 case _:
