@@ -137,7 +137,7 @@ class RacingLedger(MemoryLedger):
         for number, _ in calls:
             if (unit, number) in self.claims:
                 theirs = pa.table({"n": [-1] * 5})
-                self.results[unit, number] = CallResult(theirs).encode()
+                self.results[unit, number] = CallResult(theirs).encode([number])
         return await super().claim(stage, unit, calls, owner=owner)
 
 

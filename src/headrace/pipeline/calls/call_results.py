@@ -24,27 +24,35 @@ class CallResult:
     dead: Sequence[DeadRow] = field(default=())
     cost: float = 0.0
 
-    def encode(self) -> bytes:
-        rows = b""
+    def encode(self, rows: Sequence[int]) -> bytes:
+        """Return the result of a call of these rows, without their numbers.
+
+        An equal call has other rows, in another place or unit, and may use the result too.
+        """
+        table = b""
         if self.table is not None:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, self.table.schema) as writer:
                 writer.write_table(self.table)
-            rows = sink.getvalue().to_pybytes()
-        return msgspec.msgpack.encode((rows, self.dead))
+            table = sink.getvalue().to_pybytes()
+        dead = [each._replace(row=rows.index(each.row)) for each in self.dead]
+        return msgspec.msgpack.encode((table, dead))
 
     @classmethod
-    def decode(cls, data: bytes) -> CallResult:
-        """Return a result from the ledger. Its cost was counted when it was recorded."""
+    def decode(cls, data: bytes, rows: Sequence[int]) -> CallResult:
+        """Return a result from the ledger, for a call of these rows.
+
+        Its cost was counted when it was recorded.
+        """
         try:
-            rows, dead = msgspec.msgpack.decode(data, type=tuple[bytes, list[DeadRow]])
-            table = pa.ipc.open_stream(rows).read_all() if rows else None
+            stream, dead = msgspec.msgpack.decode(data, type=tuple[bytes, list[DeadRow]])
+            table = pa.ipc.open_stream(stream).read_all() if stream else None
         except (msgspec.MsgspecError, pa.ArrowException) as error:
             raise DataError(
                 f"a result of {len(data)} bytes in the ledger cannot be read: {error}",
                 do="run the job with on_change='restart', which makes its calls again",
             ) from error
-        return cls(table, dead)
+        return cls(table, [each._replace(row=rows[each.row]) for each in dead])
 
 
 def content_of(batch: pa.RecordBatch) -> bytes:

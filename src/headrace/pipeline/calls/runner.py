@@ -176,7 +176,7 @@ class _UnitCalls:
         if claimed.status == ClaimStatus.RESULT:
             assert claimed.result is not None
             self._reused += 1
-            self._results[call.number] = CallResult.decode(claimed.result)
+            self._results[call.number] = CallResult.decode(claimed.result, call.rows)
             return
         try:
             if claimed.status == ClaimStatus.HELD:
@@ -190,7 +190,7 @@ class _UnitCalls:
             return
         except RecordedMeanwhileError as found:
             self._reused += 1
-            self._results[call.number] = CallResult.decode(found.result)
+            self._results[call.number] = CallResult.decode(found.result, call.rows)
             return
         except HeadraceError as error:
             await self._end_claim(call, error, not isinstance(error, AccessError))
@@ -219,7 +219,7 @@ class _UnitCalls:
     def _record(self, call: OperatorCall, result: CallResult) -> None:
         """Store a result while the next call is made. The unit waits for it at its end."""
         assert self._runner.ledger is not None
-        recorded = RecordedCall(call.number, result.encode(), result.cost)
+        recorded = RecordedCall(call.number, result.encode(call.rows), result.cost)
         self._start(self._runner.ledger.record(self._stage, self._unit.unit, [recorded]))
 
     def _start(self, recording: Coroutine[Any, Any, None]) -> None:
