@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Self
@@ -40,24 +41,25 @@ _REGISTERED = re.compile(r"Successfully registered with master")
 class Cluster:
     """A cluster that ends everything that it started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workers: int = WORKERS, cores: int = CORES) -> None:
         self._folder = folder
+        self._cores = cores
         with ExitStack() as stack:
             master = stack.enter_context(
                 _Daemon(folder, "127.0.0.1", {}, "master.Master", "--port", "0")
             )
             self.master = master.until(_MASTER)[1]
-            self.workers = [stack.enter_context(self._worker(number)) for number in range(WORKERS)]
+            self.workers = [stack.enter_context(self._worker(number)) for number in range(workers)]
             for worker in self.workers:
                 worker.until(_REGISTERED)
             self._running = stack.pop_all()
 
     def _worker(self, number: int) -> _Daemon:
-        size = ("--cores", str(CORES), "--memory", "1g")
+        size = ("--cores", str(self._cores), "--memory", "1g")
         work = ("--work-dir", str(self.directory(number)))
         variables = {
             "PYTHONPATH": os.pathsep.join((str(_HERE / "other_machine"), str(_HERE.parent.parent))),
-            "TEST_MACHINE": f"machine-{number}",
+            "TEST_MACHINE": machine(number),
         }
         # Spark speculates on other hosts only.
         host = f"127.0.0.{number + 1}"
@@ -69,7 +71,22 @@ class Cluster:
 
     def worker_of(self, directory: str) -> int:
         """Return the worker on which the process with that directory runs."""
-        return next(n for n in range(WORKERS) if Path(directory).is_relative_to(self.directory(n)))
+        numbers = range(len(self.workers))
+        return next(n for n in numbers if Path(directory).is_relative_to(self.directory(n)))
+
+    def kill_worker(self, number: int) -> None:
+        """End a worker and all that runs on it, as the loss of a machine does."""
+        lost = [self.workers[number].pid, *descendants(self.workers[number].pid)]
+        # What is stopped starts nothing anew.
+        for sent in (signal.SIGSTOP, signal.SIGKILL):
+            for process in lost:
+                with suppress(ProcessLookupError):
+                    os.kill(process, sent)
+
+    def replace_worker(self, number: int) -> None:
+        """Start another worker in the place of one that was killed."""
+        self.workers[number] = self._running.enter_context(self._worker(number))
+        self.workers[number].until(_REGISTERED)
 
     def executors(self) -> list[int]:
         """Return the JVMs of the workers."""
@@ -81,6 +98,11 @@ class Cluster:
 
     def __exit__(self, *exception: object) -> None:
         self._running.close()
+
+
+def machine(worker: int) -> str:
+    """Return the name of the machine that a worker takes itself for."""
+    return f"machine-{worker}"
 
 
 class _Daemon:

@@ -76,6 +76,11 @@ def explain(error: BaseException) -> BaseException:
     return PeerLostError(f"Spark: {what}", do="read Spark's log")
 
 
+def explain_in(spark: SparkSession, error: BaseException) -> BaseException:
+    """Return the same; if the session's JVM is gone, that is the reason whatever the error says."""
+    return GONE if is_gone(spark) else explain(error)
+
+
 def _wrong_python(text: str) -> UsageError | None:
     """Return what is wrong with the Python that Spark's workers run; None if nothing is."""
     if found := _OTHER_PYTHON.search(text):

@@ -22,6 +22,18 @@ from tests.spark.crash.outputs import Kind, output
 STOP, READS, FAILURES = "stop", "reads", "failures"
 
 
+def configuration(life: Path) -> dict[str, str]:
+    """Return that of a session whose files are below `life`."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(life),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(life / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={life / 'derby.log'}",
+    }
+
+
 class Driver:
     """`folder` is the crashing task's, `life` its own."""
 
@@ -37,14 +49,7 @@ class Driver:
     ) -> None:
         life.mkdir(parents=True, exist_ok=True)
         os.environ |= {DEATH: death.write() if death else "", IDS: str(life / "ids")}
-        conf = {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.local.dir": str(life),
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(life / "warehouse"),
-            "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={life / 'derby.log'}",
-        }
+        conf = configuration(life)
         if master:
             os.environ[NOTES] = str(life / READS)
             conf |= APPLICATION

@@ -7,22 +7,27 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_LISTENS = "0A"
+_LISTENS, _IS_OPEN = "0A", "01"
 
 
 def process_at(address: str) -> int:
     """The process that listens at `grpc://host:port`."""
     port = int(address.rpartition(":")[2])
-    inodes = {
-        f"socket:[{fields[9]}]"
-        for table in ("tcp", "tcp6")
-        for fields in map(str.split, Path(f"/proc/net/{table}").read_text().splitlines()[1:])
-        if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port
+    sockets = {
+        inode for inode, state, ours, _ in _connections() if (state, ours) == (_LISTENS, port)
     }
     for process in _processes():
-        if inodes & set(_open_files(process)):
+        if sockets & set(_open_files(process)):
             return process
     raise ProcessLookupError(f"nobody listens at {address}")
+
+
+def processes_that_call(port: int) -> list[int]:
+    """Those with an open connection to the port."""
+    sockets = {
+        inode for inode, state, _, theirs in _connections() if (state, theirs) == (_IS_OPEN, port)
+    }
+    return [each for each in _processes() if sockets & set(_open_files(each))]
 
 
 def descendants(process: int) -> dict[int, str]:
@@ -66,6 +71,15 @@ def directory(process: int) -> str:
 def _stat(process: int) -> list[str]:
     """What comes after the name: the state, the parent and so on."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def _connections() -> Iterator[tuple[str, str, int, int]]:
+    """Each socket of this machine as a link, with its state and the ports of both ends."""
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            ours, theirs = (int(fields[n].rpartition(":")[2], 16) for n in (1, 2))
+            yield f"socket:[{fields[9]}]", fields[3], ours, theirs
 
 
 def _processes() -> Iterator[int]:

@@ -21,7 +21,7 @@ from headrace.pipeline.payloads import Payloads
 from headrace.pipeline.source.source_units import ROWS_PER_UNIT, TableUnit, Unit, digest
 from headrace.pipeline.source.sources import SourceChange, UnitSource, check_rows_per_unit
 from headrace.pipeline.source.unit_reader import file_fingerprint
-from headrace.spark.query_failure import raised_as_ours
+from headrace.spark.query_failure import one_line_if_gone, raised_as_ours
 from headrace.spark.worker_process import for_executors
 
 _STORED = "part int, number int, ref string, rows long, content string"
@@ -54,7 +54,7 @@ class DataFrameSource(UnitSource):
 
         The rows themselves are not part of it: to compare them, Spark would compute them again.
         """
-        with raised_as_ours():
+        with one_line_if_gone(self._rows.sparkSession), raised_as_ours():
             files = sorted(self._rows.inputFiles())
             columns = self._rows.schema.json()
         return digest("dataframe", self._version, columns, *map(_file_identity, files))
@@ -71,7 +71,7 @@ def store_rows(
 ) -> list[TableUnit]:
     """Store the rows of a DataFrame as payloads, by Spark's tasks, and return their units."""
     store = for_executors(_store, payloads, stage, rows_per_unit)
-    with raised_as_ours():
+    with one_line_if_gone(rows.sparkSession), raised_as_ours():
         stored = sorted(rows.mapInArrow(store, _STORED).collect())
     units: list[TableUnit] = []
     first = 0

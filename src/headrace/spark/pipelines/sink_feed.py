@@ -21,7 +21,7 @@ from headrace.pipeline.job_run import JobRun, job_prefix
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.sink_batches import SinkBatch, SinkBatches
 from headrace.spark.pipelines.stage_rows import Produced, fetch_produced, read_rows
-from headrace.spark.query_failure import explain
+from headrace.spark.query_failure import explain_in
 from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget, Sink, Target
 from headrace.spark.slots import free_slots
 
@@ -85,7 +85,7 @@ class SinkFeed:
                 finally:
                     target.close()
         except Exception as error:  # noqa: BLE001  the run fails with it
-            self._run.worker_failed(self._stage, explain(error))
+            self._run.worker_failed(self._stage, explain_in(self._spark, error))
 
     def _write_all(self, target: Target) -> None:
         self._resume(target)

@@ -26,6 +26,7 @@ from headrace.spark.pipelines.dataframe_source import DataFrameSource
 from headrace.spark.pipelines.sink_feed import SinkFeed
 from headrace.spark.pipelines.spark_runner import SparkRunner
 from headrace.spark.pipelines.spark_stage import SparkStage, run_spark_stage
+from headrace.spark.query_failure import one_line_if_gone
 from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
 from headrace.spark.spark_session import session
@@ -118,7 +119,8 @@ class PipelineRunner:
             feed.start()
         is_over = False
         try:
-            self._run_phases(control)
+            with one_line_if_gone(self._spark):
+                self._run_phases(control)
             is_over = control.master.error is None
         finally:
             for feed in feeds:

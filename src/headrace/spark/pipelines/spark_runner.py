@@ -23,7 +23,7 @@ from headrace.pipeline.contract import RunControl, StagePlan, WorkerAssignment
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.slot_shares import SLOTS, describe, share_alone, share_slots
 from headrace.spark.pipelines.task_resources import TaskResources
-from headrace.spark.query_failure import explain, is_final, is_gone
+from headrace.spark.query_failure import explain_in, is_final, is_gone
 from headrace.spark.slots import slots_for_workers
 from headrace.spark.worker_process import bound_to_parent, for_executors, without_traceback
 
@@ -127,7 +127,7 @@ class SparkRunner:
             with without_tracebacks():
                 self._run_spark_job(control.remote_assignment(plan.stage), plan, workers)
         except Exception as error:  # noqa: BLE001  it is explained, and ends the run
-            cause = explain(error)
+            cause = explain_in(self._spark, error)
             if control.is_over(plan.stage) or self._ended.is_set():
                 return True
             is_lost = isinstance(cause, PeerLostError) and not is_final(cause)

@@ -28,7 +28,7 @@ from headrace.pipeline.source_hash import source_hash
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.dataframe_source import store_rows
 from headrace.spark.pipelines.stage_rows import has_rows, no_rows, read_rows
-from headrace.spark.query_failure import explain
+from headrace.spark.query_failure import GONE, explain_in
 
 _LOOK_S = 0.2
 
@@ -97,8 +97,8 @@ def run_spark_stage(
                 if not _compute(spark, workspace, run, stage):
                     time.sleep(_LOOK_S)
     except Exception as error:  # noqa: BLE001  the run fails with it
-        cause = explain(error)
-        if isinstance(cause, HeadraceError) and repr(stage) not in cause.what:
+        cause = explain_in(spark, error)
+        if isinstance(cause, HeadraceError) and cause is not GONE and repr(stage) not in cause.what:
             cause = type(cause)(f"stage {stage!r}: {cause.what}", do=cause.do)
         run.worker_failed(stage, cause)
 
