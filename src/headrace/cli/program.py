@@ -36,6 +36,8 @@ from headrace.cli.render.output import as_example, print_error
 _IN_DOUBT = 3
 _BROKEN_PIPE = 141
 _ARGUMENT_CHARS_SHOWN = 60
+_WITHOUT_SPARK = {"collections", "journals", "publish", "outcome", "read", "serve", "shuffle"}
+"""Commands that run nothing of the user's and nothing of Spark's."""
 
 
 class Program(TyperGroup):
@@ -141,4 +143,8 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name that the terminal cannot show must not fail the command; stderr does the same.
         sys.stdout.reconfigure(errors="backslashreplace")
+    if _WITHOUT_SPARK.intersection(sys.argv[1:2]):
+        # PyArrow imports pandas with its first array if it finds it, and a command takes a third
+        # longer.
+        sys.modules["pandas"] = None  # type: ignore[assignment]
     app()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import cycle
@@ -243,3 +244,18 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(ok: Ok, bank: None
         reading.stdout.close()
         assert reading.stderr.read() == b""
         assert reading.wait(PATIENCE_S) == 141
+
+
+def test_it_imports_no_pandas(bank: None) -> None:
+    """PyArrow would, which takes longer than the command does."""
+    program = "import sys\nfrom headrace.cli import main\ntry:\n    main()\nfinally:\n    "
+    program += "sys.stderr.write(str(sys.modules.get('pandas')))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "read", "bank/credits"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "None")
+    assert rows(done.stdout) == [{"account": "cay", "cents": 507}]
