@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from zipimport import zipimporter
 
 import pytest
 from py4j.protocol import Py4JError
@@ -15,7 +16,13 @@ import headrace
 from headrace.errors import PeerLostError
 from headrace.spark import spark_session
 from headrace.spark.source.dataframes import stream
-from headrace.spark.spark_session import SETTINGS, STREAM_ENVIRONMENT, session, ship
+from headrace.spark.spark_session import (
+    SETTINGS,
+    STREAM_ENVIRONMENT,
+    _compiled,
+    session,
+    ship,
+)
 from headrace.version import VERSION
 
 
@@ -45,9 +52,26 @@ def test_what_is_shipped_is_this_package_and_nothing_else(
         names = packed.namelist()
         root = Path(headrace.__file__).parent
         assert packed.read("headrace/errors.py") == (root / "errors.py").read_bytes()
-    assert {name.partition("/")[0] for name in names} == {"headrace", "pyspark_headrace.py"}
-    assert all(name.endswith(".py") for name in names)
-    assert f"headrace/spark/{Path(spark_session.__file__).name}" in names
+    sources = {name for name in names if name.endswith(".py")}
+    assert {name.partition("/")[0] for name in sources} == {"headrace", "pyspark_headrace.py"}
+    assert f"headrace/spark/{Path(spark_session.__file__).name}" in sources
+    assert sorted(names) == sorted(sources | {f"{name}c" for name in sources})
+
+
+@pytest.mark.parametrize(("is_other_python", "value"), [(False, 1), (True, 2)])
+def test_a_shipped_module_is_used_compiled_unless_python_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_other_python: bool, value: int
+) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("value = 1\n")
+    if is_other_python:
+        monkeypatch.setattr(spark_session, "MAGIC_NUMBER", b"\x01\x02\r\n")
+    with zipfile.ZipFile(tmp_path / "shipped.zip", "w") as packed:
+        packed.writestr("module.py", "value = 2\n")
+        packed.writestr("module.pyc", _compiled(module))
+    found: dict[str, int] = {}
+    exec(zipimporter(str(tmp_path / "shipped.zip")).get_code("module"), found)
+    assert found["value"] == value
 
 
 def test_a_session_that_cannot_be_made_is_told_in_one_line() -> None:

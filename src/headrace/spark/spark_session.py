@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import marshal
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +207,21 @@ def ship(spark: SparkSession) -> None:
     archive = Path(context._temp_dir) / f"headrace-{VERSION}.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for file in (*root.rglob("*.py"), root.parent / "pyspark_headrace.py"):
-            packed.write(file, file.relative_to(root.parent))
+            name = file.relative_to(root.parent)
+            packed.write(file, name)
+            packed.writestr(str(name.with_suffix(".pyc")), _compiled(file))
     context.addPyFile(str(archive))
+
+
+def _compiled(file: Path) -> bytes:
+    """Return a module as Python of this version compiles it.
+
+    From a zip every worker would compile it anew. Python of another version uses the source.
+    """
+    code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
+    unchecked = (1).to_bytes(4, "little")
+    header = MAGIC_NUMBER + unchecked + source_hash(file.read_bytes())
+    return header + marshal.dumps(code)
 
 
 def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
