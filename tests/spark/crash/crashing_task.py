@@ -28,8 +28,8 @@ from tests.spark.crash.read_recorder import Read, recorded_reads
 Victim = Literal["driver", "jvm", "member", "source"]
 """Of a run; beside them there is the owner of the journals."""
 WAIT_S = 240.0
-_PAUSE_S = 0.05
-_LOOK_S = 0.2
+_PAUSE_S = 0.1
+_LOOK_S = 0.3
 _SOURCE = "python_streaming_source_runner"
 OWNER = "import headrace; workspace = headrace.open(root)"
 HEIR = """
