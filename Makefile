@@ -27,10 +27,10 @@ demo: setup ## run the main job end to end on this machine
 	@$(BIN)/headrace demo
 
 test: $(TOOLS) $(CLASSES) ## run every test but the deep ones, and name the ten slowest
-	@$(BIN)/pytest -m "not deep" -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+	@$(BIN)/pytest -m "not deep" -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 test-fast: $(TOOLS) ## run the tests that need no Spark and kill nothing, in under a minute
-	@$(BIN)/pytest -q -m "not (spark or crash or deep)" -n 2 --dist worksteal --durations=10
+	@$(BIN)/pytest -q -m "not (spark or crash or deep)" -n 3 --dist worksteal --durations=10
 
 test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats a run
 	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)
