@@ -64,9 +64,9 @@ def bank(ok: Ok) -> None:
     ok("publish", "bank/debits=debits.ndjson", "bank/credits=credits.ndjson")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def completed_run(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """The one run of tasks on Spark that the tests of `run` and `task` look at."""
+    """A run of tasks on Spark, which the tests of one file look at."""
     return run_once(tmp_path_factory.mktemp("completed_run"))
 
 

@@ -1,8 +1,7 @@
-"""`headrace run`: tasks of a file, run once on Spark; and files that cannot be run."""
+"""`headrace run`: tasks of a file, run on Spark; and files that cannot be run."""
 
 from __future__ import annotations
 
-import re
 import signal
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from tests.cli.completed_run import TRANSFERS, CompletedRun, transfer
+from tests.cli.completed_run import TRANSFERS, transfer
 from tests.cli.conftest import Ok, Run
 from tests.cli.headrace_process import SPARK_S, Running, headrace
 
@@ -32,32 +31,6 @@ def error(run: Run, *arguments: str) -> str:
     assert (result.exit_code, result.stdout) == (1, "")
     [line] = result.stderr.splitlines()
     return line
-
-
-def test_each_task_says_how_far_it_got_and_the_next_reads_what_it_published(
-    completed_run: CompletedRun,
-) -> None:
-    assert completed_run.code == 0, completed_run.stderr
-    log = completed_run.directory.resolve() / "bank" / "spark.log"
-    assert Path(completed_run.stderr.removeprefix("note: Spark logs to ").strip()).name == log.name
-    assert completed_run.stderr.count("\n") == 1
-    assert "Stage" not in log.read_text()
-    lines = completed_run.stdout.splitlines()
-    assert "moves: runs from checkpoint 0, 1 member" in lines
-    for name in ("moves", "kept"):
-        [done] = [line for line in lines if line.startswith(f"{name}: done")]
-        assert re.fullmatch(
-            rf"{name}: done at checkpoint \d+: {2 * TRANSFERS} rows in \d+ checkpoints?, no"
-            rf" restarts, [\d.]+ s, to .*{name}",
-            done,
-        )
-    assert [line.partition(":")[0] for line in lines] == sorted(
-        (line.partition(":")[0] for line in lines), reverse=True
-    )
-    kept = hr.parquet(completed_run.directory / "kept").table()
-    assert sorted(kept["cents"].to_pylist()) == sorted(
-        sign * number for number in range(TRANSFERS) for sign in (-1, 1)
-    )
 
 
 @pytest.mark.spark
