@@ -17,7 +17,7 @@ from hypothesis import settings
 from tests.kinds import add_kinds, kinds
 from tests.spark.class_archive import jvm_environment
 
-_LEAVE_TIMEOUT_S = 10.0
+_LEAVE_TIMEOUT_S = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 settings.register_profile("same", derandomize=True, database=None, print_blob=True, deadline=None)

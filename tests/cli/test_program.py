@@ -344,7 +344,7 @@ NO_TEXT = os.fsdecode(b"b\xff")
 
 
 @pytest.mark.parametrize("serves", [False, True], ids=["alone", "through an owner"])
-def test_bytes_that_are_no_text_are_refused_in_one_line(bank: None, serves: bool) -> None:
+def test_bytes_that_are_no_text_are_refused_in_one_line(run: Run, bank: None, serves: bool) -> None:
     refused: list[tuple[str, ...]] = [
         ("collections", "create", NO_TEXT, "a long"),
         ("collections", "create", "x", f"a long comment '{NO_TEXT}'"),
@@ -359,9 +359,13 @@ def test_bytes_that_are_no_text_are_refused_in_one_line(bank: None, serves: bool
         if serves:
             stack.enter_context(Running("serve", "--json")).line()
         for arguments in refused:
-            result = headrace(*arguments)
-            assert (result.returncode, result.stdout) == (1, b""), arguments
-            assert re.fullmatch(rb"error: .*\\udcff.*; .*\n", result.stderr), result.stderr
+            result = run(*arguments)
+            assert (result.exit_code, result.stdout) == (1, ""), arguments
+            assert re.fullmatch(r"error: .*\\udcff.*; .*\n", result.stderr), result.stderr
+        # As bytes, which Python decodes to the same.
+        process = headrace("read", NO_TEXT)
+        assert (process.returncode, process.stdout) == (1, b"")
+        assert process.stderr.decode() == run("read", NO_TEXT).stderr
         assert headrace("publish", "bank/credits=credits.ndjson").returncode == 0
 
 

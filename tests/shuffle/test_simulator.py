@@ -10,7 +10,7 @@ from headrace.testing.shuffle.kinds import Kind
 from headrace.testing.shuffle.simulator import SIMULATION, STEPS, Simulator
 from tests.simulations import check_totals
 
-SEEDS = 400
+SEEDS = 200
 DEEP_SEEDS = 20_000
 DEEP_STEPS = 200
 

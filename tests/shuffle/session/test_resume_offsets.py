@@ -26,10 +26,10 @@ from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle.memory_journal import Journal
 from headrace.testing.shuffle.memory_run import MemoryRun
 from headrace.testing.shuffle.simulator import Simulator
+from tests.kinds import seeds
 from tests.shuffle.builders import source
 
-SEEDS = 150
-CHUNK = 50
+SEEDS_PER_TEST = 50
 
 
 class WatchedRun(MemoryRun):
@@ -133,10 +133,10 @@ class WatchedSimulator(Simulator):
 
 
 # proves G7
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_a_restart_reads_no_more_again_than_what_is_pending(first: int) -> None:
+@pytest.mark.parametrize("group", seeds(1, deep=10))
+def test_a_restart_reads_no_more_again_than_what_is_pending(group: int) -> None:
     checked = pending = 0
-    for seed in range(first, first + CHUNK):
+    for seed in range(group * SEEDS_PER_TEST, (group + 1) * SEEDS_PER_TEST):
         simulator = WatchedSimulator(seed)
         try:
             simulator.simulate(70)
@@ -145,8 +145,8 @@ def test_a_restart_reads_no_more_again_than_what_is_pending(first: int) -> None:
             raise
         checked += simulator.checked
         pending += simulator.pending
-    assert checked > 5 * CHUNK
-    assert pending > CHUNK
+    assert checked > 5 * SEEDS_PER_TEST
+    assert pending > SEEDS_PER_TEST
 
 
 # proves G5
