@@ -143,6 +143,16 @@ def test_equal_calls_are_one_call_if_the_terms_say_so(events: str) -> None:
     check(Script(StageTerms(reuse_equal=True)), events)
 
 
+def test_a_call_in_doubt_is_sent_again_under_its_own_key_beside_an_equal_one() -> None:
+    """Both may be paid, since the terms did not say that equal calls are one."""
+    script = Script(StageTerms())
+    check(script, "a claims 1 row -> call\na claims 2 row -> call\na dies")
+    script.state.declare(STAGE, StageTerms(reuse_equal=True))
+    check(script, "b claims 1 row -> again\nc claims 2 row -> again")
+    assert script.keys["b", 1] == key_of(1, "row")
+    assert script.keys["c", 2] == key_of(2, "row")
+
+
 @pytest.mark.parametrize(
     ("terms", "budget", "events"),
     [
