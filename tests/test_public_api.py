@@ -91,7 +91,7 @@ class Pipeline
     run(self, spark: Any = None, *, on_change: OnChange = 'refuse', runner: Runner | None =
         None, service: ServiceSettings | None = None) -> RunSummary
     status(self) -> JobStatus
-    collect(self) -> pa.Table
+    collect(self, stage: str = '') -> pa.Table
 class Publisher
     payload: bytes
     is_lost(self) -> bool
@@ -228,7 +228,7 @@ def openai_embeddings(text: Prompt, *, model: str, into: str = 'embedding', pric
         float = 60.0, version: str = '', **parameters: Any) -> HttpOperator
 def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
-def pipeline(name: str, workspace: Workspace, *, budget: float | None = None) -> Pipeline
+def pipeline(name: str | Job, workspace: Workspace, *, budget: float | None = None) -> Pipeline
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
 module spark

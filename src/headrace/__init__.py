@@ -145,10 +145,11 @@ def open(
     return Workspace(location, settings, create=create)
 
 
-def pipeline(name: str, workspace: Workspace, *, budget: float | None = None) -> Pipeline:
+def pipeline(name: str | Job, workspace: Workspace, *, budget: float | None = None) -> Pipeline:
     """Begin a pipeline: a job that is put together stage by stage, and resumed by its name.
 
-    It pauses before a call of an expensive stage that may exceed the budget.
+    It pauses before a call of an expensive stage that may exceed the budget. A `Job` that has its
+    stages already is run as it is.
     """
 
     def engine() -> Engine:

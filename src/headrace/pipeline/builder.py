@@ -70,13 +70,19 @@ class Pipeline:
 
     def __init__(
         self,
-        name: str,
+        name: str | Job,
         workspace: Workspace,
         engine: Callable[[], Engine] | None = None,
         *,
         budget: float | None = None,
     ) -> None:
-        self.name = Job(name, budget=budget).id
+        self._given = name if isinstance(name, Job) else None
+        if self._given and budget is not None:
+            raise UsageError(
+                f"job {self._given.id!r} is given with a budget beside it",
+                do="give the budget to the Job",
+            )
+        self.name = name.id if isinstance(name, Job) else Job(name, budget=budget).id
         self._budget = budget
         self._workspace = workspace
         self._engine = engine
@@ -100,6 +106,7 @@ class Pipeline:
         Spark DataFrame another `version` if its rows have changed: its columns, and the files that
         it reads, are compared in any case.
         """
+        self._check_open()
         if self._stages:
             raise UsageError(
                 f"pipeline {self.name!r} has a source already",
@@ -187,6 +194,7 @@ class Pipeline:
     def _append(
         self, name: str, operator: StageOperator, is_chosen: bool, config: StageConfig
     ) -> Self:
+        self._check_open()
         if not self._stages:
             raise UsageError(
                 f"pipeline {self.name!r} begins with stage {name!r}", do="call source first"
@@ -197,6 +205,12 @@ class Pipeline:
             unique, number = f"{name}-{number}", number + 1
         self._stages.append((Stage(unique, operator, config), is_chosen))
         return self
+
+    def _check_open(self) -> None:
+        if self._given:
+            raise UsageError(
+                f"pipeline {self.name!r} has the stages of its Job", do="add stages to the Job"
+            )
 
     def _as_source(self, data: Any, rows_per_unit: int, version: str) -> UnitSource:
         if isinstance(data, UnitSource):
@@ -229,6 +243,9 @@ class Pipeline:
     @property
     def job(self) -> Job:
         """The job that the stages make. The output of its last stage is durable."""
+        if self._given:
+            self._given.validate()
+            return self._given
         job = Job(self.name, budget=self._budget)
         above: list[str] = []
         for number, (stage, is_chosen) in enumerate(self._stages):
@@ -258,14 +275,13 @@ class Pipeline:
         Workers are tasks of the Spark session, or threads of this process if there is none. If a
         sink needs Spark and no session is given, one is started on this machine.
         """
-        needs_spark = any(
-            getattr(stage.operator, "needs_spark", False) for stage, _ in self._stages
-        )
+        job = self.job
+        needs_spark = any(getattr(stage.spec, "needs_spark", False) for stage in job.operators)
         if runner is None and (spark or needs_spark):
             runner = self._required_engine("a run").runner(spark)
             service = service or runner.service
         runner = runner or ThreadRunner()
-        with JobRun(self._workspace, self.job, on_change=on_change, service=service) as run:
+        with JobRun(self._workspace, job, on_change=on_change, service=service) as run:
             runner.run(run)
             return run.summary()
 
@@ -273,9 +289,13 @@ class Pipeline:
         """Tell how the last run stands or ended."""
         return read_status(self._workspace, self.name)
 
-    def collect(self) -> pa.Table:
-        """Return what the last stage has produced. A pipeline with a sink has nothing to return."""
-        return read_results(self._workspace, self.job, self._stages[-1][0].stage_id)
+    def collect(self, stage: str = "") -> pa.Table:
+        """Return what a durable stage has produced; without a name, the last.
+
+        A pipeline with a sink has nothing to return.
+        """
+        job = self.job
+        return read_results(self._workspace, job, stage or list(job.stages)[-1])
 
 
 def _on_disk(config: StageConfig) -> StageConfig:

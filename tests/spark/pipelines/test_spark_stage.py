@@ -8,10 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.job import Job, Stage
+from headrace.pipeline.source.sources import CollectionSource, FileSource
+from headrace.spark.pipelines.spark_stage import SparkStage
 
 
 def double(batch: pa.RecordBatch) -> pa.Table:
@@ -64,3 +69,69 @@ def test_all_rows_of_the_input_are_one_dataframe_once(
         EXPECTED
     )
     assert out.table().num_rows == 4
+
+
+def test_it_reads_files_and_collections_as_they_were_planned(
+    spark: SparkSession, workspace: hr.Workspace, tmp_path: Path
+) -> None:
+    """A function gets a DataFrame for each stage that it reads from, in their order."""
+    collection = workspace.collection("names", "n long, name string", key="n", journals=2)
+    workspace.append(collection, [{"n": n, "name": f"name {n}"} for n in range(0, 20, 2)])
+    (tmp_path / "rows.csv").write_text("n,kind\n" + "".join(f"{n},{n % 3}\n" for n in range(12)))
+
+    def join(rows: DataFrame, names: DataFrame) -> DataFrame:
+        return rows.join(names, "n").select("n", "kind", "name")
+
+    job = (
+        Job("join")
+        .add_stage(Stage("rows", FileSource(str(tmp_path / "rows.csv"))))
+        .add_stage(Stage("names", CollectionSource(workspace, "names")))
+        .add_stage(Stage("join", SparkStage(join, 4)), ["rows", "names"])
+    )
+    pipeline = hr.pipeline(job, workspace)
+    assert pipeline.run(spark).outcome == "done"
+    found = pipeline.collect().sort_by("n").to_pylist()
+    assert found == [{"n": n, "kind": n % 3, "name": f"name {n}"} for n in range(0, 12, 2)]
+
+
+def fail(rows: DataFrame) -> DataFrame:
+    raise KeyError("kind")
+
+
+def test_a_function_that_fails_is_named_and_tried_again_by_the_next_run(
+    spark: SparkSession, workspace: hr.Workspace
+) -> None:
+    def run(function: Callable[[DataFrame], Any]) -> str:
+        source = hr.pipeline("fails", workspace).source(pa.table({"n": range(10)}))
+        return source.spark(function, name="query", version="1").run(spark).outcome
+
+    with pytest.raises(HeadraceError, match=r"^stage 'query': KeyError: 'kind'; mend its function"):
+        run(fail)
+    with pytest.raises(UsageError, match="the function of stage 'query' returned a int, not a"):
+        run(lambda rows: rows.count())
+    with pytest.raises(UsageError, match=r"^stage 'query': Spark: .*nothing"):
+        run(lambda rows: rows.select("nothing"))
+    assert run(lambda rows: rows) == "done"
+    assert run(fail) == "done", "it is sealed"
+
+
+def test_an_empty_input_has_the_columns_that_the_stage_above_declares(
+    spark: SparkSession, workspace: hr.Workspace
+) -> None:
+    """So a count of nothing is a row. Without columns there is nothing to compute from."""
+
+    def drop(row: dict[str, Any]) -> list[dict[str, Any]]:
+        return []
+
+    def run(name: str, schema: str | None) -> list[dict[str, Any]]:
+        pipeline = (
+            hr.pipeline(name, workspace)
+            .source(pa.table({"n": range(10)}))
+            .flat_map(drop, schema=schema, version="1")
+            .spark(lambda rows: rows.agg(F.count("n").alias("rows")), version="1")
+        )
+        assert pipeline.run(spark).outcome == "done"
+        return list(pipeline.collect().to_pylist())
+
+    assert run("declared", "n long") == [{"rows": 0}]
+    assert run("unknown", None) == []

@@ -22,7 +22,8 @@ from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.sink_batches import SinkBatch, SinkBatches
 from headrace.spark.pipelines.stage_rows import Produced, fetch_produced, read_rows
 from headrace.spark.query_failure import explain_in
-from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget, Sink, Target
+from headrace.spark.sinks.contract import ReopenableTarget, Sink, Target
+from headrace.spark.sinks.sink_generation import first_batch
 from headrace.spark.slots import free_slots
 
 ROWS_MAX = 1_000_000
@@ -50,9 +51,7 @@ class SinkFeed:
         revision = record.stages[stage].revision
         prefix = f"{job_prefix(record)}/sinks/{stage}.r{revision}"
         self._batches = SinkBatches(workspace.objects, prefix)
-        # Results that begin again are another generation: a sink refuses to hold both.
-        generation = f"{record.generation}.r{revision}"
-        self._first = CheckpointId(f"pipeline/{record.job}/{stage}", generation, 0)
+        self._first = first_batch(record, stage)
         self._position: list[int] | None = None
         self._last = 0
         self._last_s = time.monotonic()

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.errors import UsageError
 from headrace.pipeline.contract import StagePlan
 from headrace.spark.pipelines.slot_shares import SLOTS, WorkerNeeds
+from headrace.spark.query_failure import GONE, is_gone
 from headrace.spark.slots import has_cluster, until_executors
 
 _CPUS = ("cpu", "cpus")
@@ -101,6 +102,8 @@ class TaskResources:
                 if tasks := int(context.maxNumConcurrentTasks(java)):
                     return tasks
             except Py4JError as error:
+                if is_gone(self._spark):
+                    raise GONE from None
                 failure = _first_line(error)
         named = ", ".join(f"{name} {amount:g}" for name, amount in plan.resources.items())
         raise UsageError(

@@ -33,9 +33,9 @@ from headrace.errors import (
     UsageError,
 )
 from headrace.journal.workspace import Workspace
-from headrace.shuffle.checkpoints.generation import check_current
 from headrace.spark.sinks.contract import CheckpointId, is_due
 from headrace.spark.sinks.jdbc_connection import CHARACTERS, Column, Connection
+from headrace.spark.sinks.sink_generation import check_generation
 
 CHECKPOINTS = "headrace_checkpoints"
 """The table that says which checkpoint a table holds. It is in the same schema."""
@@ -215,7 +215,7 @@ class JdbcTarget:
         while (stored := self._stored()) and stored[0] != self._opened.generation:
             # The check follows the read: so a run that was replaced never takes the table back,
             # however late it comes.
-            check_current(self._workspace.objects, self._opened.task, self._opened.generation)
+            check_generation(self._workspace.objects, self._opened)
             self._connection.update(
                 f"UPDATE {self._checkpoints} SET generation = ?, last_checkpoint = 0"
                 f" WHERE {_SAME_ROW} AND generation = ?",
