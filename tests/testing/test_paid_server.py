@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,17 @@ def test_a_call_is_paid_before_it_is_answered(server: PaidServer) -> None:
     assert (status, answer) == (200, {"id": "a", "answer": "answer to a"})
     assert server.paid() == {"a": 1}
     assert server.paid_by_key() == {"key-a": 1}
+
+
+def test_a_request_that_is_cut_off_is_not_paid(server: PaidServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    head = "POST /pay HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 11\r\n\r\n"
+    for body in ("", '{"id":'):
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall((head + body).encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b"", "nobody answers it"
+    assert server.paid() == {}
 
 
 def test_the_bill_survives_the_server(server: PaidServer) -> None:

@@ -147,8 +147,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {"ready": True})
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path == "/faults":
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:
+            # The client died in the middle of its request: nobody asked for anything.
+            self.close_connection = True
+        elif self.path == "/faults":
             self.server.faults.ask(json.loads(body)["faults"])
             self._answer(200, {})
         else:

@@ -26,10 +26,10 @@ from headrace.errors import (
 )
 from headrace.shuffle import History
 from headrace.shuffle.checkpoints.checkpoint_history import reset_task
-from headrace.shuffle.checkpoints.generation import check_current
 from headrace.spark.sinks.contract import CheckpointId, Sink
 from headrace.spark.sinks.jdbc import JdbcTarget, StagedTable, jdbc
 from headrace.spark.sinks.jdbc_connection import Connection
+from headrace.spark.sinks.sink_generation import check_generation
 from tests.spark.sinks.conftest import ORDERS, Numbers, checkpoint
 
 FIRST = checkpoint(1)
@@ -248,13 +248,13 @@ def test_an_older_generation_that_opens_late_takes_nothing_back(
     opened: list[JdbcTarget] = []
 
     def check_and_be_replaced(*of: Any) -> None:
-        check_current(*of)
+        check_generation(*of)
         monkeypatch.undo()
         of_new = begun_anew(workspace)
         opened.append(database.open(workspace, of_new))
         opened[0].write(numbers(0, 1), of_new)
 
-    monkeypatch.setattr("headrace.spark.sinks.jdbc.check_current", check_and_be_replaced)
+    monkeypatch.setattr("headrace.spark.sinks.jdbc.check_generation", check_and_be_replaced)
     for _ in range(2):
         with pytest.raises(UsageError, match=f"has no generation {of_late.generation}: it was res"):
             database.open(workspace, of_late)
