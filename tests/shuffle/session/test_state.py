@@ -939,6 +939,22 @@ def test_a_replay_does_not_wait_for_a_lane_behind_one_that_is_held() -> None:
     assert state.held_lanes == set()
 
 
+# proves G12
+def test_reports_of_other_priorities_do_not_pile_up_while_a_poll_waits_for_a_replay() -> None:
+    before = two_priorities()
+    create_journals(before, journal_info(A, 100), journal_info(B, 100))
+    report(before, B, 1, through=10, producers=[(1, 1)])
+    state = two_priorities(is_limited=True, kept_rows_max=200)
+    state._read_through = before.next_checkpoint()
+    create_journals(state, journal_info(A, 1000), journal_info(B, 100))
+    state.poll(10)
+    for number in range(1, 60):
+        report(state, A, 0, through=number * 10, producers=[(2, 50 + number)])
+        state.advance()
+        assert len(state._reports) <= 11
+    assert state.is_starving
+
+
 # proves G11, G12
 def test_only_the_lane_waits_of_which_many_reports_wait() -> None:
     state = two_priorities(is_limited=True, kept_rows_max=200)
