@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from headrace.errors import HeadraceError, PeerLostError, ProtocolError, from_wire
+from headrace.errors import REPORT, HeadraceError, PeerLostError, ProtocolError, from_wire
 from headrace.pipeline.master.messages import (
     AdvanceClaim,
     Answer,
@@ -68,7 +68,7 @@ class Master:
                 return state.pause(worker, why), []
             case FailWork(error):
                 return state.fail(from_wire(*error)), []
-        raise ProtocolError(f"worker {worker} sent {type(request).__name__}")
+        raise ProtocolError(f"worker {worker} sent {type(request).__name__}", do=REPORT)
 
     def _wait_for_work(self, worker: str, timeout_s: float, is_gone: Callable[[], bool]) -> Answer:
         deadline = time.monotonic() + timeout_s

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any
 
-from headrace.errors import PeerLostError, ProtocolError, UsageError
+from headrace.errors import REPORT, PeerLostError, ProtocolError, UsageError
 from headrace.pipeline.master import messages
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.messages import Answer, Join, Leave, Request
@@ -28,7 +28,9 @@ class ControlService:
             return
         join = opening.control
         if not isinstance(join, Join):
-            raise ProtocolError(f"a worker began with {type(join).__name__}, not with Join")
+            raise ProtocolError(
+                f"a worker began with {type(join).__name__}, not with Join", do=REPORT
+            )
         answer = self._master.join(join)
         channel.send(answer)
         if isinstance(answer, Leave):

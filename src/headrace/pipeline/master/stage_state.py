@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import HeadraceError, ProtocolError, UnitError
+from headrace.errors import REPORT, HeadraceError, ProtocolError, UnitError
 from headrace.pipeline.contract import OnError
 from headrace.pipeline.master.inputs import StageInput
 from headrace.pipeline.master.messages import AdvanceClaim, ClaimWork, PoisonRow
@@ -120,7 +120,8 @@ class StageState:
             if end < input.end:
                 raise ProtocolError(
                     f"stage {self.stage!r} left out what is between {end} and {input.end} of input"
-                    f" {input.input.number}"
+                    f" {input.input.number}",
+                    do=REPORT,
                 )
             input.move(end)
         self.is_sealed = True
@@ -156,7 +157,8 @@ class StageState:
         if report.position < input.position:
             raise ProtocolError(
                 f"worker {worker} went back from {input.position} to {report.position} in input"
-                f" {input.input.number} of stage {self.stage!r}"
+                f" {input.input.number} of stage {self.stage!r}",
+                do=REPORT,
             )
         is_same_message = report.position == input.position
         input.move(report.position)
@@ -227,7 +229,9 @@ class StageState:
         for input in self.inputs:
             if input.claim and input.claim.number == number and input.worker == worker:
                 return input
-        raise ProtocolError(f"worker {worker} has no claim {number} in stage {self.stage!r}")
+        raise ProtocolError(
+            f"worker {worker} has no claim {number} in stage {self.stage!r}", do=REPORT
+        )
 
     def _free(self, input: InputState) -> None:
         input.claim, input.worker, input.probing = None, "", None

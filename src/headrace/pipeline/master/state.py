@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from headrace.errors import ChangedError, HeadraceError, ProtocolError
+from headrace.errors import REPORT, ChangedError, HeadraceError, ProtocolError
 from headrace.pipeline.master.messages import AdvanceClaim, ClaimWork, Go, Leave, NoWork
 from headrace.pipeline.master.stage_state import InputState, StageState
 
@@ -85,11 +85,15 @@ class JobState:
 
     def join(self, worker: str, stage: str) -> Go | Leave:
         if worker in self._workers:
-            raise ProtocolError(f"worker {worker} has joined already")
+            raise ProtocolError(f"worker {worker} has joined already", do=REPORT)
         if stage not in self.stages:
-            raise ProtocolError(f"worker {worker} is of stage {stage!r}, which is unknown")
+            raise ProtocolError(
+                f"worker {worker} is of stage {stage!r}, which is unknown", do=REPORT
+            )
         if self.stages[stage].takes_all:
-            raise ProtocolError(f"worker {worker} is of stage {stage!r}, which has no workers")
+            raise ProtocolError(
+                f"worker {worker} is of stage {stage!r}, which has no workers", do=REPORT
+            )
         if self.is_over(stage):
             return Leave(self._why(stage))
         self._workers[worker] = stage
@@ -218,7 +222,7 @@ class JobState:
     def seal(self, stage: str, report: SealReport) -> None:
         state = self.stages[stage]
         if not state.takes_all or state.is_sealed:
-            raise ProtocolError(f"stage {stage!r} cannot be sealed")
+            raise ProtocolError(f"stage {stage!r} cannot be sealed", do=REPORT)
         state.seal(report.ends)
         state.counts.messages += report.messages
         state.counts.rows_in += report.rows_in
