@@ -42,8 +42,10 @@ def first_call_s(directory: Path, after_s: float = 0.0) -> float:
 
 def count_repeated(directory: Path) -> int:
     """Return how many of the calls had been made before."""
-    made = Counter(line.split(maxsplit=1)[1] for line in _calls(directory).read_text().splitlines())
-    return made.total() - len(made)
+    counts = Counter(
+        line.split(maxsplit=1)[1] for line in _calls(directory).read_text().splitlines()
+    )
+    return counts.total() - len(counts)
 
 
 def _calls(directory: Path) -> Path:

@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Return the operator of a stage whose function takes and returns DataFrames."""
 
     def runner(self, session: Any) -> EngineRunner:
-        """Return a runner on a Spark session; on the active one, or a new one, if it is None."""
+        """Return a runner on `session`. If it is None, use the active session or make one."""
 
 
 class Pipeline:

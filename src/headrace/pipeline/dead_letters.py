@@ -46,7 +46,7 @@ class DeadLetter(NamedTuple):
     error: str
     attempts: int
     payload: str
-    """Refers to the rows of its letter."""
+    """The reference to the payload that keeps the row."""
     place: int
     """The place of the row in that payload."""
 

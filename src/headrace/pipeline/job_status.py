@@ -33,7 +33,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     began: float
     """When the run began, in seconds since 1970."""
     seen: float
-    """When its driver wrote this."""
+    """When the driver wrote this status, in seconds since 1970."""
     stages: dict[str, StageCounts]
     """What the run has done."""
     error: str = ""
@@ -79,7 +79,7 @@ class StatusWriter:
 
     def _run(self) -> None:
         while not self._ending.wait(_WRITE_S):
-            # The run does not depend on it, and the next one may be written.
+            # The run goes on without it, and the next write may succeed.
             with suppress(StorageError):
                 self._write()
 

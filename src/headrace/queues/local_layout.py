@@ -72,7 +72,7 @@ class Messages(NamedTuple):
 
     @property
     def step_bytes(self) -> int:
-        """What they count towards `STEP_BYTES_MAX`."""
+        """How much of `STEP_BYTES_MAX` these messages use."""
         overhead = _BYTES_PER_PARTITION + _BYTES_PER_MESSAGE * len(self.values)
         return message_bytes(self.values, self.keys) + overhead
 

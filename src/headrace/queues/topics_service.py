@@ -138,7 +138,10 @@ class TopicsService:
                 return topics.look(lambda state: state.committed(group, topic, partition))
             case messages.Truncate(topic, partition, offset):
                 return topics.truncate_before(topic, offset, partition)
-        raise UsageError(f"topics were asked for {type(call).__name__}", do="use the same version")
+        raise UsageError(
+            f"topics do not know the call {type(call).__name__}",
+            do="run the same version of Headrace in all processes",
+        )
 
 
 class ServedTopics:

@@ -262,14 +262,14 @@ def _fates(
     count = len(unsettled)
     kept = [KEPT] * count
     lost = [LOST] * count
-    for at in range(count + 1):
+    for index in range(count + 1):
         for rest in (LOST, ZEROED, TORN):
-            tail = [rest if rest in each.fates else LOST for each in unsettled[at:]]
-            yield tuple(kept[:at] + tail)
-        for fate in unsettled[at].fates if at < count else ():
-            yield (*kept[:at], fate, *kept[at + 1 :])
-            yield (*kept[:at], fate, *lost[at + 1 :])
-            yield (*lost[:at], fate, *lost[at + 1 :])
+            tail = [rest if rest in each.fates else LOST for each in unsettled[index:]]
+            yield tuple(kept[:index] + tail)
+        for fate in unsettled[index].fates if index < count else ():
+            yield (*kept[:index], fate, *kept[index + 1 :])
+            yield (*kept[:index], fate, *lost[index + 1 :])
+            yield (*lost[:index], fate, *lost[index + 1 :])
     for _ in range(states_max):
         yield tuple(chance.choice(each.fates) for each in unsettled)
 

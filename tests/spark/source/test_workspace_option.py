@@ -33,7 +33,7 @@ def on_another_machine(workspace: headrace.Workspace) -> WorkspaceRef:
 
 def test_it_is_closed_with_the_last_write_to_it(tmp_path: Path) -> None:
     headrace.open(tmp_path / "workspace").close()
-    there, workspaces = WorkspaceLocation.at(str(tmp_path / "workspace")), SharedWorkspaces()
+    there, workspaces = WorkspaceLocation.parse(str(tmp_path / "workspace")), SharedWorkspaces()
     with workspaces.opened(there) as first:
         with workspaces.opened(there) as second:
             assert second is first

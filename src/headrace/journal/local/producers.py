@@ -50,7 +50,7 @@ class ProducerState:
         if self.prepared:
             raise ProtocolError(
                 f"publisher {who} has already prepared its transaction",
-                do="a participant writes before it prepares",
+                do="write everything before you prepare",
             )
         if bodies != len(write.docs):
             raise ProtocolError(

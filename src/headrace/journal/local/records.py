@@ -1,4 +1,4 @@
-"""The records that journals write to their log, and the bytes of them. Pure.
+"""The records that journals write to their log, and their bytes. Pure.
 
 | record   | holds                                                                             |
 |----------|-----------------------------------------------------------------------------------|

@@ -118,7 +118,7 @@ class _UnitCalls:
         self._calls: dict[int, OperatorCall] = {}
         self._results: dict[int, CallResult] = {}
         self._reused = 0
-        self._made = 0
+        self._calls_made = 0
         self._cost = 0.0
         self._error: BaseException | None = None
         self._recordings: set[asyncio.Task[None]] = set()
@@ -144,7 +144,7 @@ class _UnitCalls:
         except UnitError as error:
             raise self._named(error, (), 1) from error
         dead = [each for result in found for each in result.dead]
-        return Processed(table, dead, self._made, self._reused, self._cost)
+        return Processed(table, dead, self._calls_made, self._reused, self._cost)
 
     def _open_claims(self, calls: Iterator[OperatorCall], at_once: int) -> Claims:
         self._calls = {call.number: call for call in calls}
@@ -181,7 +181,7 @@ class _UnitCalls:
         try:
             if claimed.status == ClaimStatus.HELD:
                 raise CallFailedError(0, in_doubt=True) from _held(claimed)
-            self._made += 1
+            self._calls_made += 1
             result = await self._call(call, batch, claimed.idempotency_key)
         except CallFailedError as failure:
             if claimed.status != ClaimStatus.HELD:

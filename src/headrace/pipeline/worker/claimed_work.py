@@ -347,8 +347,10 @@ class ClaimedWork:
                 failure = error
             else:
                 ends = zip(step.outputs, offsets, strict=True)
-                mine = [at for output, at in ends if output.topic == self._stage.output_topic]
-                self._output_end = max([self._output_end, *(at + 1 for at in mine)])
+                mine = [
+                    offset for output, offset in ends if output.topic == self._stage.output_topic
+                ]
+                self._output_end = max([self._output_end, *(offset + 1 for offset in mine)])
                 return True
             if self._cursor.fence(await self._committed()):
                 await self._look_up_output()

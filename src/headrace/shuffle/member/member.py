@@ -44,7 +44,10 @@ class Member:
 
     @property
     def streams(self) -> int:
-        """How many streams it serves: for each Session one for its Slice and one of every Slice."""
+        """The number of streams that it serves.
+
+        For each Session, that is one to its Slice, and one to its Queue from every Slice.
+        """
         return self._server.conversations
 
     def close(self) -> None:

@@ -45,7 +45,10 @@ def share_slots(
 
 
 def share_alone(stage: str, need: WorkerNeeds, capacity: Mapping[str, float]) -> int:
-    """Return how many workers a stage gets that runs alone. Raises UsageError if there is none."""
+    """Return how many workers a stage gets if it runs alone.
+
+    Raises UsageError if there is no room for one.
+    """
     lacking = _lacking({stage: need}, {stage: 1}, capacity)
     if lacking:
         raise UsageError(

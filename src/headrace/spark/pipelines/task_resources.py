@@ -45,7 +45,7 @@ class TaskResources:
         self._has_profiles = has_cluster(spark)
         self._task_cpus = int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
         self._profiles: dict[str, ResourceProfile] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def needs(self, plan: StagePlan) -> WorkerNeeds:
         """Return what the workers of a stage hold while they run."""
@@ -57,9 +57,9 @@ class TaskResources:
         return WorkerNeeds(plan.workers, {SLOTS: slots, **others})
 
     def _tell_ignored(self, plan: StagePlan) -> None:
-        if not plan.resources or plan.stage in self._told:
+        if not plan.resources or plan.stage in self._warned:
             return
-        self._told.add(plan.stage)
+        self._warned.add(plan.stage)
         named = ", ".join(f"{name} {amount:g}" for name, amount in plan.resources.items())
         _log.warning(
             "job %s: %s has no resources to give: stage %s runs in plain slots, without %s",

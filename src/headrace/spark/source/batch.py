@@ -51,7 +51,7 @@ class Pinned(msgspec.Struct, frozen=True):
     """If a task's checkpoints are read: those after `first` up to `last`, of `generation`."""
 
     @classmethod
-    def at(cls, workspace: Workspace, reads: Reads) -> Self:
+    def now(cls, workspace: Workspace, reads: Reads) -> Self:
         """Pin what is committed at this moment."""
         if not reads.task:
             return cls(take_cut(workspace, reads.bindings))
@@ -97,7 +97,7 @@ class BatchReader(DataSourceReader):
 
     def _plan(self, workspace: Workspace) -> Plan:
         reads = self._reads
-        pinned = Pinned.decode(self._pinned) if self._pinned else Pinned.at(workspace, reads)
+        pinned = Pinned.decode(self._pinned) if self._pinned else Pinned.now(workspace, reads)
         if pinned.cut is not None:
             return plan_cut(workspace, reads.bindings, pinned.cut)
         return plan_between(

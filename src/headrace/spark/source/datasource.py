@@ -74,7 +74,7 @@ class HeadraceSource(DataSource):
         reads = parse_reads(self.options)
         with reads.location.open() as workspace:
             # Spark keeps this object, and makes all readers of the DataFrame from it.
-            self._pinned = Pinned.at(workspace, reads).encode()
+            self._pinned = Pinned.now(workspace, reads).encode()
             collections = {each.name: each for each in workspace.collections()}
         sources = resolve(reads.bindings, collections, {})
         return from_arrow_schema(row_schema(sources.all, meta=reads.meta))

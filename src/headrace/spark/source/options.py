@@ -171,7 +171,7 @@ def _location(given: Mapping[str, str], method: str) -> WorkspaceLocation:
             "format 'headrace' needs a workspace",
             do=f'add .option("workspace", "…"), or pass it to {method}',
         )
-    return WorkspaceLocation.at(workspace, given.get("token", ""))
+    return WorkspaceLocation.parse(workspace, given.get("token", ""))
 
 
 def _bindings(given: Mapping[str, str]) -> tuple[Binding, ...]:

@@ -32,7 +32,7 @@ class WorkspaceLocation(msgspec.Struct, frozen=True):
         return cls(workspace.location, workspace.reach().token)
 
     @classmethod
-    def at(cls, path: str, token: str = "") -> Self:
+    def parse(cls, path: str, token: str = "") -> Self:
         return cls(path if "://" in path else str(Path(path).absolute()), token)
 
     def open(self) -> Workspace:

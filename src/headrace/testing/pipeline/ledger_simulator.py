@@ -381,9 +381,9 @@ class LedgerWorld:
         assert totals.results == len(self.disk.results.results)
         held = {key: each.lease for key, each in self.disk.intents.items() if each.lease}
         assert held == books.holders
-        for key, made in self.provider.calls.items():
+        for key, calls in self.provider.calls.items():
             # Each call that was made more than once was in doubt each time before.
-            assert made <= 1 + books.doubts[key] + books.failures[key]
+            assert calls <= 1 + books.doubts[key] + books.failures[key]
         if self.terms.reuse_equal:
             contents = Counter(content_key(key) for key in self.disk.results.results)
             assert all(count == 1 for count in contents.values())

@@ -370,7 +370,10 @@ class MemoryRun:
                 case queue.CopyBlocks(locations):
                     self._note(disk, effect)
                     self.counts[Kind.MOVED_BLOCKS] += 1
-                    copies = {at: target.file.copy(where) for at, where in locations.items()}
+                    copies = {
+                        position: target.file.copy(location)
+                        for position, location in locations.items()
+                    }
                     target.queue.copies_written(copies)
                     self.send(disk, Synced(target.file.end, effect))
                 case queue.GiveBack(below):

@@ -179,7 +179,9 @@ class World(MemoryJournals):
             self._counts[Kind.LOST_EARLY] += any(d.producer == lost for d in transaction.documents)
             transaction.documents = [d for d in transaction.documents if d.producer != lost]
             self._retract(transaction, lost)
-            transaction.begins = {at: b for at, b in transaction.begins.items() if at[1] != lost}
+            transaction.begins = {
+                key: begin for key, begin in transaction.begins.items() if key[1] != lost
+            }
             self.idle.append(lost)
 
     def _retract(self, transaction: SimulatedTransaction, producer: Producer) -> None:
