@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,17 @@ def test_a_request_that_is_cut_off_is_not_paid(server: PaidServer) -> None:
             connection.shutdown(socket.SHUT_WR)
             assert connection.recv(1) == b"", "nobody answers it"
     assert server.paid() == {}
+
+
+def test_it_tells_how_many_calls_came_and_how_many_are_paid(tmp_path: Path) -> None:
+    with PaidServer(tmp_path / "bill", "--honour-keys") as server:
+        server.ask_faults("429")
+        for key in ("key-a", "key-a", "key-a", "another"):
+            post(server, {"id": "a"}, key)
+        post(server, {"id": "b"}, "key-b")
+        with urllib.request.urlopen(f"{server.url}/bill") as answer:
+            bill = json.load(answer)
+    assert bill == {"calls": 5, "calls_twice": 3, "paid": 3, "paid_twice": 1}
 
 
 def test_the_bill_survives_the_server(server: PaidServer) -> None:

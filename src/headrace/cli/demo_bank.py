@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import headrace as hr
+from headrace.cli.render.units import counted
 
 SCHEMA = "number long, account string, cents long"
 _ACCOUNTS = ("ann", "bob", "cay", "dan", "eve", "fay")
@@ -154,3 +155,53 @@ def compare(committed: pa.Table, found: pa.Table) -> Difference:
     uncommitted = found.join(committed, _COLUMNS, join_type="left anti")
     distinct = found.group_by(_COLUMNS).aggregate([])
     return Difference(lost.num_rows, found.num_rows - distinct.num_rows, uncommitted.num_rows)
+
+
+class BankOutcome(NamedTuple):
+    """What the bank did, and what was counted that must not happen."""
+
+    transfers: int
+    given_up: int
+    documents: int
+    checkpoints: int
+    kills: int
+    recoveries: int
+    torn_checkpoints: int
+    duplicates: int
+    lost: int
+    uncommitted: int
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.torn_checkpoints or self.duplicates or self.lost or self.uncommitted)
+
+    def fields(self) -> dict[str, object]:
+        """Return what is printed, by its name."""
+        return {
+            "transfers committed": f"{self.transfers:,}",
+            "transfers given up half-way": f"{self.given_up:,}",
+            "documents": f"{self.documents:,}",
+            "checkpoints": f"{self.checkpoints:,}",
+            "members killed": self.kills,
+            "recoveries": self.recoveries,
+            "checkpoints that did not sum to zero": self.torn_checkpoints,
+            "documents twice": self.duplicates,
+            "documents lost": self.lost,
+            "documents never committed": self.uncommitted,
+            "time": f"{self.seconds:.1f} s",
+        }
+
+    def verdict(self) -> str:
+        """Return the line that says whether the guarantees held."""
+        if self.is_good:
+            kills = counted(self.kills, "kill")
+            return (
+                f"The bank held: {self.documents:,} documents, each applied once, in checkpoints"
+                f" that sum to zero, through {kills}."
+            )
+        wrong = {"lost": self.lost, "twice": self.duplicates, "never committed": self.uncommitted}
+        counts = [f"{counted(count, 'document')} {how}" for how, count in wrong.items() if count]
+        if self.torn_checkpoints:
+            counts.append(f"{counted(self.torn_checkpoints, 'checkpoint')} not summing to zero")
+        return f"The bank did not hold: {', '.join(counts)}. Please report this with the seed."

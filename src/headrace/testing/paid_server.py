@@ -11,6 +11,8 @@ Routes: `POST /v1/chat/completions` and `POST /v1/embeddings` answer as OpenAI d
 other path answers `{"id": …, "answer": …}`. What a call is about is the `id` of its JSON body, or
 the whole body if there is none. `POST /faults` with `{"faults": ["429", "hang_after"]}` makes the
 next calls fail in that way, one fault a call; `--fault KIND=SHARE` makes a share of all calls fail.
+`GET /bill` tells how many calls came since the server started, how many are paid, and how many of
+each were about a thing that had one before.
 """
 
 from __future__ import annotations
@@ -69,8 +71,16 @@ class Bill:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._keys = {call.key for call in read_bill(path)}
+        paid = read_bill(path)
+        self._keys = {call.key for call in paid}
+        self._paid = Counter(call.about for call in paid)
+        self._came: Counter[str] = Counter()
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def came(self, about: str) -> None:
+        """Count a call that came, whether or not it is paid."""
+        with self._lock:
+            self._came[about] += 1
 
     def pay(self, call: PaidCall, honour_key: bool) -> None:
         """Append the call, unless its key is honoured and was paid for before."""
@@ -80,6 +90,17 @@ class Bill:
             # One write of a short line: a kill leaves all of it or none of it.
             os.write(self._file, json.dumps(call._asdict()).encode() + b"\n")
             self._keys.add(call.key)
+            self._paid[call.about] += 1
+
+    def totals(self) -> dict[str, int]:
+        """Return what `GET /bill` answers."""
+        with self._lock:
+            return {
+                "calls": self._came.total(),
+                "calls_twice": self._came.total() - len(self._came),
+                "paid": self._paid.total(),
+                "paid_twice": self._paid.total() - len(self._paid),
+            }
 
     def close(self) -> None:
         os.close(self._file)
@@ -144,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: a test reads the bill."""
 
     def do_GET(self) -> None:
-        self._answer(200, {"ready": True})
+        self._answer(200, self.server.bill.totals() if self.path == "/bill" else {"ready": True})
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -160,12 +181,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve_call(self, body: bytes) -> None:
         options = self.server.options
+        request = json.loads(body) if body else {}
+        about = str(request.get("id") or hashlib.sha256(body).hexdigest()[:16])
+        self.server.bill.came(about)
         fault = self.server.faults.next()
         if fault and not fault.endswith("_after") and fault != "garbage":
             self._fail(fault)
             return
-        request = json.loads(body) if body else {}
-        about = str(request.get("id") or hashlib.sha256(body).hexdigest()[:16])
         time.sleep(options.delay_ms / 1000)
         call = PaidCall(self.headers.get("Idempotency-Key", ""), about, self.path)
         self.server.bill.pay(call, options.honour_keys)

@@ -1,4 +1,4 @@
-"""`headrace demo`: the bank on Spark at its smallest, and what it makes of a bank that is wrong."""
+"""`headrace demo`: the bank on Spark at its smallest, and what it makes of an act that is wrong."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ import pytest
 
 import headrace as hr
 from headrace.cli.commands import demo
-from headrace.cli.commands.demo import DemoOutcome, verdict
-from headrace.cli.demo_bank import Audit, Bank, Difference, TransferThread, compare
+from headrace.cli.demo_bank import (
+    Audit,
+    Bank,
+    BankOutcome,
+    Difference,
+    TransferThread,
+    compare,
+)
+from headrace.cli.demo_calls import CallsAct
 from headrace.errors import NotFoundError
 from headrace.testing.crash import eventually
 from tests.cli.conftest import Run
 from tests.cli.headrace_process import PATIENCE_S, SPARK_S, Running, headrace
+from tests.cli.test_demo_calls import GOOD as GOOD_CALLS
 
 
 @pytest.mark.spark
@@ -24,10 +32,11 @@ def test_it_survives_the_kill_of_a_member(here: Path, monkeypatch: pytest.Monkey
     """With Spark as it is installed, which starts more slowly than that of other tests."""
     # proves G14
     monkeypatch.delenv("SPARK_HOME")
-    done = headrace("demo", "--transactions", "25", "--json", timeout_s=SPARK_S)
+    done = headrace("demo", "--act", "bank", "--transactions", "25", "--json", timeout_s=SPARK_S)
     assert (done.returncode, done.stderr) == (0, b"")
-    outcome = DemoOutcome(**json.loads(done.stdout))
-    assert outcome.is_good
+    found = json.loads(done.stdout)["bank"]
+    assert found.pop("is_good")
+    outcome = BankOutcome(**found)
     assert (outcome.transfers, outcome.given_up, outcome.documents) == (23, 2, 46)
     assert (outcome.kills, outcome.recoveries) == (1, 1)
     assert outcome.checkpoints >= 2
@@ -104,7 +113,7 @@ def test_what_is_lost_or_twice_is_counted(found: tuple[int, ...], difference: Di
     assert compare(documents(1, 2, 3), documents(*found)) == difference
 
 
-GOOD = DemoOutcome(
+GOOD = BankOutcome(
     transfers=1,
     given_up=0,
     documents=2,
@@ -119,23 +128,36 @@ GOOD = DemoOutcome(
 )
 
 
-def test_the_last_line_says_whether_it_held() -> None:
-    assert verdict(GOOD) == (
-        "It held: 2 documents, each applied once, in checkpoints that sum to zero, through 1 kill."
+def test_the_last_line_says_whether_the_bank_held() -> None:
+    assert GOOD.verdict() == (
+        "The bank held: 2 documents, each applied once, in checkpoints that sum to zero,"
+        " through 1 kill."
     )
-    assert verdict(GOOD._replace(lost=1, duplicates=2, torn_checkpoints=1)) == (
-        "It did not hold: 1 document lost, 2 documents twice, 1 checkpoint not summing to zero."
-        " Please report this with the seed."
+    assert GOOD._replace(lost=1, duplicates=2, torn_checkpoints=1).verdict() == (
+        "The bank did not hold: 1 document lost, 2 documents twice,"
+        " 1 checkpoint not summing to zero. Please report this with the seed."
     )
-    assert "1 document never committed" in verdict(GOOD._replace(uncommitted=1))
+    assert "1 document never committed" in GOOD._replace(uncommitted=1).verdict()
 
 
-def test_a_demo_that_did_not_hold_exits_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for outcome, code in ((GOOD, 0), (GOOD._replace(lost=1), 1)):
-        monkeypatch.setattr(demo._Demo, "run", lambda _, outcome=outcome: outcome)
+def test_a_line_for_each_act_says_whether_it_held(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad_bank, bad_calls = GOOD._replace(lost=1), GOOD_CALLS._replace(lost=1)
+    for bank, calls, code in (
+        (GOOD, GOOD_CALLS, 0),
+        (bad_bank, GOOD_CALLS, 1),
+        (GOOD, bad_calls, 1),
+    ):
+        monkeypatch.setattr(demo._BankAct, "run", lambda _, bank=bank: bank)
+        monkeypatch.setattr(CallsAct, "run", lambda _, calls=calls: calls)
         result = run("demo")
         assert result.exit_code == code
-        assert result.stdout.splitlines()[-1] == verdict(outcome)
+        assert result.stdout.splitlines()[-2:] == [bank.verdict(), calls.verdict()]
+    assert run("demo", "--act", "bank").stdout.splitlines()[-1] == GOOD.verdict()
+    alone = run("demo", "--act", "calls", "--json")
+    assert alone.exit_code == 1
+    assert json.loads(alone.stdout)["calls"]["lost"] == 1
 
 
 @pytest.mark.parametrize("wrong", ["torn_checkpoints", "duplicates", "lost", "uncommitted"])

@@ -1,4 +1,4 @@
-"""`headrace demo`: a bank moves money between journals, and a task on Spark never sees half."""
+"""`headrace demo`: a bank on Spark and a pipeline of paid calls, both killed, and what was lost."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import os
 import signal
 import tempfile
 import time
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import headrace as hr
-from headrace.cli.demo_bank import Audit, Bank, TransferThread, compare
+from headrace.cli.demo_bank import Audit, Bank, BankOutcome, TransferThread, compare
+from headrace.cli.demo_calls import CallsAct, CallsOutcome, ServerBill
 from headrace.cli.interruption import run_aside
 from headrace.cli.render.output import JsonOption, as_example, print_fields, print_json, print_line
-from headrace.cli.render.task_display import TaskDisplay
-from headrace.cli.render.units import counted
+from headrace.cli.render.task_display import Form, TaskDisplay
 
 if TYPE_CHECKING:
     from headrace.spark import Progress
@@ -35,59 +36,78 @@ _SETTINGS = {
 }
 
 
-class DemoOutcome(NamedTuple):
-    """What the demo did, and what it counted that must not happen."""
-
-    transfers: int
-    given_up: int
-    documents: int
-    checkpoints: int
-    kills: int
-    recoveries: int
-    torn_checkpoints: int
-    duplicates: int
-    lost: int
-    uncommitted: int
-    seconds: float
-
-    @property
-    def is_good(self) -> bool:
-        return not (self.torn_checkpoints or self.duplicates or self.lost or self.uncommitted)
+class Act(StrEnum):
+    BANK = "bank"
+    CALLS = "calls"
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=as_example("headrace demo --transactions 10000"))(demo)
+    app.command(epilog=as_example("headrace demo --act calls --rows 1000"))(demo)
 
 
 def demo(
+    act: Annotated[
+        Act | None, typer.Option(show_default=False, help="Run this act only. Default: both.")
+    ] = None,
     transactions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many transfers to make.")
+        int, typer.Option(min=1, metavar="N", help="How many transfers the bank makes.")
     ] = 2000,
+    rows: Annotated[
+        int, typer.Option(min=10, metavar="N", help="How many rows a call is paid for.")
+    ] = 200,
     seed: Annotated[int, typer.Option(help="The same seed makes the same transfers.")] = 1,
     json: JsonOption = False,
 ) -> None:
-    """Run a bank on Spark, kill a part of it, and count what was lost or repeated.
+    """Run a bank and a pipeline of paid calls, kill parts of them, and count what went wrong.
 
-    A transfer is a transaction over journals of two collections. While the demo makes transfers, a
-    task of two members on Spark appends them to Parquet files; what it sees at each checkpoint must
-    sum to zero. The demo kills one member, and at the end compares the files with what was
-    committed. The last line and the exit code (0 or 1) say whether the guarantees held.
+    The bank: a transfer is a transaction over journals of two collections. While the demo makes
+    transfers, a task of two members on Spark appends them to Parquet files; what it sees at each
+    checkpoint must sum to zero. The demo kills one member, and at the end compares the files with
+    what was committed.
+
+    The calls: a pipeline pays a server on this machine for an answer to every row. The demo kills
+    it half-way and runs it again, and at the end compares rows and ledger with the server's bill.
+
+    A last line for each act and the exit code (0 or 1) say whether the guarantees held.
     """
-    with (
-        # After a second Ctrl-C, Spark may still be writing there.
-        tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as scratch,
-        TaskDisplay("nothing" if json else "text") as display,
-    ):
-        outcome = _Demo(Path(scratch).resolve(), transactions, seed, display).run()
+    form: Form = "nothing" if json else "text"
+    outcomes: dict[str, BankOutcome | CallsOutcome] = {}
+    for each in [act] if act else Act:
+        with (
+            # After a second Ctrl-C, Spark may still be writing there.
+            tempfile.TemporaryDirectory(
+                prefix="headrace-demo-", ignore_cleanup_errors=True
+            ) as scratch,
+            TaskDisplay(form) as display,
+        ):
+            outcomes[each] = _run(each, Path(scratch).resolve(), transactions, rows, seed, display)
+        if not json:
+            print_fields(outcomes[each].fields())
     if json:
-        print_json(outcome._asdict())
+        print_json({each: _as_json(outcome) for each, outcome in outcomes.items()})
     else:
-        _print_outcome(outcome)
-    if not outcome.is_good:
+        for outcome in outcomes.values():
+            print_line(outcome.verdict())
+    if not all(outcome.is_good for outcome in outcomes.values()):
         raise typer.Exit(1)
 
 
-class _Demo:
+def _run(
+    act: Act, scratch: Path, transactions: int, rows: int, seed: int, display: TaskDisplay
+) -> BankOutcome | CallsOutcome:
+    if act is Act.BANK:
+        return _BankAct(scratch, transactions, seed, display).run()
+    return CallsAct(scratch, rows, display).run()
+
+
+def _as_json(outcome: BankOutcome | CallsOutcome) -> dict[str, object]:
+    return {
+        name: value._asdict() if isinstance(value, ServerBill) else value
+        for name, value in outcome._asdict().items()
+    } | {"is_good": outcome.is_good}
+
+
+class _BankAct:
     """Runs the bank and its task until Spark has applied everything; kills a member meanwhile."""
 
     def __init__(self, scratch: Path, transfers: int, seed: int, display: TaskDisplay) -> None:
@@ -103,7 +123,7 @@ class _Demo:
         self._kills = 0
         self._recoveries = 0
 
-    def run(self) -> DemoOutcome:
+    def run(self) -> BankOutcome:
         begin = time.perf_counter()
         display = self._display
         display.status("starting Spark")
@@ -122,7 +142,7 @@ class _Demo:
             with self._transfer_thread.running():
                 run_aside(self._apply, self._stop)
             lost, duplicates, uncommitted = compare(bank.documents(), sink.table())
-        return DemoOutcome(
+        return BankOutcome(
             transfers=self._transfers - bank.rolled_back,
             given_up=bank.rolled_back,
             documents=len(bank.committed),
@@ -182,41 +202,3 @@ class _Demo:
         applied = self._audit.documents(self._checkpoint)
         is_stuck = time.monotonic() - self._progress_s > _PATIENCE_S
         return applied >= len(self._bank.committed) or is_stuck
-
-
-def _print_outcome(outcome: DemoOutcome) -> None:
-    print_fields(
-        {
-            "transfers committed": f"{outcome.transfers:,}",
-            "transfers given up half-way": f"{outcome.given_up:,}",
-            "documents": f"{outcome.documents:,}",
-            "checkpoints": f"{outcome.checkpoints:,}",
-            "members killed": outcome.kills,
-            "recoveries": outcome.recoveries,
-            "checkpoints that did not sum to zero": outcome.torn_checkpoints,
-            "documents twice": outcome.duplicates,
-            "documents lost": outcome.lost,
-            "documents never committed": outcome.uncommitted,
-            "time": f"{outcome.seconds:.1f} s",
-        }
-    )
-    print_line(verdict(outcome))
-
-
-def verdict(outcome: DemoOutcome) -> str:
-    """Return the last line, which says whether the guarantees held."""
-    if outcome.is_good:
-        kills = counted(outcome.kills, "kill")
-        return (
-            f"It held: {outcome.documents:,} documents, each applied once, in checkpoints that sum"
-            f" to zero, through {kills}."
-        )
-    wrong = {
-        "lost": outcome.lost,
-        "twice": outcome.duplicates,
-        "never committed": outcome.uncommitted,
-    }
-    counts = [f"{counted(count, 'document')} {how}" for how, count in wrong.items() if count]
-    if outcome.torn_checkpoints:
-        counts.append(f"{counted(outcome.torn_checkpoints, 'checkpoint')} not summing to zero")
-    return f"It did not hold: {', '.join(counts)}. Please report this with the seed."
