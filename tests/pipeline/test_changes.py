@@ -59,6 +59,7 @@ def stop_after(workspace: hr.Workspace, job: Job, operator: FakeOperator, units:
     operator.before = lambda unit, rows: None
 
 
+# proves G16
 def test_a_changed_operator_is_refused_by_name(workspace: hr.Workspace, folder: Path) -> None:
     run(workspace, job_of(folder, FakeOperator(double), FakeOperator(same)))
     changed = job_of(folder, FakeOperator(triple, version="2"), FakeOperator(same))
@@ -66,6 +67,7 @@ def test_a_changed_operator_is_refused_by_name(workspace: hr.Workspace, folder: 
         run(workspace, changed)
 
 
+# proves G16
 def test_resume_goes_on_with_the_changed_operator(workspace: hr.Workspace, folder: Path) -> None:
     first = FakeOperator(double)
     stop_after(workspace, job_of(folder, first, FakeOperator(same)), first, 3)
@@ -78,6 +80,7 @@ def test_resume_goes_on_with_the_changed_operator(workspace: hr.Workspace, folde
     run(workspace, changed)
 
 
+# proves G16
 def test_recompute_repeats_what_changed_and_all_below(
     workspace: hr.Workspace, folder: Path
 ) -> None:
@@ -94,6 +97,7 @@ def test_recompute_repeats_what_changed_and_all_below(
     assert results(workspace, changed, "last") == [3 * n for n in range(30)]
 
 
+# proves G16
 def test_restart_repeats_everything(workspace: hr.Workspace, folder: Path) -> None:
     first = FakeOperator(double)
     run(workspace, job_of(folder, first, FakeOperator(same)))
@@ -103,6 +107,7 @@ def test_restart_repeats_everything(workspace: hr.Workspace, folder: Path) -> No
     assert results(workspace, changed, "last") == [6 * n for n in range(30)]
 
 
+# proves G16
 def test_an_added_file_is_named_and_recompute_reads_it_alone(
     workspace: hr.Workspace, folder: Path
 ) -> None:
@@ -118,6 +123,7 @@ def test_an_added_file_is_named_and_recompute_reads_it_alone(
     run(workspace, job)
 
 
+# proves G16
 def test_a_changed_file_is_named_and_recomputed(workspace: hr.Workspace, folder: Path) -> None:
     job = job_of(folder, FakeOperator(double), FakeOperator(same))
     run(workspace, job)
@@ -129,6 +135,7 @@ def test_a_changed_file_is_named_and_recomputed(workspace: hr.Workspace, folder:
     assert results(workspace, job, "last") == [2 * n for n in expected]
 
 
+# proves G16
 def test_a_file_that_changes_during_a_run_fails_it(workspace: hr.Workspace, folder: Path) -> None:
     job = job_of(folder, FakeOperator(double), FakeOperator(same))
     with JobRun(workspace, job) as begun:
@@ -138,6 +145,7 @@ def test_a_file_that_changes_during_a_run_fails_it(workspace: hr.Workspace, fold
             begun.summary()
 
 
+# proves G16
 def test_the_order_of_a_second_run_makes_no_difference(workspace: hr.Workspace) -> None:
     """The example of the specification: users 1 to 500 in units of 100, in another order."""
     first = FakeOperator(same)
@@ -164,6 +172,7 @@ def test_a_missing_payload_is_named(workspace: hr.Workspace) -> None:
             begun.summary()
 
 
+# proves G16
 def test_of_two_drivers_one_is_refused(workspace: hr.Workspace) -> None:
     job = chain(TableSource(numbers(10)), Stage("double", FakeOperator(double)))
     record = open_record(workspace, job, "refuse")

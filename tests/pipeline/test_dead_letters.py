@@ -21,6 +21,7 @@ from headrace.pipeline.source.sources import TableSource
 from headrace.queues.local_backend import LocalBackend
 from headrace.testing.paid_server import PaidServer
 from tests.pipeline.jobs import LOCAL, MEMORY, chain, numbers, results, run
+from tests.pipeline.test_lost_workers import kill_once
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ def replay(workspace: hr.Workspace, job: Job) -> int:
     return use(workspace, job, lambda dead: dead.replay())
 
 
+# proves G18
 def test_a_failed_row_is_kept_with_its_error(workspace: hr.Workspace) -> None:
     job = chain(TableSource(numbers(50), rows_per_unit=5), Stage("check", failing(), LOCAL))
     assert run(workspace, job).stages["check"].dead == 5
@@ -80,6 +82,24 @@ def test_a_failed_row_is_kept_with_its_error(workspace: hr.Workspace) -> None:
     assert results(workspace, job, "check") == [n for n in range(50) if n % 10]
 
 
+# proves G18
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_every_row_is_in_the_output_or_a_dead_letter_once_though_a_worker_is_killed(
+    workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """It is killed just before or just after it commits a unit with a row that failed."""
+    deaths = kill_once(monkeypatch, "_commit", after=is_committed)
+    job = chain(TableSource(numbers(50), rows_per_unit=10), Stage("check", failing(), LOCAL))
+    run(workspace, job)
+    assert deaths
+    kept = [
+        int(letter.error.removeprefix("ValueError: bad ")) for letter in letters(workspace, job)
+    ]
+    assert sorted(kept) == list(range(0, 50, 10))
+    assert results(workspace, job, "check") == [n for n in range(50) if n % 10]
+
+
+# proves G18
 def test_a_replayed_row_is_processed_once_by_its_stage_and_those_below(
     workspace: hr.Workspace,
 ) -> None:
@@ -125,6 +145,7 @@ def test_a_replay_reaches_its_stage_alone_also_through_memory(workspace: hr.Work
     assert results(workspace, job, "other") == list(range(40))
 
 
+# proves G18
 def test_a_second_replay_at_the_same_time_is_refused(workspace: hr.Workspace) -> None:
     job = chain(TableSource(numbers(10)), Stage("check", failing(), ONE_WORKER))
     run(workspace, job)
@@ -179,6 +200,7 @@ def test_names_that_do_not_exist_are_said(workspace: hr.Workspace) -> None:
         letters(workspace, job, "chek")
 
 
+# proves G17, G18
 def test_a_replayed_call_in_doubt_keeps_its_key(workspace: hr.Workspace, tmp_path: Path) -> None:
     """It was paid, its answer was lost: the replay is not paid again."""
     with PaidServer(tmp_path / "bill", "--honour-keys") as server:

@@ -45,6 +45,7 @@ def killer(seed: int, probability: float) -> Callable[[str, Sequence[int]], None
     return kill
 
 
+# proves G15
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_workers_lose_and_repeat_nothing(workspace: hr.Workspace, seed: int) -> None:
     job = chain(
@@ -77,6 +78,7 @@ def kill_once(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool) -> l
     return deaths
 
 
+# proves G15
 def test_crash_before_commit(workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages are processed again, by another worker."""
     deaths = kill_once(monkeypatch, "_commit", after=False)
@@ -88,6 +90,7 @@ def test_crash_before_commit(workspace: hr.Workspace, monkeypatch: pytest.Monkey
     assert max(operator.seen.values()) == 2
 
 
+# proves G15
 def test_crash_after_produce(workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The specification expects that outputs are there and are made again. They are not.
 
@@ -106,6 +109,7 @@ def test_crash_after_produce(workspace: hr.Workspace, monkeypatch: pytest.Monkey
     assert results(workspace, job, "last") == [2 * n for n in range(100)]
 
 
+# proves G15, G16
 def test_offset_recovery(workspace: hr.Workspace) -> None:
     """A run that was stopped half-way goes on where it was."""
     first = FakeOperator(double)
@@ -125,6 +129,7 @@ def test_offset_recovery(workspace: hr.Workspace) -> None:
     assert results(workspace, job, "last") == [2 * n for n in range(100) if n % 2 == 0]
 
 
+# proves G15
 def test_network_partition(workspace: hr.Workspace) -> None:
     """A worker that was given up comes back, and finds that another went on."""
     stalled, other = threading.Event(), threading.Event()
@@ -166,6 +171,7 @@ def poison(row_of_unit: dict[str, int]) -> Callable[[str, Sequence[int]], None]:
     return kill
 
 
+# proves G18
 def test_a_poison_row_is_isolated(workspace: hr.Workspace) -> None:
     operator = FakeOperator(double, on_error="dead_letter")
     job = chain(TableSource(numbers(100), rows_per_unit=10), Stage("double", operator, LOCAL))
@@ -184,6 +190,7 @@ def test_a_poison_row_is_isolated(workspace: hr.Workspace) -> None:
     assert {2 * n for n in range(100)} - set(found) <= {2 * n for n in range(7, 100, 10)}
 
 
+# proves G18
 def test_a_poison_row_is_named_if_there_are_no_dead_letters(workspace: hr.Workspace) -> None:
     operator = FakeOperator(double)
     job = chain(TableSource(numbers(10), rows_per_unit=10), Stage("double", operator, LOCAL))
@@ -192,6 +199,7 @@ def test_a_poison_row_is_named_if_there_are_no_dead_letters(workspace: hr.Worksp
         run(workspace, job)
 
 
+# proves G18
 def test_an_operator_that_raises_ends_the_run_and_is_mended(workspace: hr.Workspace) -> None:
     operator = FakeOperator(double)
     job = chain(TableSource(numbers(30), rows_per_unit=1), Stage("double", operator, LOCAL))

@@ -192,6 +192,7 @@ def test_a_call_knows_itself() -> None:
 # What goes wrong
 
 
+# proves G18
 def test_an_operator_that_raises_names_stage_unit_and_row() -> None:
     line = refusal(operator_spec("map", fails_on_three))
     assert line.startswith("stage 'captions', unit u1, row 3: ValueError: three is too many; mend")
@@ -205,6 +206,7 @@ def test_a_batch_operator_that_raises_names_the_rows() -> None:
     assert line.startswith("stage 'captions', unit u1, rows 0 to 3: KeyError: 'image'; ")
 
 
+# proves G18
 def test_rows_that_fail_are_given_up_one_by_one() -> None:
     spec = operator_spec("map", fails_on_three, on_error="dead_letter")
     processed = process(spec, ROWS)
@@ -212,6 +214,7 @@ def test_rows_that_fail_are_given_up_one_by_one() -> None:
     assert list(processed.dead) == [(3, "ValueError: three is too many", 1)]
 
 
+# proves G18
 def test_a_bad_row_does_not_take_its_batch_along() -> None:
     def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
         if {3, 8} & set(batch["n"].to_pylist()):

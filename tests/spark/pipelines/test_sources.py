@@ -35,6 +35,7 @@ def job_of(rows: DataFrame, operator: FakeOperator, version: str = "") -> Job:
     return chain(source, Stage("users", operator, LOCAL))
 
 
+# proves G16
 def test_the_same_units_in_whatever_order_the_second_run_gets_them(
     spark: SparkSession, workspace: hr.Workspace
 ) -> None:
@@ -54,6 +55,7 @@ def test_the_same_units_in_whatever_order_the_second_run_gets_them(
     assert set(operator.seen.values()) == {1}
 
 
+# proves G16
 def test_a_driver_that_dies_before_the_units_are_sealed_stores_them_again(
     spark: SparkSession, workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_driver_that_dies_before_the_units_are_sealed_stores_them_again(
     assert results(workspace, job, "users") == USERS
 
 
+# proves G16
 def test_another_version_and_other_columns_are_changes(
     spark: SparkSession, workspace: hr.Workspace
 ) -> None:
