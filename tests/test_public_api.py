@@ -89,7 +89,10 @@ class Pipeline
     job: Job
     plan(self) -> JobPlan
     run(self, spark: Any = None, *, on_change: OnChange = 'refuse', runner: Runner | None =
-        None, service: ServiceSettings | None = None) -> RunSummary
+        None, service: ServiceSettings | None = None, watch: Callable[[JobStatus], None] | None
+        = None) -> RunSummary
+    stop(self) -> None
+    needs_spark: bool
     status(self) -> JobStatus
     collect(self, stage: str = '') -> pa.Table
 class Publisher

@@ -86,6 +86,8 @@ class Pipeline:
         self._budget = budget
         self._workspace = workspace
         self._engine = engine
+        self._running: JobRun | None = None
+        self._is_stopping = False
         self._stages: list[tuple[Stage, bool]] = []
         """Each stage, and True if its user chose where its output lives."""
 
@@ -269,21 +271,43 @@ class Pipeline:
         on_change: OnChange = "refuse",
         runner: Runner | None = None,
         service: ServiceSettings | None = None,
+        watch: Callable[[JobStatus], None] | None = None,
     ) -> RunSummary:
         """Run the pipeline, or go on where it was, until it is done or its budget is spent.
 
         Workers are tasks of the Spark session, or threads of this process if there is none. If a
-        sink needs Spark and no session is given, one is started on this machine.
+        sink needs Spark and no session is given, one is started on this machine. A thread shows
+        `watch` how the run stands, twice a second and at its end.
         """
+        self._is_stopping = False
         job = self.job
-        needs_spark = any(getattr(stage.spec, "needs_spark", False) for stage in job.operators)
-        if runner is None and (spark or needs_spark):
+        if runner is None and (spark or self.needs_spark):
             runner = self._required_engine("a run").runner(spark)
             service = service or runner.service
         runner = runner or ThreadRunner()
-        with JobRun(self._workspace, job, on_change=on_change, service=service) as run:
-            runner.run(run)
-            return run.summary()
+        with JobRun(self._workspace, job, on_change=on_change, service=service, watch=watch) as run:
+            self._running = run
+            try:
+                if self._is_stopping:
+                    run.stop()
+                runner.run(run)
+                return run.summary()
+            finally:
+                self._running = None
+
+    def stop(self) -> None:
+        """Ask the run that another thread has begun to end soon.
+
+        Its outcome is "stopped". Calls under way are recorded, and the next run goes on there.
+        """
+        self._is_stopping = True
+        if run := self._running:
+            run.stop()
+
+    @property
+    def needs_spark(self) -> bool:
+        """True if a stage or a sink can only run on Spark."""
+        return any(getattr(stage.spec, "needs_spark", False) for stage in self.job.operators)
 
     def status(self) -> JobStatus:
         """Tell how the last run stands or ended."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -21,7 +20,6 @@ from headrace.pipeline.contract import StagePlan, WorkerAssignment
 from headrace.pipeline.dead_letters import DEAD
 from headrace.pipeline.job import Job
 from headrace.pipeline.job_status import JobStatus, StatusWriter
-from headrace.pipeline.ledger.totals import to_money
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.inputs import (
     PARTITIONS_MIN,
@@ -44,10 +42,12 @@ from headrace.pipeline.record import (
     first_record,
     next_record,
 )
+from headrace.pipeline.run_figures import RunFigures
 from headrace.pipeline.run_services import RunServices
 from headrace.pipeline.sealed_results import SealedResult, SealedResults, unread_end
 from headrace.pipeline.source.source_topics import UnitLists, fill_topic, plan_units
 from headrace.pipeline.source.source_units import Unit
+from headrace.pipeline.unit_counts import UnitCounts
 from headrace.pipeline.whole_stage import WholeStage
 from headrace.pipeline.worker.environment import WorkerStage
 from headrace.pipeline.worker.work_assignment import LocalAssignment, RemoteAssignment
@@ -91,8 +91,12 @@ class JobRun:
         *,
         on_change: OnChange = "refuse",
         service: ServiceSettings | None = None,
+        watch: Callable[[JobStatus], None] | None = None,
     ) -> None:
-        """`service` says where workers in other processes reach the driver."""
+        """`service` says where workers in other processes reach the driver.
+
+        `watch` is shown how the run stands, again and again, and at its end.
+        """
         job.validate()
         self.job = job
         self._workspace = workspace
@@ -108,12 +112,12 @@ class JobRun:
             self.master = Master(state, self._truncate)
             self.services = RunServices(self.master, self._memory, self._ledger(), job.budget)
             stack.callback(self.services.close)
-            self._spent_before = self.services.spent()
+            counts = UnitCounts(job, self.topics, self.inputs)
+            self._figures = RunFigures(job, self.record, self.master, self.services, counts)
             for stage in job.operators:
                 if limit := getattr(stage.spec, "rate_limit", None):
                     self.services.rate_limits.declare(limit)
-            began = time.time()
-            writer = StatusWriter(workspace.objects, lambda: self._status(began))
+            writer = StatusWriter(workspace, self._figures.look, watch)
             stack.callback(writer.close)
             self._open = stack.pop_all()
 
@@ -125,19 +129,6 @@ class JobRun:
     def _remove_scratch(self) -> None:
         """Remove payloads of this run, and those that a killed run left."""
         shutil.rmtree(job_directory(self._workspace, self.job) / "scratch", ignore_errors=True)
-
-    def _status(self, began: float) -> JobStatus:
-        return self.master.look(
-            lambda state: JobStatus(
-                self.job.id,
-                state.outcome,
-                began,
-                began,
-                {name: replace(stage.counts) for name, stage in state.stages.items()},
-                str(state.error or ""),
-                dict(state.paused),
-            )
-        )
 
     def _ledger(self) -> tuple[Path, str] | None:
         """Return where the ledger is; None if no stage needs one."""
@@ -275,17 +266,21 @@ class JobRun:
         """Return how the run stands. Raises what it failed with."""
         if error := self.master.error:
             raise error
-        spent = self.services.spent()
+        cost, cost_in_all = self._figures.cost(self.services.calls())
         return self.master.look(
             lambda state: RunSummary(
                 self.job.id,
                 state.outcome,
                 {name: stage.counts for name, stage in state.stages.items()},
                 dict(state.paused),
-                to_money(spent - self._spent_before),
-                to_money(spent),
+                cost,
+                cost_in_all,
             )
         )
+
+    def stop(self) -> None:
+        """Ask the run to end soon. Calls under way are recorded, and the next run goes on."""
+        self.services.stop()
 
     def close(self) -> None:
         self._open.close()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
+from headrace.errors import UsageError
 from headrace.journal.location.workspace_ref import callable_by_others
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.ledger_service import LedgerService
 from headrace.pipeline.ledger.messages import LEDGER
-from headrace.pipeline.ledger.totals import to_nanos
+from headrace.pipeline.ledger.totals import CallFigures, to_nanos
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.master_service import ControlService
 from headrace.pipeline.master.messages import CONTROL
@@ -51,8 +52,19 @@ class RunServices:
 
     def spent(self) -> int:
         """Return what all results in the ledger cost, in billionths."""
-        totals = self.ledger.totals().result() if self.ledger else {}
-        return sum(each.spent for each in totals.values())
+        return sum(each.totals.spent for each in self.calls().values())
+
+    def calls(self) -> dict[str, CallFigures]:
+        """Return what became of the calls of each stage of the ledger."""
+        return self.ledger.figures().result() if self.ledger else {}
+
+    def stop(self) -> None:
+        """Let the calls under way end, and nobody begin another."""
+        self.master.stop()
+        # If the run is ending anyway, its ledger may be closed.
+        with suppress(UsageError):
+            if self.ledger:
+                self.ledger.stop_calls().result()
 
     def serve(self, settings: ServiceSettings) -> tuple[str, ServiceSettings]:
         """Serve other processes from now on; return the address and what they need to call it."""

@@ -8,6 +8,7 @@ the ledger refuses everything from then on; opened again, it continues from the 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -33,7 +34,7 @@ from headrace.pipeline.ledger.state import (
     Verdict,
     WantedCall,
 )
-from headrace.pipeline.ledger.totals import CallInDoubt, Nanos, StageTotals
+from headrace.pipeline.ledger.totals import CallFigures, CallInDoubt, Nanos, StageTotals
 from headrace.settings import MIB
 
 GROUP_MAX = 4096
@@ -201,12 +202,33 @@ class LedgerActor:
         return self._ask(step)
 
     def totals(self) -> Future[dict[str, StageTotals]]:
-        def step(state: LedgerState, _: StoreTransaction) -> dict[str, StageTotals]:
-            stages = {*state.totals, *self._reused}
-            found = {stage: state.totals.get(stage) or StageTotals() for stage in sorted(stages)}
+        return self._ask(lambda state, _: self._copy_totals(state))
+
+    def _copy_totals(self, state: LedgerState) -> dict[str, StageTotals]:
+        stages = {*state.totals, *self._reused}
+        found = {stage: state.totals.get(stage) or StageTotals() for stage in sorted(stages)}
+        return {
+            stage: msgspec.structs.replace(totals, reused=self._reused.get(stage, 0))
+            for stage, totals in found.items()
+        }
+
+    def stop_calls(self) -> Future[None]:
+        """Let nobody claim another call. Calls under way may end, and are recorded."""
+
+        def change(state: LedgerState, _: StoreTransaction) -> None:
+            state.is_stopping = True
+
+        return self._ask(change)
+
+    def figures(self) -> Future[dict[str, CallFigures]]:
+        """Return what became of the calls of each stage, as of one moment."""
+
+        def step(state: LedgerState, _: StoreTransaction) -> dict[str, CallFigures]:
+            in_doubt = Counter(each.stage for each in state.intents.values() if each.is_in_doubt)
+            intents = Counter(each.stage for each in state.intents.values())
             return {
-                stage: msgspec.structs.replace(totals, reused=self._reused.get(stage, 0))
-                for stage, totals in found.items()
+                stage: CallFigures(totals, intents[stage] - in_doubt[stage], in_doubt[stage])
+                for stage, totals in self._copy_totals(state).items()
             }
 
         return self._ask(step)

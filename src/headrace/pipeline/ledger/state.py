@@ -83,7 +83,7 @@ class Verdict(StrEnum):
     """Another owner makes the call or an equal one, or the budget is reserved: claim it again."""
     HELD = "held"
     PAUSED = "paused"
-    """The budget has too little left."""
+    """The budget has too little left, or the run is stopping."""
 
 
 class Decision(NamedTuple):
@@ -152,6 +152,8 @@ class LedgerState:
         self.intents: dict[CallKey, Intent] = {}
         self.totals: dict[str, StageTotals] = {}
         self.budget: Nanos | None = None
+        self.is_stopping = False
+        """True if nobody may make another call: the run is about to end."""
         self.changes = LedgerChanges()
         self._terms: dict[str, StageTerms] = {}
         self._by_content: dict[ContentKey, CallKey] = {}
@@ -204,6 +206,8 @@ class LedgerState:
             intent = self._lose(key, intent)
         if intent and terms.in_doubt == "hold":
             return Decision(Verdict.HELD, key)
+        if self.is_stopping:
+            return Decision(Verdict.PAUSED, key, None, "the run is stopping")
         estimate = self._estimate(wanted.stage)
         if refusal := self._check_budgets(wanted.stage, estimate, intent):
             return Decision(refusal[0], key, None, refusal[1])

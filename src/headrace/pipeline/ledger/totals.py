@@ -47,6 +47,16 @@ class StageTotals(msgspec.Struct, kw_only=True):
         return to_money(self.spent)
 
 
+class CallFigures(NamedTuple):
+    """What became of a stage's calls, and how many have no end yet."""
+
+    totals: StageTotals
+    under_way: int = 0
+    """Calls that are claimed: they are being made, or will be in a moment."""
+    in_doubt: int = 0
+    """Calls that may have been made, and that nobody makes now."""
+
+
 class CallInDoubt(NamedTuple):
     """A call that may have been made, and that nobody makes now."""
 

@@ -158,10 +158,12 @@ class JobState:
         return Go()
 
     def pause(self, worker: str, why: str) -> Go:
-        """The budget of the worker's stage is spent. Its claim is over."""
+        """The ledger lets the worker's stage make no more calls. Its claim is over."""
         stage = self._workers[worker]
         self._release_all(worker, stage)
-        self._paused.setdefault(stage, why)
+        # The ledger of a run that stops refuses calls whatever the budget is.
+        if not self._is_stopping:
+            self._paused.setdefault(stage, why)
         return Go()
 
     def fail(self, error: HeadraceError) -> Leave:

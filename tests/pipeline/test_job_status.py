@@ -1,0 +1,226 @@
+"""What a run tells of itself while it goes on, and how it is stopped: all figures are the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import headrace as hr
+from headrace.errors import UnitError
+from headrace.pipeline.dead_letters import DeadLetters
+from headrace.pipeline.job_status import JobStatus
+from headrace.queues.local_backend import LocalBackend
+from tests.pipeline.jobs import numbers
+
+ROWS = 200
+PER_UNIT = 20
+FAILING = {7, 8, 133}
+PATIENCE_S = 60.0
+
+
+_providers: list[Provider] = []
+
+
+class Provider:
+    """Counts the calls that it is paid for, and calls back after one of them."""
+
+    def __init__(self) -> None:
+        self.paid: Counter[int] = Counter()
+        self.lock = threading.Lock()
+        self.after: dict[int, Callable[[], None]] = {}
+        _providers.append(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to workers, which are threads here, as the same."""
+        return _provider, (_providers.index(self),)
+
+    def answer(self, row: dict[str, Any]) -> dict[str, Any]:
+        with self.lock:
+            self.paid[row["n"]] += 1
+            calls = self.paid.total()
+        if then := self.after.get(calls):
+            then()
+        if row["n"] in FAILING:
+            raise UnitError("it is refused", do="ask for another", in_doubt=False)
+        return row
+
+    @property
+    def calls(self) -> int:
+        return self.paid.total()
+
+
+def _provider(number: int) -> Provider:
+    return _providers[number]
+
+
+def even_units(table: pa.Table) -> pa.Array:
+    """Drop all rows of every other unit."""
+    return pc.equal(pc.bit_wise_and(pc.divide(table["n"], PER_UNIT), 1), 0)
+
+
+def make(ws: hr.Workspace, provider: Provider, **options: Any) -> hr.Pipeline:
+    return (
+        hr.pipeline("numbers", ws)
+        .source(numbers(ROWS), rows_per_unit=PER_UNIT)
+        .filter(even_units, durable=True)
+        .map(
+            provider.answer,
+            name="answer",
+            version="1",
+            expensive=True,
+            cost=0.25,
+            on_error="dead_letter",
+            **options,
+        )
+        .map(lambda row: row, name="light", version="1")
+        .sink(lambda rows, key: None, version="1")
+    )
+
+
+def check(status: JobStatus) -> None:
+    """What must hold of every status that somebody is shown."""
+    for name, each in status.progress.items():
+        assert each.units_before <= each.units, (name, each)
+        assert each.units_total is None or each.units <= each.units_total, (name, each)
+        assert min(each.calls, each.calls_under_way, each.working) >= 0, (name, each)
+
+
+def run(pipeline: hr.Pipeline) -> JobStatus:
+    """Run to the end, and return the last status of the run."""
+    shown: list[JobStatus] = []
+    summary = pipeline.run(watch=shown.append)
+    for each in shown:
+        check(each)
+    assert shown[-1].outcome == summary.outcome
+    assert shown[-1] == pipeline.status()
+    assert (shown[-1].cost, shown[-1].cost_in_all) == (summary.cost, summary.cost_in_all)
+    return shown[-1]
+
+
+def test_a_run_that_is_stopped_and_the_next_tell_what_an_oracle_counted(
+    workspace: hr.Workspace,
+) -> None:
+    provider = Provider()
+    pipeline = make(workspace, provider)
+    provider.after[47] = pipeline.stop
+    first = run(pipeline)
+    assert first.outcome == "stopped"
+    made = provider.calls
+    # Calls under way when somebody asked for the stop ended; no unit was finished for it.
+    assert 47 <= made < 60
+    answer = first.progress["answer"]
+    assert (answer.calls, answer.calls_under_way, answer.in_doubt) == (made, 0, 0)
+    assert answer.cost == 0.25 * (made - len(FAILING & provider.paid.keys()))
+    assert (answer.units, answer.units_total, answer.calls_found) == (2, 5, 0)
+    assert (answer.rows_left, answer.dead_letters) == (60, 2)
+    assert (first.progress["even_units"].units, first.progress["even_units"].units_total) == (
+        ROWS // PER_UNIT,
+        ROWS // PER_UNIT,
+    )
+
+    last = run(make(workspace, provider))
+    assert last.outcome == "done"
+    assert provider.calls == ROWS // 2
+    assert set(provider.paid.values()) == {1}
+    answer = last.progress["answer"]
+    assert (answer.units_before, answer.units, answer.units_total) == (2, 5, 5)
+    assert answer.calls == ROWS // 2 - made
+    assert (answer.calls_found, answer.results_before) == (made - 40, made - 2)
+    assert (answer.calls_failed, answer.dead_letters, answer.rows_left) == (1, 3, 0)
+    assert (last.cost, last.cost_in_all) == (answer.cost, 0.25 * (ROWS // 2 - 3))
+    sink = last.progress["sink"]
+    assert (sink.units_before, sink.units, sink.units_total) == (2, 5, 5)
+    assert last.stages["sink"].rows_in == last.stages["light"].rows_in == 59
+
+
+def test_a_run_that_has_nothing_to_do_says_that_all_is_done(workspace: hr.Workspace) -> None:
+    provider = Provider()
+    run(make(workspace, provider))
+    again = run(make(workspace, provider))
+    assert again.outcome == "done"
+    for each in again.progress.values():
+        assert (each.units_before, each.calls, each.cost) == (each.units_total, 0, 0)
+    assert again.progress["answer"].results_before == ROWS // 2 - 3
+
+
+def test_a_run_that_is_paused_tells_what_is_left(workspace: hr.Workspace) -> None:
+    provider = Provider()
+    paused = run(make(workspace, provider, budget=5))
+    assert (paused.outcome, paused.cost) == ("paused", 5)
+    answer = paused.progress["answer"]
+    assert provider.calls == answer.calls == 22
+    assert (answer.units, answer.units_total, answer.dead_letters) == (1, 5, 2)
+
+
+def test_what_is_replayed_is_a_unit_of_its_own(workspace: hr.Workspace) -> None:
+    provider = Provider()
+    run(make(workspace, provider))
+
+    async def replay() -> int:
+        async with LocalBackend(workspace) as backend:
+            return await DeadLetters(workspace, "numbers", backend).replay()
+
+    assert asyncio.run(replay()) == 3
+    last = run(make(workspace, provider))
+    answer = last.progress["answer"]
+    assert (answer.units_before, answer.units, answer.units_total) == (5, 7, 7)
+    assert (answer.calls, answer.calls_failed, answer.dead_letters) == (3, 3, 3)
+    # The rows failed again, so nothing came to the stages below.
+    assert (last.progress["sink"].units, last.progress["sink"].units_total) == (5, 5)
+
+
+def test_rows_of_files_that_nobody_has_read_are_not_made_up(
+    workspace: hr.Workspace, tmp_path: Path
+) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text("n\n1\n2\n")
+    provider = Provider()
+    is_shown = threading.Event()
+    provider.after[1] = lambda: _wait(is_shown)
+    shown: list[JobStatus] = []
+
+    def watch(status: JobStatus) -> None:
+        shown.append(status)
+        is_shown.set()
+
+    pipeline = hr.pipeline("files", workspace).source(str(tmp_path / "*.csv"))
+    pipeline.map(provider.answer, version="1").run(watch=watch)
+    before, after = shown[0].progress["answer"], shown[-1].progress["answer"]
+    assert (before.units, before.units_total, before.rows_left) == (0, 3, None)
+    assert (after.units, after.units_total, after.rows_left) == (3, 3, 0)
+    assert shown[-1].stages["answer"].rows_in == 6
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(PATIENCE_S)
+
+
+def test_a_stop_before_anybody_runs_means_no_later_run(workspace: hr.Workspace) -> None:
+    pipeline = make(workspace, Provider())
+    pipeline.stop()
+    assert pipeline.run().outcome == "done"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_stopped_run_leaves_no_call_in_doubt(workspace: hr.Workspace, workers: int) -> None:
+    provider = Provider()
+    stops = 0
+    while True:
+        pipeline = make(workspace, provider, workers=workers)
+        provider.after = {provider.calls + 10: pipeline.stop}
+        status = run(pipeline)
+        assert status.progress["answer"].in_doubt == 0
+        if status.outcome == "done":
+            break
+        stops += 1
+    assert stops >= 5
+    # A call that failed for certain has no result, and costs nothing when it is made again.
+    assert {provider.paid[n] for n in provider.paid.keys() - FAILING} == {1}
