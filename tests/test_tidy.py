@@ -17,6 +17,7 @@ LAYERS = (
     {
         "errors",
         "ids",
+        "python_file",
         "clock",
         "files",
         "settings",

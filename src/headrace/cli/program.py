@@ -1,9 +1,9 @@
 """The program: its commands, and how every one of them ends.
 
 A command that fails prints one line on stderr, `error: what; what to do`. Exit codes: 0 success, 1
-an error, 2 a command line that the program does not understand, 3 a commit in doubt, 130
-interrupted, 141 nobody reads the output any more. An exception that is not one of Headrace's errors
-is a bug and keeps its traceback.
+an error, 2 a command line that the program does not understand, 3 a commit in doubt, 4 a pipeline
+that its budget paused, 130 interrupted, 141 nobody reads the output any more. An exception that is
+not one of Headrace's errors is a bug and keeps its traceback.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Pipeline:
             )
         self.name = name.id if isinstance(name, Job) else Job(name, budget=budget).id
         self._budget = budget
-        self._workspace = workspace
+        self.workspace = workspace
         self._engine = engine
         self._running: JobRun | None = None
         self._is_stopping = False
@@ -224,7 +224,7 @@ class Pipeline:
         if isinstance(data, pa.Table):
             return TableSource(data, rows_per_unit)
         if isinstance(data, Collection):
-            return CollectionSource(self._workspace, data.name)
+            return CollectionSource(self.workspace, data.name)
         if isinstance(data, str | PathLike | list | tuple):
             return FileSource(data, rows_per_unit)
         found = self._engine().source(data, rows_per_unit, version) if self._engine else None
@@ -262,7 +262,7 @@ class Pipeline:
 
     def plan(self) -> JobPlan:
         """Tell what a run would do: units, calls, their cost, and what is done. Changes nothing."""
-        return plan_job(self._workspace, self.job)
+        return plan_job(self.workspace, self.job)
 
     def run(
         self,
@@ -285,7 +285,7 @@ class Pipeline:
             runner = self._required_engine("a run").runner(spark)
             service = service or runner.service
         runner = runner or ThreadRunner()
-        with JobRun(self._workspace, job, on_change=on_change, service=service, watch=watch) as run:
+        with JobRun(self.workspace, job, on_change=on_change, service=service, watch=watch) as run:
             self._running = run
             try:
                 if self._is_stopping:
@@ -311,7 +311,7 @@ class Pipeline:
 
     def status(self) -> JobStatus:
         """Tell how the last run stands or ended."""
-        return read_status(self._workspace, self.name)
+        return read_status(self.workspace, self.name)
 
     def collect(self, stage: str = "") -> pa.Table:
         """Return what a durable stage has produced; without a name, the last.
@@ -319,7 +319,7 @@ class Pipeline:
         A pipeline with a sink has nothing to return.
         """
         job = self.job
-        return read_results(self._workspace, job, stage or list(job.stages)[-1])
+        return read_results(self.workspace, job, stage or list(job.stages)[-1])
 
 
 def _on_disk(config: StageConfig) -> StageConfig:

@@ -61,7 +61,7 @@ def test_tasks_beside_each_other_run_until_they_are_interrupted_and_go_on(here: 
 
 def test_a_file_that_is_not_there(run: Run) -> None:
     assert error(run, "no.py") == (
-        "error: there is no file no.py; name a Python file that defines tasks"
+        "error: there is no file no.py; name a Python file that defines tasks or pipelines"
     )
     assert error(run, ".").startswith("error: there is no file .;")
 
@@ -90,8 +90,8 @@ def test_an_error_of_ours_in_a_file_says_what_to_do(run: Run) -> None:
 def test_a_file_without_tasks(run: Run) -> None:
     Path("tasks.py").write_text("import headrace\n")
     assert error(run, "tasks.py") == (
-        "error: tasks.py defines no task; use @hr.derivation or @hr.materialization on a function"
-        " at its top level"
+        "error: tasks.py defines no task and no pipeline; use @hr.derivation or @hr.materialization"
+        " on a function, or keep hr.pipeline(...) in a variable, at its top level"
     )
 
 
@@ -130,5 +130,5 @@ def test_a_log_that_cannot_be_written_is_found_before_spark_is_started(run: Run)
 
 def test_its_help_says_how_a_file_is_written(ok: Ok) -> None:
     shown = " ".join(ok("run", "--help").split())
-    assert "@hr.derivation or @hr.materialization" in shown
+    assert "hr.pipeline(...); a task is a function under @hr.derivation or" in shown
     assert 'Code below `if __name__ == "__main__":` does not run' in shown

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, StorageError, UsageError
-from headrace.spark.tasks.task_file import blamed, choose_tasks, load_tasks
+from headrace.python_file import blamed
+from headrace.spark.tasks.task_file import choose_tasks, load_tasks
 
 TASK = """
 @hr.materialization(None, sources=["debits"], sink=hr.parquet("kept"), name="{name}")

@@ -1,20 +1,27 @@
-"""`headrace run FILE.py`: run the tasks that a file defines, on Spark."""
+"""`headrace run FILE.py`: run the pipelines and the tasks that a file defines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from headrace.cli.interruption import run_aside, until_stopped
 from headrace.cli.render.output import JsonOption, as_example
 from headrace.cli.render.task_display import TaskDisplay
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
+from headrace.python_file import blamed, run_python_file
 
 if TYPE_CHECKING:
+    from headrace.pipeline.builder import Pipeline
     from headrace.spark import Task
+
+PAUSED = 4
+INTERRUPTED = 130
+OnChange = Literal["refuse", "resume", "restart", "recompute"]
 
 OnceOption = Annotated[
     bool, typer.Option("--once", help="Apply what is committed when the task starts, then end.")
@@ -40,6 +47,10 @@ RestartsOption = Annotated[
     int,
     typer.Option(min=0, metavar="N", help="Start a task that fails again, this often in a row."),
 ]
+OnChangeOption = Annotated[
+    OnChange,
+    typer.Option(help="What to do if a source or an operator has changed."),
+]
 LogOption = Annotated[
     Path | None,
     typer.Option(
@@ -52,18 +63,25 @@ LogOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=as_example("headrace run bank.py --once"))(run)
+    app.command(epilog=as_example("headrace run captions.py"))(run)
 
 
 def run(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A Python file that defines tasks at its top level."),
+        typer.Argument(
+            metavar="FILE", help="A Python file that defines pipelines or tasks at its top level."
+        ),
     ],
     task: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", metavar="NAME", help="Run this task only; repeatable."),
     ] = None,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", "-p", metavar="NAME", help="Run this pipeline; repeatable."),
+    ] = None,
+    on_change: OnChangeOption = "refuse",
     once: OnceOption = False,
     shards: ShardsOption = 0,
     restarts: RestartsOption = 5,
@@ -71,19 +89,84 @@ def run(
     log: LogOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run the tasks that a Python file defines until Ctrl-C, or once.
+    """Run what a Python file defines: first its pipelines, then its tasks until Ctrl-C or --once.
 
-    A task is a function under @hr.derivation or @hr.materialization. Code below
-    `if __name__ == "__main__":` does not run. Each task continues where it was, whatever ended it.
+    A pipeline is a variable that holds hr.pipeline(...); a task is a function under @hr.derivation
+    or @hr.materialization. Code below `if __name__ == "__main__":` does not run. Everything
+    continues where it was, whatever ended it.
 
-    All tasks run at the same time; with --once they run one after the other, in the order of the
-    file, so that one may read what another publishes. A terminal shows a table of the tasks; a pipe
-    gets a line for each checkpoint that a task has applied.
+    Pipelines run one after another, on Spark if they need it or --master is given, else in
+    threads; the exit code is 4 if a budget paused one. Tasks run at the same time; with --once
+    one after another.
     """
-    from headrace.spark.tasks.task_file import choose_tasks, load_tasks
+    defined = run_python_file(file)
+    chosen = _choose(defined, file, task or (), pipeline or ())
+    paused = False
+    if chosen.pipelines:
+        paused = run_pipelines(chosen.pipelines, file, on_change, master, log, as_json=json)
+    if chosen.tasks:
+        run_tasks(chosen.tasks, once, shards, restarts, master, log, as_json=json)
+    if paused:
+        raise typer.Exit(PAUSED)
 
-    tasks = choose_tasks(load_tasks(file), task or ())
-    run_tasks(tasks, once, shards, restarts, master, log, as_json=json)
+
+class _Chosen(NamedTuple):
+    """What a command runs."""
+
+    pipelines: Sequence[Pipeline]
+    tasks: Sequence[Task]
+
+
+def _choose(
+    defined: Mapping[str, Any], file: Path, tasks: Sequence[str], pipelines: Sequence[str]
+) -> _Chosen:
+    """Return what is named; all that the file defines if nothing is."""
+    from headrace.pipeline.pipeline_file import choose_pipelines, find_pipelines
+
+    found = find_pipelines(defined, file)
+    found_tasks: Sequence[Task] = []
+    if tasks or "headrace.spark" in sys.modules:
+        from headrace.spark.tasks.task_file import choose_tasks, find_tasks
+
+        found_tasks = choose_tasks(find_tasks(defined, file), tasks)
+    if not found and not found_tasks:
+        raise UsageError(
+            f"{file} defines no task and no pipeline",
+            do="use @hr.derivation or @hr.materialization on a function, or keep hr.pipeline(...)"
+            " in a variable, at its top level",
+        )
+    found = choose_pipelines(found, pipelines)
+    if pipelines and not tasks:
+        return _Chosen(found, [])
+    if tasks and not pipelines:
+        return _Chosen([], found_tasks)
+    return _Chosen(found, found_tasks)
+
+
+def run_pipelines(
+    pipelines: Sequence[Pipeline],
+    file: Path,
+    on_change: OnChange,
+    master: str,
+    log: Path | None,
+    *,
+    as_json: bool,
+) -> bool:
+    """Run pipelines one after another. Return True if a budget paused one of them.
+
+    Exits with 130 if somebody stopped them.
+    """
+    from headrace.cli.pipeline_runs import PipelineRuns
+    from headrace.cli.render.pipeline_display import PipelineDisplay
+
+    is_ended = False
+    with until_stopped(), PipelineDisplay(as_json=as_json) as display:
+        runs = PipelineRuns(pipelines, display, on_change=on_change, master=master, log=log)
+        runs.run(file)
+        is_ended = True
+    if not is_ended:
+        raise typer.Exit(INTERRUPTED)
+    return any(each.outcome == "paused" for each in runs.summaries)
 
 
 def run_tasks(
@@ -96,8 +179,6 @@ def run_tasks(
     *,
     as_json: bool,
 ) -> None:
-    from headrace.spark.tasks.task_file import blamed
-
     for each in tasks:
         each.shards = shards or each.shards
         each.register()

@@ -55,3 +55,21 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_time_left(seconds: float) -> str:
+    """Return a time that nobody knows exactly, such as `3 h 20 min`."""
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d"
+    if hours:
+        return f"{hours} h {minutes} min"
+    if minutes:
+        return f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest_s} s"
+    return f"{rest_s} s"
+
+
+def format_cost(cost: float) -> str:
+    """Return money with as many digits as it needs, at most six behind the point."""
+    return f"{cost:,.6f}".rstrip("0").rstrip(".")
