@@ -30,7 +30,10 @@ NOT_A_WORKSPACE = (
     "is not a workspace; name one with --workspace (a directory, or grpc://host:port),"
     " or make one with `headrace collections create`"
 )
-GROUPS = (("collections",), ("journals",), ("shuffle",), ("task",), ("bench",))
+GROUPS = (
+    *(("collections",), ("journals",), ("shuffle",), ("task",), ("pipeline",)),
+    *(("dead-letters",), ("bench",)),
+)
 CREATE = ("collections", "create", "orders")
 
 WRONG: list[tuple[tuple[str, ...], int, str]] = [

@@ -21,10 +21,12 @@ import headrace as hr
 from headrace.cli.commands import (
     bench,
     collections,
+    dead_letter,
     demo,
     doctor,
     journals,
     outcome,
+    pipeline,
     publish,
     read,
     run,
@@ -144,6 +146,8 @@ serve.register(app)
 app.add_typer(shuffle.app, name="shuffle")
 run.register(app)
 app.add_typer(task.app, name="task")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(dead_letter.app, name="dead-letters")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")

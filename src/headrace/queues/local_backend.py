@@ -245,6 +245,10 @@ class LocalBackend(QueueBackend):
     async def get_min_committed_offset(self, topic: str, *, partition: int = 0) -> int | None:
         return await self._run(self._started.steps.least_committed, topic, partition)
 
+    async def committed_by_all(self, topic: str) -> dict[tuple[int, str], int]:
+        """Return the committed offset of every group, by partition and group."""
+        return await self._run(self._started.steps.committed_by_all, topic)
+
     async def produce_and_commit(
         self, outputs: Sequence[Output], commit: OffsetCommit
     ) -> list[int]:

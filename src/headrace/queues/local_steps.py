@@ -31,6 +31,7 @@ from headrace.queues.local_layout import (
     first_offset,
     group_outputs,
     offset_publisher,
+    offset_publishers,
     steps_of,
     to_batch,
 )
@@ -177,6 +178,17 @@ class LocalSteps:
         found = self._workspace.payloads(prefix).values()
         offsets = [self._decode(topic, payload) for payload in found]
         return min((offset for offset in offsets if offset is not None), default=None)
+
+    def committed_by_all(self, topic: str) -> dict[tuple[int, str], int]:
+        """Return what each group has committed, by partition and group."""
+        self._topics.record(topic, fresh=True)
+        prefix = offset_publishers(topic)
+        found: dict[tuple[int, str], int] = {}
+        for name, payload in self._workspace.payloads(prefix).items():
+            partition, _, group = name.removeprefix(prefix).partition(":")
+            if (offset := self._decode(topic, payload)) is not None:
+                found[int(partition), group] = offset
+        return found
 
     def _decode(self, topic: str, payload: bytes) -> int | None:
         if not payload:

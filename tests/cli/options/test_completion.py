@@ -65,3 +65,14 @@ def test_tasks_are_completed_without_an_owner(here: Path) -> None:
     assert completed("headrace task show x", location="bank") == []
     assert completed("headrace task show x", location="nowhere") == []
     assert not (here / "nowhere").exists()
+
+
+def test_jobs_are_completed_without_an_owner(here: Path) -> None:
+    for name in ("captions", "labels"):
+        (here / "bank" / "pipelines").mkdir(parents=True, exist_ok=True)
+        (here / "bank" / "pipelines" / f"{name}.lock").touch()
+    assert completed("headrace pipeline status ", location="bank") == ["captions", "labels"]
+    assert completed("headrace pipeline inspect l", location="bank") == ["labels"]
+    assert completed("headrace dead-letters list c", location="bank") == ["captions"]
+    assert completed("headrace pipeline gc x", location="nowhere") == []
+    assert not (here / "nowhere").exists()

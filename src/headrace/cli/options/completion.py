@@ -1,8 +1,8 @@
 """Names that a shell completes, found without opening a workspace directory.
 
 The first process to open a directory owns it, and no key press should do that. So this module reads
-the tasks from the directory's files and asks the running owner for the collections. Without an
-owner it offers no collections.
+the tasks and jobs from the directory's files and asks the running owner for the collections.
+Without an owner it offers no collections.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ def complete_task(context: typer.Context, incomplete: str) -> list[str]:
     return _starting_with(incomplete, _tasks(_workspace(context)))
 
 
+def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, _jobs(_workspace(context)))
+
+
 def _workspace(context: typer.Context) -> str:
     given = context.params.get("workspace") or os.environ.get("HEADRACE_WORKSPACE")
     return str(given or DEFAULT_WORKSPACE)
@@ -62,3 +66,9 @@ def _tasks(location: str) -> Iterator[str]:
     # Opening a store that does not exist would create it.
     if not is_address(location) and objects.is_dir():
         yield from (each.task for each in list_tasks(open_objects(str(objects))))
+
+
+def _jobs(location: str) -> Iterator[str]:
+    if not is_address(location):
+        # Every job that somebody ran has a lock there.
+        yield from sorted(path.stem for path in Path(location, "pipelines").glob("*.lock"))

@@ -28,7 +28,7 @@ from headrace.errors import DataError, StorageError, UsageError, VersionError
 from headrace.files import lock, make_directory, storage_errors
 from headrace.pipeline.ledger.keys import CallKey, content_key, stage_prefix
 from headrace.pipeline.ledger.state import Intent, LedgerChanges
-from headrace.pipeline.ledger.totals import Nanos, StageTotals
+from headrace.pipeline.ledger.totals import CallFigures, Nanos, StageTotals
 
 FORMAT = 1
 MAP_BYTES = 1 << 40
@@ -119,7 +119,8 @@ class LedgerStore:
         with self._read() as txn:
             totals = _load_totals(txn, self.totals, self.generation)
             for stage in totals:
-                intents += self._load_intents(txn, stage_prefix(self.generation, stage))
+                prefix = stage_prefix(self.generation, stage)
+                intents += _load_intents(txn, self.intents, prefix)
         return intents, totals
 
     def forget_generation(self) -> None:
@@ -128,16 +129,6 @@ class LedgerStore:
         for stage in totals:
             with self.write() as txn:
                 txn.forget(stage)
-
-    def _load_intents(
-        self, txn: lmdb.Transaction, begin: bytes
-    ) -> Iterator[tuple[CallKey, Intent]]:
-        with txn.cursor(db=self.intents) as cursor:
-            cursor.set_range(begin)
-            for key, value in cursor:
-                if not bytes(key).startswith(begin):
-                    break
-                yield CallKey(bytes(key)), msgspec.msgpack.decode(value, type=Intent)
 
     @contextmanager
     def _read(self) -> Iterator[lmdb.Transaction]:
@@ -180,27 +171,68 @@ class StoreTransaction:
     def forget(self, stage: str) -> None:
         """Remove everything about a stage of the generation."""
         store = self._store
-        begin = stage_prefix(store.generation, stage)
-        for table in (store.results, store.contents, store.intents):
+        self._forget_calls(stage, store.results, store.contents, store.intents)
+        self.lmdb.delete(totals_key(store.generation, stage), db=store.totals)
+
+    def forget_results(self, stage: str) -> None:
+        """Remove the results of a stage. What they cost, and what is in doubt, still counts."""
+        store = self._store
+        self._forget_calls(stage, store.results, store.contents)
+        name = totals_key(store.generation, stage)
+        if (stored := self.lmdb.get(name, db=store.totals)) is not None:
+            totals = msgspec.msgpack.decode(stored, type=StageTotals)
+            kept = msgspec.structs.replace(totals, calls=totals.calls - totals.results, results=0)
+            self.lmdb.put(name, msgspec.msgpack.encode(kept), db=store.totals)
+
+    def _forget_calls(self, stage: str, *tables: lmdb._Database) -> None:
+        begin = stage_prefix(self._store.generation, stage)
+        for table in tables:
             with self.lmdb.cursor(db=table) as cursor:
                 found = cursor.set_range(begin)
                 while found and bytes(cursor.key()).startswith(begin):
                     found = cursor.delete()
-        self.lmdb.delete(totals_key(store.generation, stage), db=store.totals)
 
 
 def read_totals(path: Path, generation: str) -> dict[str, StageTotals]:
-    """Return the totals of a ledger that another process may have open.
+    """Return the totals of a ledger that another process may have open: see `read_figures`."""
+    return {stage: each.totals for stage, each in read_figures(path, generation).items()}
 
-    A process that has it open itself must ask its `LedgerActor` instead: LMDB's locks are those of
-    a process.
+
+def read_figures(path: Path, generation: str) -> dict[str, CallFigures]:
+    """Return what became of the calls of a ledger that another process may have open.
+
+    If no process has it open, the calls that are under way are in doubt too. A process that has it
+    open itself must ask its `LedgerActor` instead: LMDB's locks are those of a process.
     """
     if not (path / "data.mdb").exists():
         return {}
     with _lmdb_errors(path), lmdb.open(str(path), readonly=True, max_dbs=len(_TABLES)) as env:
-        table = env.open_db(b"totals", create=False)
+        tables = [env.open_db(name, create=False) for name in (b"totals", b"intents")]
         with env.begin() as txn:
-            return _load_totals(txn, table, generation)
+            totals = _load_totals(txn, tables[0], generation)
+            found = {}
+            for stage, each in totals.items():
+                prefix = stage_prefix(generation, stage)
+                intents = [intent for _, intent in _load_intents(txn, tables[1], prefix)]
+                in_doubt = sum(intent.is_in_doubt for intent in intents)
+                found[stage] = CallFigures(each, len(intents) - in_doubt, in_doubt)
+            return found
+
+
+def list_ledger(path: Path) -> list[tuple[str, str, StageTotals]]:
+    """Return (generation, stage, totals) of all that a ledger holds: see `read_figures`."""
+    if not (path / "data.mdb").exists():
+        return []
+    found = []
+    with _lmdb_errors(path), lmdb.open(str(path), readonly=True, max_dbs=len(_TABLES)) as env:
+        table = env.open_db(b"totals", create=False)
+        with env.begin() as txn, txn.cursor(db=table) as cursor:
+            for key, value in cursor:
+                length = int.from_bytes(bytes(key)[:2], "big")
+                generation, stage = bytes(key)[2 : 2 + length], bytes(key)[2 + length :]
+                totals = msgspec.msgpack.decode(value, type=StageTotals)
+                found.append((generation.decode(), stage.decode(), totals))
+    return found
 
 
 def _load_totals(
@@ -216,6 +248,17 @@ def _load_totals(
             stage = bytes(key)[len(begin) :].decode()
             totals[stage] = msgspec.msgpack.decode(value, type=StageTotals)
     return totals
+
+
+def _load_intents(
+    txn: lmdb.Transaction, table: lmdb._Database, begin: bytes
+) -> Iterator[tuple[CallKey, Intent]]:
+    with txn.cursor(db=table) as cursor:
+        cursor.set_range(begin)
+        for key, value in cursor:
+            if not bytes(key).startswith(begin):
+                break
+            yield CallKey(bytes(key)), msgspec.msgpack.decode(value, type=Intent)
 
 
 def totals_key(generation: str, stage: str) -> bytes:
