@@ -35,7 +35,11 @@ class _Rest:
 def in_order(
     shown: Iterable[Shown], load: Load, delays: dict[BindingTag, int]
 ) -> Iterator[tuple[BindingTag, pa.RecordBatch]]:
-    """Yield runs of documents, each of one binding. Equal clocks keep the Queue's order."""
+    """Yield runs of documents, each of one binding.
+
+    Equal adjusted clocks of a binding keep the order of their blocks; those of several bindings
+    come in any order.
+    """
     by_lane = sorted(shown, key=lambda each: (each.head.lane, each.head.low))
     for _, lane in groupby(by_lane, key=lambda each: each.head.lane):
         blocks = list(lane)
