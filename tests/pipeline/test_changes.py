@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ChangedError, DataError, ExistsError
-from headrace.pipeline.job import Job, Stage
+from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.pipeline.job_run import JobRun, job_payloads, open_record
 from headrace.pipeline.record import JobRecord, Records
 from headrace.pipeline.source.sources import FileSource, TableSource
@@ -158,6 +158,20 @@ def test_the_order_of_a_second_run_makes_no_difference(workspace: hr.Workspace) 
         run(workspace, changed)
     run(workspace, changed, "resume")
     assert results(workspace, changed, "users") == list(range(1, 501))
+
+
+def test_another_number_of_workers_is_no_change(workspace: hr.Workspace) -> None:
+    """As on a machine with more cores: the units stay what they are."""
+    operator = FakeOperator(same)
+    for workers in (1, 20):
+        config = StageConfig(workers=workers)
+        job = chain(TableSource(numbers(500, 1), 50), Stage("users", operator, config))
+        if workers == 1:
+            stop_after(workspace, job, operator, 5)
+            assert len(operator.seen) < 10
+    assert run(workspace, job).outcome == "done"
+    assert set(operator.seen.values()) == {1}
+    assert results(workspace, job, "users") == list(range(1, 501))
 
 
 def test_a_missing_payload_is_named(workspace: hr.Workspace) -> None:

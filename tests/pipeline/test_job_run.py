@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 import headrace as hr
+from headrace.clock import ZERO, ClockSource
 from headrace.pipeline.job import Job, Stage
+from headrace.pipeline.job_run import JobRun
 from headrace.pipeline.source.sources import FileSource, TableSource
+from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import FakeOperator
 from tests.pipeline.jobs import (
     LOCAL,
@@ -70,3 +76,35 @@ def test_an_empty_source_is_done_at_once(workspace: hr.Workspace) -> None:
     job = chain(TableSource(numbers(0)), Stage("double", FakeOperator(double)))
     assert run(workspace, job).outcome == "done"
     assert results(workspace, job, "double") == []
+
+
+def test_a_clock_that_goes_backwards_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It jumps back by an hour in the middle of the first run, and by a day before the second."""
+    real, offset_s = time.time_ns, [0]
+    monkeypatch.setattr(time, "time_ns", lambda: real() + offset_s[0] * 10**9)
+    monkeypatch.setattr(ClockSource.__init__, "__defaults__", (time.time_ns, ZERO))
+    operator = FakeOperator(double)
+    job = chain(
+        TableSource(numbers(200), rows_per_unit=2),
+        Stage("double", operator, LOCAL),
+        Stage("filter", FakeOperator(keep_fours), MEMORY),
+        Stage("last", FakeOperator(same), LOCAL),
+    )
+    with hr.open(tmp_path / "data") as workspace, JobRun(workspace, job) as begun:
+
+        def jump(unit: str, rows: Sequence[int]) -> None:
+            if len(operator.seen) == 20:
+                offset_s[0] = -3600
+            if len(operator.seen) == 60:
+                begun.master.stop()
+
+        operator.before = jump
+        ThreadRunner().run(begun)
+        assert begun.summary().outcome == "stopped"
+    operator.before = lambda unit, rows: None
+    offset_s[0] = -86400
+    with hr.open(tmp_path / "data") as workspace:
+        assert run(workspace, job).outcome == "done"
+        assert results(workspace, job, "last") == [2 * n for n in range(200) if n % 2 == 0]
