@@ -6,6 +6,7 @@ tests alone, as far as that is in the environment: the rest must be shipped.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -41,9 +42,13 @@ _REGISTERED = re.compile(r"Successfully registered with master")
 class Cluster:
     """A cluster that ends everything that it started."""
 
-    def __init__(self, folder: Path, workers: int = WORKERS, cores: int = CORES) -> None:
+    def __init__(
+        self, folder: Path, workers: int = WORKERS, cores: int = CORES, gpus: int = 0
+    ) -> None:
+        """Each worker has `gpus` that are made up: Spark believes what a script says."""
         self._folder = folder
         self._cores = cores
+        self._gpus = gpus
         with ExitStack() as stack:
             master = stack.enter_context(
                 _Daemon(folder, "127.0.0.1", {}, "master.Master", "--port", "0")
@@ -61,9 +66,19 @@ class Cluster:
             "PYTHONPATH": os.pathsep.join((str(_HERE / "other_machine"), str(_HERE.parent.parent))),
             "TEST_MACHINE": machine(number),
         }
+        if self._gpus:
+            variables["SPARK_WORKER_OPTS"] = self._gpu_options(number)
         # Spark speculates on other hosts only.
         host = f"127.0.0.{number + 1}"
         return _Daemon(self._folder, host, variables, "worker.Worker", *size, *work, self.master)
+
+    def _gpu_options(self, number: int) -> str:
+        script = self._folder / f"gpus-{number}.sh"
+        addresses = json.dumps([f"{machine(number)}-gpu-{n}" for n in range(self._gpus)])
+        script.write_text(f'#!/bin/sh\necho \'{{"name": "gpu", "addresses": {addresses}}}\'\n')
+        script.chmod(0o755)
+        option = "-Dspark.worker.resource.gpu"
+        return f"{option}.amount={self._gpus} {option}.discoveryScript={script}"
 
     def directory(self, worker: int) -> Path:
         """Return the directory below which the executors of a worker run."""

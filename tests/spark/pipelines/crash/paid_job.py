@@ -35,7 +35,7 @@ from tests.spark.crash.driver import configuration
 JOB = "paid"
 SHARDS = 3
 """Slots beyond those of the machine's cores: one is free for the sink while the workers work."""
-RUNNING, STOP, STOPPED = "running", "stop", "stopped"
+RUNNING, STOP, STOPPED, COMMITTED = "running", "stop", "stopped", "committed"
 """Files."""
 _ROWS_DUE = 20
 _TIMEOUT_S = 2.0
@@ -110,6 +110,9 @@ class NoteMachine(hr.Operator):
                 (folder / STOP).unlink()
                 (folder / STOPPED).write_text(str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGSTOP)
+                is_committed = await commit(work, step, last)
+                (folder / COMMITTED).write_text(str(is_committed))
+                return is_committed
             return await commit(work, step, last)
 
         mock.patch.object(ClaimedWork, "_commit", stop_and_commit).start()
@@ -145,9 +148,13 @@ class PaidDriver:
             (self._life / RUNNING).touch()
             pipeline.run(self._spark)
 
-    def run_on_nodes(self, folder: Path, url: str, rows: int, workers: Sequence[int]) -> None:
-        """Run a job that notes on which machine each row was processed."""
+    def run_on_nodes(
+        self, folder: Path, url: str, rows: int, workers: Sequence[int]
+    ) -> dict[str, int]:
+        """Run a job that notes where each row was; return how many workers each stage lost."""
         with hr.open(folder / "workspace") as workspace:
-            node_pipeline(workspace, self._spark.range(0, rows, 1, 3), url, folder, workers).run(
-                self._spark, service=_IMPATIENT
-            )
+            source = self._spark.range(0, rows, 1, 3)
+            pipeline = node_pipeline(workspace, source, url, folder, workers)
+            summary = pipeline.run(self._spark, service=_IMPATIENT)
+        assert summary.outcome == "done"
+        return {name: stage.deaths for name, stage in summary.stages.items()}
