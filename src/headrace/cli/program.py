@@ -39,7 +39,9 @@ from headrace.cli.render.output import as_example, print_error
 _IN_DOUBT = 3
 _BROKEN_PIPE = 141
 _ARGUMENT_CHARS_SHOWN = 60
-_WITHOUT_SPARK = {"collections", "journals", "publish", "outcome", "read", "serve", "shuffle"}
+_WITHOUT_SPARK = {
+    *("collections", "dead-letters", "journals", "outcome", "publish", "read", "serve", "shuffle")
+}
 """Commands that run nothing of the user's and nothing of Spark's."""
 
 

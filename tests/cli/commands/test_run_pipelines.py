@@ -166,6 +166,7 @@ run = hr.pipeline(job, ws)
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(3 * SPARK_S)
 def test_pipelines_come_first_on_spark_and_then_tasks(here: Path) -> None:
     """A task reads the collection that a pipeline has written to."""
     write_pipeline()
@@ -180,7 +181,7 @@ def kept(cut):
     return cut.got
 """
     )
-    done = headrace("run", "answers.py", "--once", cwd=here, timeout_s=SPARK_S)
+    done = headrace("run", "answers.py", "--once", cwd=here, timeout_s=2 * SPARK_S)
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
     lines = done.stdout.decode().splitlines()
