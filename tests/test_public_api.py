@@ -94,6 +94,8 @@ class Pipeline
     stop(self) -> None
     needs_spark: bool
     status(self) -> JobStatus
+    dead_letters(self, stage: str = '') -> list[DeadLetter]
+    replay_dead_letters(self, stage: str = '') -> int
     collect(self, stage: str = '') -> pa.Table
 class Publisher
     payload: bytes
@@ -229,11 +231,15 @@ def openai_embeddings(text: Prompt, *, model: str, into: str = 'embedding', pric
         = None, rows_per_request: int = 64, base_url: str = 'https://api.openai.com/v1',
         api_key_env: str = 'OPENAI_API_KEY', rate_limit: RateLimitSpec | None = None, timeout_s:
         float = 60.0, version: str = '', **parameters: Any) -> HttpOperator
+def operator(kind: Literal['map', 'flat_map', 'filter', 'map_batches'], target: Any, **options:
+        Any) -> OperatorSpec
 def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
 def pipeline(name: str | Job, workspace: Workspace, *, budget: float | None = None) -> Pipeline
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
+def source(data: Any, workspace: Workspace, *, rows_per_unit: int = 1000, version: str = '') ->
+        UnitSource
 module spark
 def writer(format: str, path: str | None = None, mode: Mode = 'append', **options: str) ->
         SparkWriter

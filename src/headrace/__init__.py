@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.http import http
     from headrace.pipeline.job import Job, Stage, StageConfig
     from headrace.pipeline.openai import openai_chat, openai_embeddings
-    from headrace.pipeline.operator import Operator
+    from headrace.pipeline.operator import Operator, OperatorSpec
+    from headrace.pipeline.source.sources import UnitSource
     from headrace.spark import (
         CheckpointId,
         Cut,
@@ -104,9 +106,11 @@ __all__ = [
     "open",
     "openai_chat",
     "openai_embeddings",
+    "operator",
     "parquet",
     "pipeline",
     "selector",
+    "source",
     "spark",
     "writer",
 ]
@@ -152,14 +156,38 @@ def pipeline(name: str | Job, workspace: Workspace, *, budget: float | None = No
     stages already is run as it is.
     """
 
+    builder = import_module("headrace.pipeline.builder")
+    begun: Pipeline = builder.Pipeline(name, workspace, _engine(workspace), budget=budget)
+    return begun
+
+
+def operator(
+    kind: Literal["map", "flat_map", "filter", "map_batches"], target: Any, **options: Any
+) -> OperatorSpec:
+    """Return the operator of a `Stage`: a function, or an `Operator`, and the builder's options."""
+    operators = import_module("headrace.pipeline.operator")
+    found: OperatorSpec = operators.operator_spec(kind, target, **options)
+    return found
+
+
+def source(
+    data: Any, workspace: Workspace, *, rows_per_unit: int = 1000, version: str = ""
+) -> UnitSource:
+    """Return the source of a `Stage`, from whatever `Pipeline.source` takes."""
+    builder = import_module("headrace.pipeline.builder")
+    found: UnitSource = builder.as_source(
+        data, workspace, _engine(workspace), rows_per_unit, version
+    )
+    return found
+
+
+def _engine(workspace: Workspace) -> Callable[[], Engine]:
     def engine() -> Engine:
         engines = import_module("headrace.spark.pipelines.spark_engine")
         found: Engine = engines.SparkEngine(workspace)
         return found
 
-    builder = import_module("headrace.pipeline.builder")
-    begun: Pipeline = builder.Pipeline(name, workspace, engine, budget=budget)
-    return begun
+    return engine
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,9 @@ from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.calls.bodies import Kind
 from headrace.pipeline.contract import Runner, StageOperator
+from headrace.pipeline.dead_letters import DeadLetter
 from headrace.pipeline.job import Job, Stage, StageConfig
+from headrace.pipeline.job_catalog import find_dead_letters, replay_dead_letters
 from headrace.pipeline.job_plan import JobPlan, plan_job
 from headrace.pipeline.job_results import read_results
 from headrace.pipeline.job_run import JobRun, RunSummary
@@ -114,7 +116,7 @@ class Pipeline:
                 f"pipeline {self.name!r} has a source already",
                 do="build a Job to read from several sources",
             )
-        found = self._as_source(data, rows_per_unit, version)
+        found = as_source(data, self.workspace, self._engine, rows_per_unit, version)
         self._stages.append((Stage(name, found), True))
         return self
 
@@ -214,27 +216,6 @@ class Pipeline:
                 f"pipeline {self.name!r} has the stages of its Job", do="add stages to the Job"
             )
 
-    def _as_source(self, data: Any, rows_per_unit: int, version: str) -> UnitSource:
-        if isinstance(data, UnitSource):
-            return data
-        if isinstance(data, pa.RecordBatch):
-            data = pa.table(data)
-        if type(data).__module__.partition(".")[0] == "pandas":
-            data = pa.Table.from_pandas(data, preserve_index=False)
-        if isinstance(data, pa.Table):
-            return TableSource(data, rows_per_unit)
-        if isinstance(data, Collection):
-            return CollectionSource(self.workspace, data.name)
-        if isinstance(data, str | PathLike | list | tuple):
-            return FileSource(data, rows_per_unit)
-        found = self._engine().source(data, rows_per_unit, version) if self._engine else None
-        if found is None:
-            raise UsageError(
-                f"a {type(data).__name__} is no source",
-                do="give files, a collection, an Arrow table or a DataFrame",
-            )
-        return found
-
     def _required_engine(self, what: str) -> Engine:
         if self._engine is None:
             raise UsageError(f"{what} needs Spark", do="make the pipeline with hr.pipeline")
@@ -313,6 +294,14 @@ class Pipeline:
         """Tell how the last run stands or ended."""
         return read_status(self.workspace, self.name)
 
+    def dead_letters(self, stage: str = "") -> list[DeadLetter]:
+        """Return the rows that stages gave up, with their errors; without a name, those of all."""
+        return find_dead_letters(self.workspace, self.name, stage)
+
+    def replay_dead_letters(self, stage: str = "") -> int:
+        """Send those rows back to their stage, for the next run. Return how many there are."""
+        return replay_dead_letters(self.workspace, self.name, stage)
+
     def collect(self, stage: str = "") -> pa.Table:
         """Return what a durable stage has produced; without a name, the last.
 
@@ -320,6 +309,35 @@ class Pipeline:
         """
         job = self.job
         return read_results(self.workspace, job, stage or list(job.stages)[-1])
+
+
+def as_source(
+    data: Any,
+    workspace: Workspace,
+    engine: Callable[[], Engine] | None,
+    rows_per_unit: int = ROWS_PER_UNIT,
+    version: str = "",
+) -> UnitSource:
+    """Return the source of whatever `Pipeline.source` takes."""
+    if isinstance(data, UnitSource):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        data = pa.table(data)
+    if type(data).__module__.partition(".")[0] == "pandas":
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, pa.Table):
+        return TableSource(data, rows_per_unit)
+    if isinstance(data, Collection):
+        return CollectionSource(workspace, data.name)
+    if isinstance(data, str | PathLike | list | tuple):
+        return FileSource(data, rows_per_unit)
+    found = engine().source(data, rows_per_unit, version) if engine else None
+    if found is None:
+        raise UsageError(
+            f"a {type(data).__name__} is no source",
+            do="give files, a collection, an Arrow table or a DataFrame",
+        )
+    return found
 
 
 def _on_disk(config: StageConfig) -> StageConfig:

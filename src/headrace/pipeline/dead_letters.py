@@ -49,6 +49,8 @@ class DeadLetter(NamedTuple):
     """The reference to the payload that keeps the row."""
     place: int
     """The place of the row in that payload."""
+    value: dict[str, Any] | None = None
+    """The row as the stage got it; None if nobody has read it."""
 
 
 def dead_letter(unit: str, ref: str, dead: Sequence[DeadRow], input: StageInput) -> QueueMessage:

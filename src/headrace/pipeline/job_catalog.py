@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headrace.errors import NotFoundError, UsageError
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.dead_letters import DEAD
+from headrace.pipeline.dead_letters import DEAD, DeadLetter, DeadLetters
 from headrace.pipeline.job_run import job_prefix, run_async
 from headrace.pipeline.job_status import JobStatus, read_status
 from headrace.pipeline.ledger.ledger_store import read_figures
@@ -70,6 +70,31 @@ def list_jobs(directory: Path | None, location: str) -> list[str]:
             do="name the workspace by its directory",
         )
     return sorted(path.stem for path in (directory / "pipelines").glob("*.lock"))
+
+
+def find_dead_letters(workspace: Workspace, job: str, stage: str = "") -> list[DeadLetter]:
+    """Return the rows that stages gave up and nobody replayed; without a stage, those of all."""
+    job_record(workspace, job)
+
+    async def find() -> list[DeadLetter]:
+        async with LocalBackend(workspace) as backend:
+            letters = DeadLetters(workspace, job, backend)
+            found = await letters.find(stage or None)
+            rows = letters.rows(found)
+            return [each._replace(value=row) for each, row in zip(found, rows, strict=True)]
+
+    return run_async(find())
+
+
+def replay_dead_letters(workspace: Workspace, job: str, stage: str = "") -> int:
+    """Send rows that were given up back to their stage, for the next run. Return how many."""
+    job_record(workspace, job)
+
+    async def replay() -> int:
+        async with LocalBackend(workspace) as backend:
+            return await DeadLetters(workspace, job, backend).replay(stage or None)
+
+    return run_async(replay())
 
 
 def list_statuses(workspace: Workspace) -> list[JobStatus]:

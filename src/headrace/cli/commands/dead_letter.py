@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from headrace.cli.options.completion import complete_job
 from headrace.cli.options.workspace_options import on_workspace
 from headrace.cli.render.output import JsonOption, as_example, print_json, print_line, print_table
 from headrace.cli.render.units import counted
-
-if TYPE_CHECKING:
-    from headrace.pipeline.dead_letters import DeadLetter
 
 app = typer.Typer(no_args_is_help=True, help="See rows that pipelines gave up, and replay them.")
 
@@ -34,7 +31,9 @@ def list_all(
 
     With --json every row comes as its stage got it.
     """
-    found, rows = _find(ws, name, stage)
+    from headrace.pipeline.job_catalog import find_dead_letters
+
+    found = find_dead_letters(ws, name, stage)
     if json:
         print_json(
             [
@@ -44,9 +43,9 @@ def list_all(
                     "row": each.row,
                     "attempts": each.attempts,
                     "error": each.error,
-                    "value": row,
+                    "value": each.value,
                 }
-                for each, row in zip(found, rows, strict=True)
+                for each in found
             ]
         )
         return
@@ -55,25 +54,6 @@ def list_all(
         ("stage", "unit", "row", "attempts", "error"),
         numbers=("row", "attempts"),
     )
-
-
-def _find(
-    ws: hr.Workspace, name: str, stage: str
-) -> tuple[list[DeadLetter], list[dict[str, object]]]:
-    from headrace.pipeline.dead_letters import DeadLetters
-    from headrace.pipeline.job_catalog import job_record
-    from headrace.pipeline.job_run import run_async
-    from headrace.queues.local_backend import LocalBackend
-
-    job_record(ws, name)
-
-    async def find() -> tuple[list[DeadLetter], list[dict[str, object]]]:
-        async with LocalBackend(ws) as backend:
-            letters = DeadLetters(ws, name, backend)
-            found = await letters.find(stage or None)
-            return found, list(letters.rows(found))
-
-    return run_async(find())
 
 
 @app.command(epilog=as_example("headrace dead-letters replay captions"))
@@ -85,18 +65,9 @@ def replay(
 
     A running job is refused. Rows that fail again are dead letters again.
     """
-    from headrace.pipeline.dead_letters import DeadLetters
-    from headrace.pipeline.job_catalog import job_record
-    from headrace.pipeline.job_run import run_async
-    from headrace.queues.local_backend import LocalBackend
+    from headrace.pipeline.job_catalog import replay_dead_letters
 
-    job_record(ws, name)
-
-    async def send() -> int:
-        async with LocalBackend(ws) as backend:
-            return await DeadLetters(ws, name, backend).replay(stage or None)
-
-    count = run_async(send())
+    count = replay_dead_letters(ws, name, stage)
     if json:
         print_json({"job": name, "replayed": count})
     elif count:
