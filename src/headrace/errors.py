@@ -16,6 +16,7 @@
     │   └── ProtocolError         frames out of order: a bug in a publisher
     ├── InDoubtError              nobody knows yet whether it committed; ask before you repeat it
     ├── DataError                 bytes on disk are damaged
+    │   └── DamagedOutputError    output of a map task is damaged or missing: compute it again
     ├── UnitError                 an operator failed on the rows of a unit
     │   └── RetryableError        a call failed for now: a retry may help
     ├── BudgetError               a call would cost more than the budget allows: the job pauses
@@ -47,6 +48,11 @@ COMMIT_ID = re.compile(
     r"(?:-[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16})?\b"
 )
 """Matches an id as `InDoubtError` prints it: see `journal.write.commit_id`."""
+
+
+# The paths of `exchange.layout`, as errors print them.
+_OUTPUT_FILE = re.compile(r"shuffle/(\d+)/(\d+)/(\d+)/(\d+)/[\w.-]+")
+_OUTPUT_RECORD = re.compile(r"shuffle/(\d+)/(\d+)/[a-z]+/(\d+)-\d+")
 
 
 class HeadraceError(Exception):
@@ -144,6 +150,24 @@ class InDoubtError(HeadraceError):
 
 
 class DataError(HeadraceError): ...
+
+
+class DamagedOutputError(DataError):
+    """A file of the output of a map task is damaged or missing.
+
+    The fields say which: whoever catches it computes the map task again, as a replacement for
+    `attempt`. The attempt is 0 if what is damaged is the record that tells it.
+    """
+
+    def __init__(self, what: str, *, do: str = "") -> None:
+        super().__init__(what, do=do)
+        part, record = _OUTPUT_FILE.search(what), _OUTPUT_RECORD.search(what)
+        found = part or record
+        self.file = found[0] if found else ""
+        self.query_id, self.stage_id, self.map_task = (
+            (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+        )
+        self.attempt = int(part[4]) if part else 0
 
 
 class UnitError(HeadraceError):

@@ -68,6 +68,10 @@ class SteppedObjects:
         self._wait()
         self._objects.put(key, data)
 
+    def put_all(self, objects: Sequence[tuple[str, bytes | bytearray | memoryview]]) -> None:
+        for key, data in objects:
+            self.put(key, data)
+
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         self._wait()
         return self._objects.put_if_absent(key, data)

@@ -58,6 +58,17 @@ def test_a_buffer_changed_after_its_put_does_not_change_the_object(objects: Obje
     assert objects.get("a") == objects.get("b") == b"abc"
 
 
+def test_many_objects_are_put_together(objects: Objects) -> None:
+    many = [(f"{number % 3}/{number}", str(number).encode()) for number in range(300)]
+    objects.put("1/1", b"replaced")
+    objects.put_all(many)
+    objects.put_all([])
+    assert keys(objects) == sorted(key for key, _ in many)
+    assert all(objects.get(key) == data for key, data in many)
+    objects.put_all([("a", bytearray(b"abc")), ("b", pa.py_buffer(b"abc")), ("c", b"")])
+    assert [objects.get(key) for key in "abc"] == [b"abc", b"abc", b""]
+
+
 def test_a_put_replaces_what_was_there(objects: Objects) -> None:
     objects.put("a", b"long and old")
     objects.put("a", b"new")
@@ -281,6 +292,7 @@ def test_a_bad_key_is_refused_everywhere(objects: Objects, key: str) -> None:  #
     for call in (
         lambda: objects.put(key, b""),
         lambda: objects.put_if_absent(key, b""),
+        lambda: objects.put_all([("other", b""), (key, b"")]),
         lambda: objects.get(key),
         lambda: objects.get_range(key, 0, 0),
         lambda: objects.head(key),

@@ -97,6 +97,9 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_directory_after(
     assert objects.put_if_absent("a/c/3", b"3")
     assert calls == ["sync *", "sync a", "sync .", "link a/c/3", "sync a/c"]
     calls.clear()
+    objects.put_all([("a/b/4", b"4"), ("a/b/5", b"5")])
+    assert calls == ["sync *", "sync *", "replace a/b/4", "replace a/b/5", "sync a/b"]
+    calls.clear()
     objects.delete("a/b/1")
     assert calls == ["sync a/b"]
     calls.clear()
@@ -121,7 +124,11 @@ def test_who_loses_syncs_what_the_winner_may_not_have_synced_yet(
 def test_a_killed_writer_leaves_the_old_object_and_its_rest_is_removed(directory: Path) -> None:
     objects = open_objects(str(directory))
     objects.put("a", b"old")
-    for action in ["objects.put('a', b'new')", "objects.put_if_absent('b', b'new')"]:
+    for action in [
+        "objects.put('a', b'new')",
+        "objects.put_if_absent('b', b'new')",
+        "objects.put_all([('a', b'new')])",
+    ]:
         with writer(directory, action, "os.kill(os.getpid(), signal.SIGKILL)") as process:
             assert process.wait() == -signal.SIGKILL
         assert len(incoming(directory)) == 1
@@ -152,7 +159,10 @@ def test_a_disk_that_refuses_leaves_the_old_object_and_nothing_else(directory: P
     objects.put("a", b"old")
     action = """
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-for put in (objects.put, objects.put_if_absent):
+def put_both(key, data):
+    objects.put_all([('b', b'small'), (key, data)])
+
+for put in (objects.put, objects.put_if_absent, put_both):
     try:
         put('a', bytes(2000))
     except StorageError as error:
@@ -162,6 +172,8 @@ for put in (objects.put, objects.put_if_absent):
         output, _ = process.communicate()
     refusal = f"cannot put a in {directory}: File too large; raise the limit on file sizes, "
     assert output.count(refusal) == 2
+    assert f"cannot put 2 objects like b in {directory}: File too large" in output
+    assert objects.head("b") is None
     assert objects.get("a") == b"old"
     assert incoming(directory) == []
 

@@ -39,6 +39,13 @@ class Objects(Protocol):
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         """Store `data` and replace any object of that key. Readers see all old or all new bytes."""
 
+    def put_all(self, objects: Sequence[tuple[str, bytes | bytearray | memoryview]]) -> None:
+        """Store many objects as `put` does, faster than one by one.
+
+        All of them are durable when this returns. If it raises, or the process dies, each of them
+        is stored or not.
+        """
+
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         """Store `data` unless the key exists.
 

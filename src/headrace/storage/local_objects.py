@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -29,6 +29,8 @@ from headrace.storage.contract import (
 from headrace.storage.object_errors import ObjectErrors
 
 _INCOMING = ".incoming"
+_PUT_TOGETHER = 128
+"""`put_all` has at most this many files open."""
 _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -56,6 +58,11 @@ class LocalObjects:
             self._make_directory(path.parent)
             staged.replace(path)
             sync_directory(path.parent)
+
+    def put_all(self, objects: Sequence[tuple[str, bytes | bytearray | memoryview]]) -> None:
+        files = [(self._path(key), data) for key, data in objects]
+        for first in range(0, len(files), _PUT_TOGETHER):
+            self._put_together(files[first : first + _PUT_TOGETHER])
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         path = self._path(key)
@@ -118,6 +125,22 @@ class LocalObjects:
             path.unlink()
             sync_directory(path.parent)
 
+    def _put_together(self, group: Sequence[tuple[Path, bytes | bytearray | memoryview]]) -> None:
+        """Store a few objects: all are written before the first sync, which is cheaper."""
+        directories = dict.fromkeys(path.parent for path, _ in group)
+        first = group[0][0].relative_to(self._root)
+        what = f"put {len(group)} objects like {first}"
+        with self._errors.during(what), ExitStack() as stack:
+            staged = [stack.enter_context(self._written(data)) for _, data in group]
+            for _, file in staged:
+                os.fsync(file.fileno())
+            for directory in directories:
+                self._make_directory(directory)
+            for (path, _), (temporary, _) in zip(group, staged, strict=True):
+                temporary.replace(path)
+            for directory in directories:
+                sync_directory(directory)
+
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
 
@@ -136,6 +159,13 @@ class LocalObjects:
     @contextmanager
     def _staged(self, data: bytes | bytearray | memoryview) -> Iterator[Path]:
         """Yield a durable file with `data` and a temporary name, locked while its writer lives."""
+        with self._written(data) as (path, file):
+            os.fsync(file.fileno())
+            yield path
+
+    @contextmanager
+    def _written(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[Path, FileIO]]:
+        """Yield a file like `_staged`, which is not durable yet."""
         if self._incoming not in self._durable:
             self._make_directory(self._incoming)
             _remove_abandoned(self._incoming)
@@ -145,8 +175,7 @@ class LocalObjects:
                 unwritten = memoryview(data).cast("B")
                 while unwritten:
                     unwritten = unwritten[file.write(unwritten) :]
-                os.fsync(file.fileno())
-                yield path
+                yield path, file
             finally:
                 path.unlink(missing_ok=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import obstore
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta  # exists in its type stubs only
 
 _WRITER = "headrace-writer"
+_PUTS_AT_ONCE = 8
 
 
 class ObstoreObjects:
@@ -43,6 +45,12 @@ class ObstoreObjects:
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         with self._errors.during(f"put {key}"):
             obstore.put(self._store, check_key(key), _frozen(data))
+
+    def put_all(self, objects: Sequence[tuple[str, bytes | bytearray | memoryview]]) -> None:
+        for key, _ in objects:
+            check_key(key)
+        with ThreadPoolExecutor(_PUTS_AT_ONCE) as threads:
+            list(threads.map(lambda each: self.put(*each), objects))
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         # The client repeats a request whose answer was lost, and then finds its own object. So
