@@ -5,7 +5,8 @@
                                                  index.bin           the same, for machines
     shuffle/{query}/{stage}/claims/{map_task}-{attempt}              who writes into which directory
     shuffle/{query}/{stage}/published/{map_task}-{generation}        which attempt a generation is
-    shuffle/{query}/{stage}/removed/{map_task}-{attempt}             what cleanup is about to remove
+    shuffle/{query}/{stage}/removed/{map_task}-{attempt}-{mark}      what cleanup is about to remove
+    shuffle/{query}/removed/{mark}                                   the same for a whole query
     shuffle/{query}/pins/{pin}                                       what readers hold
 
 `index.bin` is the magic `FFQI`, the version and the length of the payload as little-endian u32, and
@@ -25,6 +26,7 @@ from headrace.storage.contract import check_key
 ROOT = "shuffle"
 LATEST = 0
 """Stands for the latest attempt; the attempts of a map task are numbered from 1."""
+CLAIMS, PUBLISHED, REMOVED, PINS = "claims", "published", "removed", "pins"
 INDEX_BIN = "index.bin"
 INDEX_JSON = "index.json"
 INDEX_MAGIC = b"FFQI"
@@ -74,13 +76,6 @@ class MapTask(msgspec.Struct, frozen=True, order=True):
     def publication(self, generation: int) -> str:
         stage = stage_directory(self.query_id, self.stage_id)
         return f"{stage}/{PUBLISHED}/{self.map_task}-{generation}"
-
-    def tombstone(self, attempt: int) -> str:
-        stage = stage_directory(self.query_id, self.stage_id)
-        return f"{stage}/{REMOVED}/{self.map_task}-{attempt}"
-
-
-CLAIMS, PUBLISHED, REMOVED, PINS = "claims", "published", "removed", "pins"
 
 
 class ShufflePartitionMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

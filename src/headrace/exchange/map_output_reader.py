@@ -48,10 +48,12 @@ class MapOutputReader:
 
     def index(self, output: PublishedOutput) -> MapTaskIndex:
         """Return the index of a published output: `index.bin`, or `index.json` without it."""
-        try:
-            return self._index_bin(output)
-        except NotFoundError:
-            return self.index_json(output)
+        if (data := self._get_if_there(self._index_bin_file(output))) is not None:
+            return self._decode_index_bin(output, data)
+        return self.index_json(output)
+
+    def index_bin(self, output: PublishedOutput) -> MapTaskIndex:
+        return self._decode_index_bin(output, self._get(self._index_bin_file(output)))
 
     def index_json(self, output: PublishedOutput) -> MapTaskIndex:
         file = output.task.file(output.attempt, INDEX_JSON)
@@ -92,9 +94,11 @@ class MapOutputReader:
         for start, length in chunk_ranges(meta.bytes, chunk_bytes):
             yield PartitionChunk(start, self._get_range(file, start, length))
 
-    def _index_bin(self, output: PublishedOutput) -> MapTaskIndex:
-        file = output.task.file(output.attempt, INDEX_BIN)
-        data = self._objects.get(file)
+    def _index_bin_file(self, output: PublishedOutput) -> str:
+        return output.task.file(output.attempt, INDEX_BIN)
+
+    def _decode_index_bin(self, output: PublishedOutput, data: bytes) -> MapTaskIndex:
+        file = self._index_bin_file(output)
         try:
             payload = index_payload(data, file)
         except VersionError as error:
@@ -110,10 +114,15 @@ class MapOutputReader:
         return decode_index(payload, output.task, output.attempt, file)
 
     def _get(self, file: str) -> bytes:
+        if (data := self._get_if_there(file)) is None:
+            raise missing(file)
+        return data
+
+    def _get_if_there(self, file: str) -> bytes | None:
         try:
             return self._objects.get(file)
-        except NotFoundError as error:
-            raise missing(file) from error
+        except NotFoundError:
+            return None
 
     def _get_range(self, file: str, start: int, length: int) -> bytes:
         try:

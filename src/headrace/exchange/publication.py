@@ -14,7 +14,7 @@ from headrace.exchange.layout import MapTask, damaged, newer_version
 
 RECORD_VERSION = 1
 
-R = TypeVar("R", bound="Claim | PublishedOutput")
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def void(task: MapTask, generation: int) -> PublishedOutput:
     )
 
 
-def encode_record(record: Claim | PublishedOutput) -> bytes:
+def encode_record(record: msgspec.Struct) -> bytes:
     line = msgspec.json.encode(record)
     return b"%s\n%s\n" % (line, checksum(line).encode())
 

@@ -1,0 +1,209 @@
+"""Removes attempts that nobody needs any more.
+
+The order, for a published attempt that a later generation has replaced: mark it -> look for pins ->
+withdraw its record -> delete its files -> delete the mark. For an attempt that nobody published:
+rule that its generation is void, so that its writer cannot publish it any more -> delete its files.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Self
+
+from headrace.errors import DataError, HeadraceError, NotFoundError, UsageError
+from headrace.exchange.cleanup_plan import (
+    Attempt,
+    TaskCleanup,
+    TaskObjects,
+    group_by_task,
+    plan_cleanup,
+)
+from headrace.exchange.layout import (
+    INDEX_BIN,
+    INDEX_JSON,
+    PINS,
+    PUBLISHED,
+    REMOVED,
+    ROOT,
+    MapTask,
+    decode_index,
+    index_payload,
+    query_directory,
+    stage_directory,
+)
+from headrace.exchange.output_registry import OutputRegistry
+from headrace.exchange.pinned_stage import is_pinned, now_ms
+from headrace.exchange.publication import Claim, PublishedOutput, decode_record
+from headrace.exchange.removal_marks import RemovalMarks
+from headrace.storage import Objects
+
+logger = logging.getLogger(__name__)
+
+TTL_S = 24 * 3600.0
+
+
+class AttemptCleanup:
+    """Cleans up the map outputs among some objects. Several may run at once."""
+
+    def __init__(self, objects: Objects, *, now_ms: Callable[[], int] = now_ms) -> None:
+        self._objects = objects
+        self._registry = OutputRegistry(objects)
+        self._now_ms = now_ms
+
+    def cleanup_expired_attempts(self, ttl_s: float = TTL_S) -> int:
+        """Remove attempts older than `ttl_s` that are replaced or were never published.
+
+        Keeps the latest published attempt of every map task, whatever its age, and everything of a
+        stage that a reader has pinned. Returns how many attempts it removed.
+        """
+        return self.carry_out(self.plan(ttl_s))
+
+    def plan(self, ttl_s: float) -> list[TaskCleanup]:
+        """Return what `cleanup_expired_attempts` would remove now, if nobody pinned it."""
+        if ttl_s < 0:
+            raise UsageError(f"ttl_s must not be negative, got {ttl_s}", do="use 0 or more")
+        expired_before_ms = self._now_ms() - int(ttl_s * 1_000)
+        tasks = group_by_task(list(self._objects.list(ROOT)))
+        plans = (
+            self._plan_task(task, tasks[task], expired_before_ms)
+            for task in sorted(tasks)
+            if not tasks[task].is_settled
+        )
+        return [each for each in plans if each.replaced or each.unpublished]
+
+    def carry_out(self, plans: Iterable[TaskCleanup]) -> int:
+        """Remove what was planned, but for what is pinned or published meanwhile."""
+        removed = 0
+        for (query_id, stage_id), group in groupby(
+            plans, lambda plan: (plan.task.query_id, plan.task.stage_id)
+        ):
+            stage = list(group)
+            replaced = [output for plan in stage for output in plan.replaced]
+            removed += self._remove_replaced(query_id, stage_id, replaced)
+            for plan in stage:
+                removed += self._remove_unpublished(plan)
+        return removed
+
+    def remove_query(self, query_id: int) -> int:
+        """Remove everything of a query, and return how many objects that were.
+
+        Raises UsageError if a reader has pinned a stage of it. Nothing may compute the query
+        meanwhile.
+        """
+        marks = RemovalMarks(self._objects)
+        marks.mark_query(query_id)
+        if is_pinned(self._objects, query_id, None, self._now_ms()):
+            marks.unmark_query(query_id)
+            raise UsageError(
+                f"a reader has pinned query {query_id}", do="remove it when nobody reads it"
+            )
+        keys = [info.key for info in self._objects.list(query_directory(query_id))]
+        # Without its record nobody looks for an attempt. The marks, and pins that come too late to
+        # hold anything, go last.
+        keys.sort(key=lambda key: (key.split("/")[2] in (REMOVED, PINS), PUBLISHED not in key))
+        for key in keys:
+            self._objects.delete(key)
+        return len([key for key in keys if key.split("/")[2] not in (REMOVED, PINS)])
+
+    def _plan_task(
+        self, task: MapTask, objects: TaskObjects, expired_before_ms: int
+    ) -> TaskCleanup:
+        attempts = [
+            self._attempt(task, objects, attempt)
+            for attempt in sorted(objects.claimed | objects.files.keys())
+        ]
+        return plan_cleanup(task, self._registry.records(task), attempts, expired_before_ms)
+
+    def _attempt(self, task: MapTask, objects: TaskObjects, attempt: int) -> Attempt:
+        files = objects.files.get(attempt, [])
+        try:
+            key = task.claim(attempt)
+            claim = decode_record(self._objects.get(key), Claim, key)
+        except (NotFoundError, DataError):
+            claim = None
+        created_at_ms = self._created_at_ms(task, attempt) if files else None
+        if created_at_ms is None:
+            times = [int(info.modified.timestamp() * 1_000) for info in files]
+            created_at_ms = max([*times, claim.claimed_at_ms if claim else 0])
+        return Attempt(attempt, created_at_ms, claim.generation if claim else None, bool(files))
+
+    def _created_at_ms(self, task: MapTask, attempt: int) -> int | None:
+        """Return when an attempt was created, as its index says; None without a readable index."""
+        for name in (INDEX_BIN, INDEX_JSON):
+            file = task.file(attempt, name)
+            try:
+                data = self._objects.get(file)
+                payload = index_payload(data, file) if name == INDEX_BIN else data
+                return decode_index(payload, task, attempt, file).created_at_ms
+            except (NotFoundError, DataError):
+                continue
+        return None
+
+    def _remove_replaced(self, query_id: int, stage_id: int, outputs: list[PublishedOutput]) -> int:
+        if not outputs:
+            return 0
+        marks = RemovalMarks(self._objects)
+        for output in outputs:
+            marks.mark(output.task, output.attempt)
+        if is_pinned(self._objects, query_id, stage_id, self._now_ms()):
+            logger.info("%s is pinned: kept", stage_directory(query_id, stage_id))
+            for output in outputs:
+                marks.unmark(output.task, output.attempt)
+            return 0
+        for output in outputs:
+            self._registry.withdraw(output)
+            self._delete_files(output.task, output.attempt)
+            marks.clear(output.task, output.attempt)
+        return len(outputs)
+
+    def _remove_unpublished(self, plan: TaskCleanup) -> int:
+        generation = plan.void_generation
+        if generation is not None and not self._registry.void(plan.task, generation):
+            return 0  # published since the listing: the next pass sees which attempts lost
+        for attempt in plan.unpublished:
+            self._delete_files(plan.task, attempt)
+        return len(plan.unpublished)
+
+    def _delete_files(self, task: MapTask, attempt: int) -> None:
+        for info in self._objects.list(task.attempt_directory(attempt)):
+            self._objects.delete(info.key)
+
+
+class BackgroundCleanup:
+    """Cleans up every so often, in a thread, until it is stopped."""
+
+    def __init__(
+        self, cleanup: AttemptCleanup, *, ttl_s: float = TTL_S, interval_s: float = 600.0
+    ) -> None:
+        self._cleanup = cleanup
+        self._ttl_s = ttl_s
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self.removed = 0
+        """How many attempts it has removed so far."""
+        self._thread = threading.Thread(target=self._run, name="exchange cleanup", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when the present pass is over. It is no error to stop twice."""
+        self._stopped.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.removed += self._cleanup.cleanup_expired_attempts(self._ttl_s)
+            except HeadraceError as error:
+                # What failed for now, such as a disk, is tried again at the next pass.
+                logger.warning("cleanup of map outputs: %s", error)
+            if self._stopped.wait(self._interval_s):
+                return
