@@ -77,7 +77,7 @@ def no_error(objects: Objects, errors: Errors) -> None:
 
 @pytest.mark.parametrize(
     ("attempt", "cleanups"),
-    [(1, 1), (0, 1), pytest.param(1, 2, marks=pytest.mark.deep)],
+    [(1, 1), (0, 1), pytest.param(1, 2, marks=[pytest.mark.deep, pytest.mark.timeout(3600)])],
 )
 def test_no_reader_that_was_let_in_loses_a_file(
     tokens: Tokens, attempt: int, cleanups: int

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
+from itertools import takewhile
 from pathlib import Path
 
 from headrace.files import explain, make_directory, sync_directory
@@ -44,7 +45,7 @@ class LocalObjects:
         self._root = root.absolute()
         self._incoming = self._root / _INCOMING
         # Directories whose own names are durable: a put need not sync them.
-        self._durable: set[Path] = set()
+        self._durable = {self._root}
         self._errors = ObjectErrors(self._root, (OSError,), _is_missing, _explain)
         with self._errors.during("open the directory"):
             make_directory(self._root)
@@ -181,14 +182,14 @@ class LocalObjects:
 
     def _make_directory(self, directory: Path) -> None:
         """Make the name of `directory` durable, even if another process has just made it."""
-        if directory in self._durable:
-            return
-        directory.mkdir(parents=True, exist_ok=True)
-        for created in (directory, *directory.parents):
-            if created == self._root:
-                break
-            sync_directory(created.parent)
-        self._durable.add(directory)
+        made = list(
+            takewhile(lambda each: each not in self._durable, (directory, *directory.parents))
+        )
+        if made:
+            directory.mkdir(parents=True, exist_ok=True)
+        for each in made:
+            sync_directory(each.parent)
+        self._durable.update(made)
 
 
 def _is_missing(error: Exception) -> bool:
