@@ -105,6 +105,10 @@ class _ObservedObjects:
     def move(self, key: str, to: str) -> None:
         self._ask("move", key, to)
 
+    def delete_all(self, prefix: str) -> None:
+        for info in self.list(prefix):
+            self.delete(info.key)
+
     def delete(self, key: str) -> None:
         self._ask("delete", key)
 

@@ -194,9 +194,12 @@ def test_a_query_whose_removal_was_interrupted_is_refused_until_it_is_removed(
 
 
 def test_a_background_pass_removes_what_expires(local_objects: Objects) -> None:
-    write(local_objects, {0: [1]})
-    with BackgroundCleanup(AttemptCleanup(local_objects), ttl_s=1, interval_s=0.01) as background:
-        write(local_objects, {0: [2]}, replaces=1)
+    now = [1_000]
+    cleaner = AttemptCleanup(local_objects, now_ms=lambda: now[0])
+    write(local_objects, {0: [1]}, now_ms=1_000)
+    with BackgroundCleanup(cleaner, ttl_s=1, interval_s=0.01) as background:
+        write(local_objects, {0: [2]}, replaces=1, now_ms=1_000)
+        now[0] = 3_000
         eventually(lambda: background.removed == 1, 60, "the replaced attempt to be removed")
     assert attempts(local_objects) == {2}
     with pytest.raises(UsageError, match="ttl_s must not be negative"):

@@ -43,6 +43,10 @@ class DeadlyObjects:
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         return bool(self._change("put_if_absent", key, data))
 
+    def delete_all(self, prefix: str) -> None:
+        for info in self.list(prefix):
+            self.delete(info.key)
+
     def delete(self, key: str) -> None:
         self._change("delete", key)
 
@@ -121,14 +125,16 @@ def test_a_full_disk_leaves_no_published_attempt(
 def test_cleanup_beside_readers_takes_nothing_that_they_hold(tmp_path: Path) -> None:
     # proves G22
     objects = open_objects(str(tmp_path / "objects"))
-    attempt = write(objects, {0: [1]}).output.attempt
+    now = [1_000]
+    cleanup = AttemptCleanup(objects, now_ms=lambda: now[0])
+    attempt = write(objects, {0: [1]}, now_ms=now[0]).output.attempt
     done = threading.Event()
     removed = 0
 
     def clean_up() -> None:
         nonlocal removed
         while not done.is_set():
-            removed += AttemptCleanup(objects).cleanup_expired_attempts(0)
+            removed += cleanup.cleanup_expired_attempts(1)
 
     cleaner = threading.Thread(target=clean_up)
     cleaner.start()
@@ -137,11 +143,14 @@ def test_cleanup_beside_readers_takes_nothing_that_they_hold(tmp_path: Path) -> 
         for _ in range(25):
             with PinnedStage(objects, 1, 2) as stage:
                 held = stage.lookup(3)
-                attempt = write(objects, {0: [attempt + 1]}, replaces=attempt).output.attempt
+                rows = {0: [attempt + 1]}
+                attempt = write(objects, rows, replaces=attempt, now_ms=now[0]).output.attempt
+                now[0] += 10_000
                 assert keys_of(reader.read(reader.index(held), 0)) == [held.attempt]
     finally:
         done.set()
         cleaner.join()
     assert keys_of(reader.read_partition(TASK, 0)) == [attempt]
-    removed += AttemptCleanup(objects, now_ms=lambda: 1 << 50).cleanup_expired_attempts(0)
+    removed += cleanup.cleanup_expired_attempts(1)
     assert removed == attempt - 1
+    assert stored(objects, "shuffle/1/2/removed") == []

@@ -16,6 +16,7 @@ from headrace.exchange import (
     OutputRegistry,
     PartitionChunk,
     Reassembly,
+    list_stages,
     reassemble,
 )
 from headrace.storage import Objects
@@ -154,6 +155,18 @@ def test_a_restart_finds_what_was_published(objects: Objects) -> None:
     reader = MapOutputReader(objects)
     rows = {map_task: keys_of(reader.read(reader.index(found[map_task]), 0)) for map_task in found}
     assert rows == {**{each: [each] for each in range(12)}, 5: [100]}
+
+
+def test_all_stages_are_listed(objects: Objects) -> None:
+    assert list_stages(objects) == []
+    write(objects, {0: [1]})
+    write(objects, {0: [1]}, replaces=1)
+    OutputRegistry(objects).claim(MapTask(1, 2, 4), 0, 1_000)
+    write(objects, {0: [1]}, MapTask(1, 10, 0))
+    stages = list_stages(objects)
+    assert [stage[:5] for stage in stages] == [(1, 2, 2, 1, 2), (1, 10, 1, 1, 1)]
+    stored_bytes = sum(info.bytes for info in objects.list("shuffle/1/2/3"))
+    assert stages[0].bytes == stored_bytes
 
 
 def test_a_chunk_that_did_not_arrive_is_named(objects: Objects) -> None:

@@ -104,6 +104,10 @@ class SteppedObjects:
         self._wait()
         self._objects.move(key, to)
 
+    def delete_all(self, prefix: str) -> None:
+        for info in self.list(prefix):
+            self.delete(info.key)
+
     def delete(self, key: str) -> None:
         self._wait()
         self._objects.delete(key)

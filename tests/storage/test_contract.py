@@ -240,6 +240,30 @@ def test_a_deleted_object_is_gone_and_may_be_deleted_again(objects: Objects) -> 
     assert keys(objects) == ["a/c"]
 
 
+def test_all_objects_below_a_directory_are_deleted(objects: Objects) -> None:
+    names = ["a/b/1", "a/b/c/2", "a/bc/3", "ab/4", "a/b.5"]
+    for name in names:
+        objects.put(name, b"old")
+    for _ in range(2):
+        objects.delete_all("a/b")
+        assert keys(objects) == ["a/b.5", "a/bc/3", "ab/4"]
+    objects.delete_all("a/b.5")
+    objects.delete_all("never/there")
+    assert keys(objects) == ["a/b.5", "a/bc/3", "ab/4"]
+    objects.put("a/b/c/2", b"new")
+    assert objects.put_if_absent("a/b/1", b"new")
+    objects.put_all([("a/b/3", b"new")])
+    assert [objects.get(key) for key in keys(objects, "a/b")] == [b"new"] * 3
+    objects.delete_all("a/")
+    assert keys(objects) == ["ab/4"]
+
+
+def test_a_thousand_objects_are_deleted_together(objects: Objects) -> None:
+    objects.put_all([(f"many/{number}", b"") for number in range(1_050)])
+    objects.delete_all("many")
+    assert keys(objects) == []
+
+
 @pytest.mark.parametrize(
     "key",
     ["a%41b", "a%b", "a%2Fb", "k=v/x+y,z@w:1-2", "_", "a..b", "a." * 100, "/".join("k" * 384)],
@@ -310,3 +334,6 @@ def test_a_bad_key_is_refused_everywhere(objects: Objects, key: str) -> None:  #
 def test_a_bad_prefix_is_refused(objects: Objects, prefix: str) -> None:  # proves G27
     with pytest.raises(UsageError, match="is not a key"):
         objects.list(prefix)
+    for refused in (prefix, ""):
+        with pytest.raises(UsageError, match="is not a key"):
+            objects.delete_all(refused)

@@ -110,6 +110,23 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_directory_after(
     assert calls == ["replace a/c/2", "sync a/c"], "whoever moved it may not have synced it yet"
 
 
+def test_objects_that_are_deleted_together_take_their_directory_and_one_sync(
+    directory: Path, calls: list[str]
+) -> None:
+    objects, other = open_objects(str(directory)), open_objects(str(directory))
+    objects.put_all([("a/b/1", b"1"), ("a/b/2", b"2")])
+    other.put("a/b/3", b"3")
+    calls.clear()
+    other.delete_all("a/b")
+    assert calls == ["sync a"]
+    assert not (directory / "a" / "b").exists()
+    objects.put("a/b/4", b"4")
+    assert calls == ["sync a", "sync *", "sync a", "replace a/b/4", "sync a/b"]
+    (directory / "a" / "b" / ".foreign").touch()
+    other.delete_all("a")
+    assert [path.name for path in (directory / "a" / "b").iterdir()] == [".foreign"]
+
+
 def test_who_loses_syncs_what_the_winner_may_not_have_synced_yet(
     directory: Path, calls: list[str]
 ) -> None:

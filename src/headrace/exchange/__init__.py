@@ -5,6 +5,7 @@ begins with the publication, so it sees a complete attempt or none.
 """
 
 from headrace.exchange.attempt_cleanup import AttemptCleanup, BackgroundCleanup
+from headrace.exchange.inventory import StageInventory, list_stages
 from headrace.exchange.layout import LATEST, MapTask, MapTaskIndex, ShufflePartitionMeta
 from headrace.exchange.map_output_reader import MapOutputReader
 from headrace.exchange.map_output_writer import MapOutputWriter, Publication
@@ -36,6 +37,8 @@ __all__ = [
     "RemoteOutputs",
     "ServedOutputs",
     "ShufflePartitionMeta",
+    "StageInventory",
+    "list_stages",
     "reassemble",
     "verify",
 ]

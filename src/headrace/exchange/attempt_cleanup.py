@@ -31,6 +31,7 @@ from headrace.exchange.layout import (
     MapTask,
     decode_index,
     index_payload,
+    is_attempt_file,
     query_directory,
     stage_directory,
 )
@@ -101,12 +102,18 @@ class AttemptCleanup:
                 f"a reader has pinned query {query_id}", do="remove it when nobody reads it"
             )
         keys = [info.key for info in self._objects.list(query_directory(query_id))]
+        attempts = {key.rpartition("/")[0] for key in keys if is_attempt_file(key)}
+        others = [key for key in keys if not is_attempt_file(key)]
         # Without its record nobody looks for an attempt. The marks, and pins that come too late to
         # hold anything, go last.
-        keys.sort(key=lambda key: (key.split("/")[2] in (REMOVED, PINS), PUBLISHED not in key))
-        for key in keys:
+        last = [key for key in others if key.split("/")[2] in (REMOVED, PINS)]
+        for key in sorted(set(others) - set(last), key=lambda key: PUBLISHED not in key):
             self._objects.delete(key)
-        return len([key for key in keys if key.split("/")[2] not in (REMOVED, PINS)])
+        for directory in sorted(attempts):
+            self._objects.delete_all(directory)
+        for key in last:
+            self._objects.delete(key)
+        return len(keys) - len(last)
 
     def _plan_task(
         self, task: MapTask, objects: TaskObjects, expired_before_ms: int
@@ -155,7 +162,7 @@ class AttemptCleanup:
             return 0
         for output in outputs:
             self._registry.withdraw(output)
-            self._delete_files(output.task, output.attempt)
+            self._objects.delete_all(output.task.attempt_directory(output.attempt))
             marks.clear(output.task, output.attempt)
         return len(outputs)
 
@@ -164,12 +171,8 @@ class AttemptCleanup:
         if generation is not None and not self._registry.void(plan.task, generation):
             return 0  # published since the listing: the next pass sees which attempts lost
         for attempt in plan.unpublished:
-            self._delete_files(plan.task, attempt)
+            self._objects.delete_all(plan.task.attempt_directory(attempt))
         return len(plan.unpublished)
-
-    def _delete_files(self, task: MapTask, attempt: int) -> None:
-        for info in self._objects.list(task.attempt_directory(attempt)):
-            self._objects.delete(info.key)
 
 
 class BackgroundCleanup:

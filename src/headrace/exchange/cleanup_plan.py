@@ -10,6 +10,7 @@ from headrace.exchange.layout import (
     PUBLISHED,
     ROOT,
     MapTask,
+    is_attempt_file,
     numbers_of,
 )
 from headrace.exchange.publication import PublishedOutput
@@ -60,19 +61,20 @@ def group_by_task(infos: list[ObjectInfo]) -> dict[MapTask, TaskObjects]:
     found: dict[MapTask, TaskObjects] = {}
     for info in infos:
         match info.key.split("/"):
-            case [root, query, stage, kind, name] if root == ROOT and _are_numbers(query, stage):
+            case [root, query, stage, kind, name] if (
+                root == ROOT and query.isdecimal() and stage.isdecimal()
+            ):
                 if numbers := numbers_of(name):
                     map_task, number = numbers
                     task = MapTask(int(query), int(stage), map_task)
                     objects = found.setdefault(task, TaskObjects())
                     by_kind = {CLAIMS: objects.claimed, PUBLISHED: objects.generations}
                     by_kind.get(kind, set()).add(number)
-            case [root, *numbers, _] if root == ROOT and len(numbers) == 4:
-                if _are_numbers(*numbers):
-                    query_id, stage_id, map_task, attempt = map(int, numbers)
-                    task = MapTask(query_id, stage_id, map_task)
-                    objects = found.setdefault(task, TaskObjects())
-                    objects.files.setdefault(attempt, []).append(info)
+            case [_, *numbers, _] if is_attempt_file(info.key):
+                query_id, stage_id, map_task, attempt = map(int, numbers)
+                task = MapTask(query_id, stage_id, map_task)
+                objects = found.setdefault(task, TaskObjects())
+                objects.files.setdefault(attempt, []).append(info)
     return found
 
 
@@ -107,7 +109,3 @@ def plan_cleanup(
         gone += undecided
     removable = (each.attempt for each in gone if each.has_files and each.attempt in expired)
     return TaskCleanup(task, replaced, void_generation, tuple(sorted(removable)))
-
-
-def _are_numbers(*names: str) -> bool:
-    return all(name.isdecimal() for name in names)

@@ -157,6 +157,12 @@ def numbers_of(name: str) -> tuple[int, int] | None:
     return (int(first), int(second)) if first.isdecimal() and second.isdecimal() else None
 
 
+def is_attempt_file(key: str) -> bool:
+    """Return True for a file in the directory of an attempt."""
+    root, *numbers = key.split("/")[:-1]
+    return root == ROOT and len(numbers) == 4 and all(each.isdecimal() for each in numbers)
+
+
 def encode_index(index: MapTaskIndex) -> bytes:
     """Return the JSON of an index: `index.json` as it is stored, and the payload of `index.bin`."""
     return msgspec.json.encode(index)

@@ -133,12 +133,12 @@ class MapOutputWriter:
         except StorageError:
             # The disk may be full, so deleting matters; it may also be gone, so deleting may fail.
             with suppress(StorageError):
-                self._delete(files)
+                self._delete(claim)
             raise
         mine = _published(index, claim, checksum(payload))
         winner = self._registry.register(mine)
         if winner != mine:
-            self._delete(files)
+            self._delete(claim)
         return Publication(winner, is_mine=winner == mine)
 
     def _encode(self, claim: Claim) -> tuple[MapTaskIndex, list[tuple[str, pa.Buffer]]]:
@@ -170,9 +170,8 @@ class MapOutputWriter:
         )
         return index, files
 
-    def _delete(self, files: list[tuple[str, pa.Buffer]]) -> None:
-        for key, _ in files:
-            self._objects.delete(key)
+    def _delete(self, claim: Claim) -> None:
+        self._objects.delete_all(self.task.attempt_directory(claim.attempt))
 
     def _check_open(self) -> None:
         if self._is_done:

@@ -82,6 +82,12 @@ class Objects(Protocol):
     def delete(self, key: str) -> None:
         """Remove the object. It is no error if there is none."""
 
+    def delete_all(self, prefix: str) -> None:
+        """Remove every object below a directory, faster than one by one.
+
+        Nobody may put objects there meanwhile. It is no error if there are none.
+        """
+
 
 def check_key(key: str) -> str:
     """Return the key. Raises UsageError unless every kind of storage can hold it."""

@@ -38,14 +38,14 @@ _NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 class LocalObjects:
     """The objects of a directory. Many processes of one machine may use them at once.
 
-    A put creates directories as needed; they stay when they become empty.
+    A put creates directories as needed. They stay when they become empty, but for `delete_all`.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
         self._incoming = self._root / _INCOMING
         # Directories whose own names are durable: a put need not sync them.
-        self._durable = {self._root}
+        self._durable: set[Path] = set()
         self._errors = ObjectErrors(self._root, (OSError,), _is_missing, _explain)
         with self._errors.during("open the directory"):
             make_directory(self._root)
@@ -126,6 +126,19 @@ class LocalObjects:
             path.unlink()
             sync_directory(path.parent)
 
+    def delete_all(self, prefix: str) -> None:
+        directory = self._path(check_prefix(prefix))
+        with self._errors.during(f"delete all of {prefix}"):
+            if not directory.is_dir():
+                return
+            for path, _, names in os.walk(directory, topdown=False):
+                for name in filter(is_key, names):
+                    Path(path, name).unlink(missing_ok=True)
+                # What something else left there stays, and its directory with it.
+                with suppress(OSError):
+                    os.rmdir(path)
+            sync_directory(directory if directory.is_dir() else directory.parent)
+
     def _put_together(self, group: Sequence[tuple[Path, bytes | bytearray | memoryview]]) -> None:
         """Store a few objects: all are written before the first sync, which is cheaper."""
         directories = dict.fromkeys(path.parent for path, _ in group)
@@ -182,8 +195,10 @@ class LocalObjects:
 
     def _make_directory(self, directory: Path) -> None:
         """Make the name of `directory` durable, even if another process has just made it."""
+        below_root = takewhile(lambda each: each != self._root, (directory, *directory.parents))
+        # `delete_all`, in any process, removes directories.
         made = list(
-            takewhile(lambda each: each not in self._durable, (directory, *directory.parents))
+            takewhile(lambda each: each not in self._durable or not each.is_dir(), below_root)
         )
         if made:
             directory.mkdir(parents=True, exist_ok=True)

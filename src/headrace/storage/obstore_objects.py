@@ -117,6 +117,11 @@ class ObstoreObjects:
         with self._errors.during(f"delete {key}"):
             obstore.delete(self._store, check_key(key))
 
+    def delete_all(self, prefix: str) -> None:
+        keys = [info.key for info in self.list(check_key(check_prefix(prefix)))]
+        with self._errors.during(f"delete all of {prefix}"):
+            obstore.delete(self._store, keys)
+
     def _writer(self, key: str) -> object:
         try:
             found = obstore.get(self._store, key, options={"head": True})

@@ -67,7 +67,11 @@ class Readers(threading.Thread):
 
 @pytest.mark.parametrize(
     ("objects", "races"),
-    [("local", 15), ("s3", 6), pytest.param("local", 1_000, marks=pytest.mark.deep)],
+    [
+        ("local", 15),
+        ("s3", 6),
+        pytest.param("local", 1_000, marks=[pytest.mark.deep, pytest.mark.timeout(3600)]),
+    ],
     indirect=["objects"],
 )
 def test_of_two_racing_attempts_exactly_one_wins(objects: Objects, races: int) -> None:
@@ -83,7 +87,9 @@ def test_of_two_racing_attempts_exactly_one_wins(objects: Objects, races: int) -
     try:
         for writer in writers:
             writer.start()
-        told = {me: seen for (me, _), *seen in (outcomes.get(timeout=280) for _ in writers)}
+        told = {
+            me: seen for (me, _), *seen in (outcomes.get(timeout=60 + 3 * races) for _ in writers)
+        }
         for writer in writers:
             writer.join()
     finally:
