@@ -22,7 +22,7 @@ from headrace.pipeline.calls.runner import CallRunner
 from headrace.pipeline.contract import CallTerms, InDoubtPolicy, OnError, OperatorContext
 from headrace.pipeline.rate_limit.state import RateLimitSpec
 from headrace.pipeline.retries import Retries
-from headrace.pipeline.source_hash import source_hash
+from headrace.plan.source_hash import source_hash
 
 __all__ = [
     "Answer",

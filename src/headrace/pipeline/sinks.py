@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.pipeline.contract import OnError, OperatorContext, Processed, UnitRows
 from headrace.pipeline.source.source_units import digest
-from headrace.pipeline.source_hash import source_hash
+from headrace.plan.source_hash import source_hash
 
 SinkFunction = Callable[[pa.Table, str], Any]
 

@@ -24,7 +24,7 @@ from headrace.pipeline.job_run import JobRun, run_async
 from headrace.pipeline.messages import QueueMessage
 from headrace.pipeline.source.source_units import digest
 from headrace.pipeline.source.sources import check_rows_per_unit
-from headrace.pipeline.source_hash import source_hash
+from headrace.plan.source_hash import source_hash
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.dataframe_source import store_rows
 from headrace.spark.pipelines.stage_rows import has_rows, no_rows, read_rows

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.pipeline.operator import Operator, OperatorSpec, operator_spec
-from headrace.pipeline.source_hash import source_hash
+from headrace.plan.source_hash import source_hash
 
 MODULE = """
 import functools
@@ -113,7 +113,7 @@ def test_lambdas_of_one_line_differ(tmp_path: Path) -> None:
 
 def test_a_hash_is_the_same_in_another_process() -> None:
     script = (
-        "from headrace.pipeline.source_hash import source_hash\n"
+        "from headrace.plan.source_hash import source_hash\n"
         'print(source_hash(eval(\'lambda row: {"a": row["b"], "s": {1, 2, "x"}}\')))'
     )
     found = {

@@ -1,0 +1,186 @@
+"""The tasks of a stage, named by what they read and by the code that reads it. Pure.
+
+    stage       a hash of its operators, the source of their functions, and the stages it reads
+    task        a hash of its unit, or of its partition and of the outputs that it reads
+
+So a stage that has not changed finds its outputs again in any later run of the query, whatever the
+number of cores, the order of units, or what comes after it in the plan. A task that reads other
+rows, or runs other code, has another name.
+
+A partition that is much larger than the others is divided among several tasks if the stage joins:
+each reads a range of the map tasks on one side, and all of the other side. This also divides the
+rows of one key. (An aggregate needs none of that: a map task writes one row for each key.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from headrace.exchange.layout import MapTask
+from headrace.exchange.publication import PublishedOutput
+from headrace.plan.operators import (
+    Distinct,
+    Filter,
+    HashJoin,
+    Map,
+    Operator,
+    PartialHashAggregate,
+    PlanSink,
+    Project,
+    ScanUnit,
+    ShuffleRead,
+    ShuffleWrite,
+    SourceScan,
+    inputs,
+)
+from headrace.plan.source_hash import source_hash
+from headrace.plan.stages import PlanStage, StageGraph
+
+SPLIT_BYTES_MIN = 64 << 20
+"""A partition below this size is never divided."""
+SPLIT_FACTOR = 4
+"""A partition is divided if it is this many times as large as the median of the others."""
+
+
+@dataclass(frozen=True)
+class MapRange:
+    """Some of the outputs of a stage, of which a task reads one partition."""
+
+    partition: int
+    outputs: tuple[PublishedOutput, ...]
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """One task. It travels to whoever runs it."""
+
+    task: MapTask
+    unit: ScanUnit | None = None
+    """What a task of a stage that scans reads."""
+    reads: tuple[MapRange, ...] = ()
+    """What any other task reads, in the order of the stage's shuffle reads."""
+
+
+def number_of(*parts: str) -> int:
+    """Return a number of 64 bits that names what the parts describe, in their order."""
+    hashed = blake2b(digest_size=8)
+    for part in parts:
+        data = part.encode()
+        hashed.update(len(data).to_bytes(8, "little"))
+        hashed.update(data)
+    return int.from_bytes(hashed.digest(), "little")
+
+
+def stage_numbers(graph: StageGraph) -> list[int]:
+    """Return the name of each stage."""
+    numbers: list[int] = []
+    for stage in graph.stages:
+        described = [_identity(graph, each, numbers) for each in stage.operators]
+        numbers.append(number_of("stage", *described))
+    return numbers
+
+
+def _identity(graph: StageGraph, operator: Operator, numbers: Sequence[int]) -> str:
+    """Describe everything that the rows of an operator depend on, but for the rows it reads."""
+    match operator:
+        case SourceScan():
+            return "Scan"
+        case ShuffleRead():
+            return f"{operator} of {numbers[graph.producer(operator).stage_id]}"
+        case Map() | Filter():
+            code = operator.version or source_hash(operator.function)
+            schema = operator.schema if isinstance(operator, Map) else None
+            return f"{type(operator).__name__} {code} {schema}"
+        case PlanSink():
+            return f"Sink {source_hash(operator.sink)}"
+    return str(operator)
+
+
+def scan_tasks(query_id: int, stage_id: int, units: Sequence[ScanUnit]) -> list[StageTask]:
+    """Return a task for each unit. Units of one name are one task."""
+    named = {unit.name: unit for unit in units}
+    return [
+        StageTask(MapTask(query_id, stage_id, number_of("unit", name)), unit)
+        for name, unit in sorted(named.items())
+    ]
+
+
+def reduce_tasks(
+    query_id: int,
+    stage_id: int,
+    stage: PlanStage,
+    outputs: Sequence[Mapping[int, PublishedOutput]],
+    sizes: Sequence[Sequence[int]],
+) -> list[StageTask]:
+    """Return the tasks of a stage that reads shuffles, at least one for each partition.
+
+    `outputs` has what each shuffle read finds, by map task; `sizes` the bytes of its partitions.
+    """
+    found: list[StageTask] = []
+    side = _side_to_divide(stage)
+    ordered = [tuple(each[name] for name in sorted(each)) for each in outputs]
+    for partition in range(stage.partitions):
+        whole = tuple(MapRange(partition, each) for each in ordered)
+        pieces = 1 if side is None else _pieces(sizes[side], partition, len(ordered[side]))
+        for number in range(pieces):
+            reads = whole
+            if side is not None and pieces > 1:
+                part = MapRange(partition, ordered[side][number::pieces])
+                reads = (*whole[:side], part, *whole[side + 1 :])
+            found.append(StageTask(MapTask(query_id, stage_id, _name(reads)), None, reads))
+    return found
+
+
+def _name(reads: Sequence[MapRange]) -> int:
+    """Return the name of a task. An output that was computed again has the same name."""
+    return number_of(
+        "partition",
+        *(
+            f"{each.partition} " + " ".join(f"{output.map_task:x}" for output in each.outputs)
+            for each in reads
+        ),
+    )
+
+
+def _pieces(sizes: Sequence[int], partition: int, map_tasks: int) -> int:
+    """Return into how many tasks a partition is divided."""
+    others = sorted(size for number, size in enumerate(sizes) if number != partition)
+    median = others[len(others) // 2] if others else 0
+    size = sizes[partition]
+    if size < SPLIT_BYTES_MIN or size < SPLIT_FACTOR * median:
+        return 1
+    return max(1, min(map_tasks, size // max(median, SPLIT_BYTES_MIN // 2)))
+
+
+def _side_to_divide(stage: PlanStage) -> int | None:
+    """Return which shuffle read of a join may be divided by map range; None if none may.
+
+    Every row of that side must be treated by itself: a left join returns a row of the right side
+    without a match for no piece, and a full join would return it for every piece.
+    """
+    joins = [each for each in stage.operators if isinstance(each, HashJoin)]
+    if len(joins) != 1 or not _is_row_wise_above(stage.root, joins[0]):
+        return None
+    (join,) = joins
+    if join.left is join.right or join.kind == "full":
+        return None
+    read = join.right if join.kind == "right" else join.left
+    return stage.reads.index(read)
+
+
+def _is_row_wise_above(root: Operator, join: HashJoin) -> bool:
+    """True if what comes after the join gives the same for the rows of any pieces together."""
+    operator = root
+    is_shuffled_next = isinstance(root, ShuffleWrite)
+    while operator is not join:
+        match operator:
+            case Map() | Filter() | Project() | ShuffleWrite() | PlanSink():
+                pass
+            case PartialHashAggregate() | Distinct() if is_shuffled_next:
+                pass
+            case _:
+                return False
+        (operator,) = inputs(operator)
+    return True

@@ -1,0 +1,223 @@
+"""Runs of a plan on shuffle files: what is reused, repaired and divided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.errors import DataError, SchemaError
+from headrace.plan import stage_tasks
+from headrace.plan.plan_run import PlanRun
+from headrace.plan.query import Query
+from headrace.storage import Objects, open_objects
+
+ROWS = 40
+KEYS = 7
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Objects:
+    return open_objects(str(tmp_path / "objects"))
+
+
+@dataclass(frozen=True)
+class CountedUnit:
+    """Rows whose reads are counted."""
+
+    name: str
+    first: int
+    rows: int
+    reads: Counter[str]
+
+    def read(self) -> pa.Table:
+        self.reads[self.name] += 1
+        numbers = range(self.first, self.first + self.rows)
+        return pa.table(
+            {
+                "key": pa.array([each % KEYS for each in numbers], pa.int64()),
+                "value": pa.array(list(numbers), pa.int64()),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class CountedSource:
+    reads: Counter[str]
+    units_read: int = 8
+    is_reversed: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema({"key": pa.int64(), "value": pa.int64()})
+
+    def units(self) -> Sequence[CountedUnit]:
+        size = ROWS // 8
+        units = [
+            CountedUnit(f"rows {first}", first, size, self.reads)
+            for first in range(0, self.units_read * size, size)
+        ]
+        return units[::-1] if self.is_reversed else units
+
+    def __str__(self) -> str:
+        return "numbers"
+
+
+def totals(source: CountedSource) -> Query:
+    return Query.scan(source).group_by("key", partitions=3).agg(total=("value", "sum"))
+
+
+def expected(rows: int = ROWS) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for each in range(rows):
+        found[each % KEYS] += each
+    return dict(found)
+
+
+def rows_of(run: PlanRun) -> list[dict[str, Any]]:
+    return [row for table in run.tables() for row in table.to_pylist()]
+
+
+def results(run: PlanRun) -> dict[int, int]:
+    rows = rows_of(run)
+    found = {row["key"]: row["total"] for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    return found
+
+
+def finished(name: str, query: Query, objects: Objects) -> PlanRun:
+    run = PlanRun(name, query.stages, objects)
+    run.run()
+    return run
+
+
+def test_a_second_run_computes_nothing(objects: Objects) -> None:
+    reads: Counter[str] = Counter()
+    first = finished("totals", totals(CountedSource(reads)), objects)
+    assert results(first) == expected()
+    assert [each.computed for each in first.reports.values()] == [8, 3]
+    # The units come in another order, as from another number of cores.
+    again = finished("totals", totals(CountedSource(reads, is_reversed=True)), objects)
+    assert results(again) == expected()
+    assert [(each.computed, each.reused) for each in again.reports.values()] == [(0, 8), (0, 3)]
+    assert set(reads.values()) == {1}
+
+
+def test_units_that_are_added_are_read_alone(objects: Objects) -> None:
+    reads: Counter[str] = Counter()
+    finished("totals", totals(CountedSource(reads, 6)), objects)
+    grown = finished("totals", totals(CountedSource(reads, 8)), objects)
+    assert results(grown) == expected()
+    assert set(reads.values()) == {1}
+    assert [(each.computed, each.reused) for each in grown.reports.values()] == [(2, 6), (3, 0)]
+
+
+def test_another_function_is_another_stage(objects: Objects) -> None:
+    reads: Counter[str] = Counter()
+    source = CountedSource(reads)
+
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(1, "value", pc.multiply(batch["value"], 2))
+
+    finished("totals", totals(source), objects)
+    query = Query.scan(source).map(doubled, schema=source.schema).group_by("key", partitions=3)
+    other = finished("totals", query.agg(total=("value", "sum")), objects)
+    assert results(other) == {key: 2 * total for key, total in expected().items()}
+    assert set(reads.values()) == {2}
+
+
+def test_what_comes_later_in_a_plan_may_change(objects: Objects) -> None:
+    reads: Counter[str] = Counter()
+    finished("totals", totals(CountedSource(reads)), objects)
+    changed = totals(CountedSource(reads)).filter(lambda batch: pc.less(batch["key"], 2))
+    run = finished("totals", changed, objects)
+    assert results(run) == {key: total for key, total in expected().items() if key < 2}
+    assert set(reads.values()) == {1}
+
+
+@pytest.mark.parametrize("loses_file", [True, False])
+def test_damaged_output_is_computed_again(objects: Objects, loses_file: bool) -> None:
+    # proves G20
+    reads: Counter[str] = Counter()
+    query = totals(CountedSource(reads))
+    run = finished("totals", query, objects)
+    # The reduce side is computed again by another plan; it reads what the map side wrote.
+    parts = [
+        each.key
+        for output in run._outputs[0].values()
+        for each in objects.list(output.task.attempt_directory(output.attempt))
+        if each.key.endswith(".ipc")
+    ]
+    damaged = parts[0]
+    data = bytearray(objects.get(damaged))
+    data[len(data) // 2] ^= 1
+    if loses_file:
+        objects.delete(damaged)
+    else:
+        objects.put(damaged, data)
+    other = finished("totals", query.filter(lambda batch: pc.less(batch["key"], 99)), objects)
+    assert results(other) == expected()
+    assert sorted(reads.values()) == [1] * 7 + [2]
+    assert other.reports[0].repaired == 1
+
+
+def test_output_that_is_damaged_again_and_again_is_an_error(objects: Objects) -> None:
+    reads: Counter[str] = Counter()
+
+    class ForgetfulObjects:
+        """Loses the parts of map outputs as soon as they are written."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(objects, name)
+
+        def put_all(self, given: Sequence[tuple[str, Any]]) -> None:
+            objects.put_all([each for each in given if not each[0].endswith(".ipc")])
+
+    run = PlanRun("totals", totals(CountedSource(reads)).stages, ForgetfulObjects())
+    with pytest.raises(DataError, match=r"query 'totals': output that stage 1 reads is damaged"):
+        run.run()
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_a_hot_key_is_divided_by_map_range(
+    objects: Objects, how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = KEYS if how == "anti" else 1
+
+    def hot(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(0, "key", pa.array([key] * batch.num_rows, pa.int64()))
+
+    reads: Counter[str] = Counter()
+    source = CountedSource(reads)
+    many = Query.scan(source).map(hot, schema=source.schema)
+    few = Query.scan(CountedSource(reads, 1)).map(
+        lambda batch: pa.record_batch({"key": batch["key"], "other": batch["value"]}),
+        schema=pa.schema({"key": pa.int64(), "other": pa.int64()}),
+    )
+    left, right = (few, many) if how == "right" else (many, few)
+    joined = left.join(right, "key", how=how, partitions=4)
+    whole = finished("whole", joined, objects)
+    assert whole.reports[2].tasks == 4
+    monkeypatch.setattr(stage_tasks, "SPLIT_BYTES_MIN", 2)
+    divided = finished("divided", joined, objects)
+    assert divided.reports[2].tasks == (4 if how == "full" else 11)
+    found = Counter(map(str, rows_of(divided)))
+    assert found == Counter(map(str, rows_of(whole)))
+    assert found
+
+
+def test_a_query_without_units_has_no_rows(objects: Objects) -> None:
+    source = CountedSource(Counter(), 0)
+    assert rows_of(finished("totals", totals(source), objects)) == []
+    unknown = Query.scan(source).map(lambda batch: batch)
+    grouped = unknown.group_by("key", partitions=3).agg(n="count")
+    assert rows_of(finished("unknown", grouped, objects)) == []
+    joined = totals(CountedSource(Counter())).join(unknown, "key", how="left")
+    with pytest.raises(SchemaError, match=r"no task wrote rows, so its columns are not known"):
+        finished("joined", joined, objects)
