@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.errors import ExistsError, NotFoundError, UsageError
+from headrace.errors import ExistsError, NotFoundError, UnitError, UsageError
 from headrace.pipeline.job_run import JobRun
 from tests.pipeline.jobs import numbers
 
@@ -117,3 +117,22 @@ def test_what_cannot_run_is_refused(workspace: hr.Workspace) -> None:
         begun.map(add_one, workers=0).run()
     with pytest.raises(NotFoundError, match="has never run"):
         begun.status()
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (ValueError("two\nlines"), "stage 'sink': ValueError: two lines; mend"),
+        (StopIteration(), "stage 'sink': the function raised StopIteration; "),
+    ],
+)
+def test_a_function_that_fails_as_a_sink_ends_the_run_with_one_line(
+    workspace: hr.Workspace, failure: Exception, text: str
+) -> None:
+    def fail(table: pa.Table, key: str) -> None:
+        raise failure
+
+    with pytest.raises(UnitError) as raised:
+        hr.pipeline("p", workspace).source(numbers(3)).sink(fail, version="1").run()
+    assert str(raised.value).startswith(text)
+    assert "\n" not in str(raised.value)

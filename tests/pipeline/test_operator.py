@@ -403,3 +403,12 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"cannot travel to workers: TypeError: cannot pickle"):
         operator_spec("map", lambda row: {"locked": lock.locked()})
+
+
+def test_a_function_that_raises_stop_iteration_fails_like_any_other() -> None:
+    """`next` without a default raises it, and no future takes it: the unit would wait for ever."""
+    nothing: list[int] = []
+    spec = operator_spec("map", lambda row: {"n": next(iter(nothing))})
+    assert "row 0: the operator raised StopIteration" in refusal(spec, ROWS[:1])
+    whole = operator_spec("map_batches", lambda batch: next(iter(nothing)))
+    assert "the operator raised StopIteration" in refusal(whole)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.errors import UnitError
 from headrace.pipeline.contract import OnError, OperatorContext, Processed, UnitRows
 from headrace.pipeline.source.source_units import digest
 from headrace.plan.source_hash import source_hash
@@ -51,10 +52,18 @@ class OpenSink:
         if inspect.iscoroutinefunction(self._function):
             await self._function(rows.table, key)
         else:
-            returned = await asyncio.to_thread(self._function, rows.table, key)
+            returned = await asyncio.to_thread(self._call, rows.table, key)
             if isinstance(returned, Awaitable):
                 await returned
         return Processed(None, calls=1)
+
+    def _call(self, table: pa.Table, key: str) -> Any:
+        try:
+            return self._function(table, key)
+        except StopIteration as error:  # No future takes it, so the run would wait for ever.
+            raise UnitError(
+                "the function raised StopIteration", do="give `next` a default, or catch it"
+            ) from error
 
     async def close(self) -> None:
         """Nothing is open."""

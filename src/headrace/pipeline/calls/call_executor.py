@@ -71,6 +71,10 @@ def _exited(exit: SystemExit) -> UnitError:
     return UnitError(f"the operator called sys.exit({exit.code!r})")
 
 
+def _stopped() -> UnitError:
+    return UnitError("the operator raised StopIteration", do="give `next` a default, or catch it")
+
+
 async def _finish(value: Any) -> None:
     if isinstance(value, Awaitable):
         await value
@@ -149,6 +153,8 @@ class _CallThread:
             except SystemExit as exit:
                 value = _exited(exit)
                 answer: Callable[[Any], None] = done.set_exception
+            except StopIteration:  # No future takes it, so the caller would wait for ever.
+                value, answer = _stopped(), done.set_exception
             except BaseException as error:  # noqa: BLE001  the caller raises it
                 value, answer = error, done.set_exception
             else:

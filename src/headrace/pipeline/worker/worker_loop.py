@@ -7,6 +7,7 @@ the report to the master.
 from __future__ import annotations
 
 from headrace.errors import HeadraceError, PeerLostError, UnitError, to_wire
+from headrace.pipeline.calls.call_results import one_line
 from headrace.pipeline.contract import OperatorContext
 from headrace.pipeline.master.messages import AskWork, ClaimWork, FailWork, Join, Leave, NoWork
 from headrace.pipeline.worker.claimed_work import ClaimedWork
@@ -37,7 +38,7 @@ class Worker:
         if isinstance(error, HeadraceError):
             return error
         return UnitError(
-            f"stage {self._stage.stage!r}: {type(error).__name__}: {error}",
+            f"stage {self._stage.stage!r}: {one_line(error)}",
             do="mend the operator, and run the job again",
         )
 
