@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
@@ -117,3 +119,24 @@ def test_an_equal_batch_gives_up_its_own_rows(workspace: hr.Workspace) -> None:
     found = run_async(find())
     assert [(row, n) for _, row, n in found] == [(1, -2), (4, -2), (1, -2)]
     assert len({(unit, row) for unit, row, _ in found}) == 3
+
+
+def name_of(batch: pa.RecordBatch) -> pa.Table:
+    return pa.table({"name": [f"{name}" for name in batch["name"].to_pylist()]})
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_dictionaries_are_equal_if_their_values_are(
+    workspace: hr.Workspace, is_nested: bool, tmp_path: Path
+) -> None:
+    """Each file has a dictionary of its own, in which every value has the same place."""
+    names = ["ant", "bee", "cat", "ant"]
+    for number, name in enumerate(names):
+        encoded = pa.array([name]).dictionary_encode()
+        column = pa.StructArray.from_arrays([encoded], ["of"]) if is_nested else encoded
+        pq.write_table(pa.table({"name": column}), tmp_path / f"{number}.parquet")
+    pipeline = hr.pipeline("names", workspace).source(tmp_path / "*.parquet")
+    pipeline = pipeline.map_batches(name_of, expensive=True, cost=1.0, reuse_equal=True)
+    assert pipeline.run().cost_in_all == 3
+    expected = [f"{{'of': '{name}'}}" if is_nested else name for name in sorted(names)]
+    assert sorted(pipeline.collect()["name"].to_pylist()) == expected

@@ -60,9 +60,30 @@ def content_of(batch: pa.RecordBatch) -> bytes:
     # A copy has no offsets and no bitmaps of a larger table, which would be hashed too.
     every = pa.array(range(batch.num_rows), pa.int64())
     copy = batch.take(every).replace_schema_metadata(None)
-    return hashlib.blake2b(
-        copy.schema.serialize().to_pybytes() + bytes(copy.serialize()), digest_size=16
-    ).digest()
+    types = copy.schema.serialize().to_pybytes()
+    if any(_plain(each.type) != each.type for each in copy.schema):
+        # A serialized batch has the places of values in a dictionary, and not the dictionary.
+        columns = [each.cast(_plain(each.type)) for each in copy.columns]
+        copy = pa.record_batch(columns, copy.schema.names)
+    return hashlib.blake2b(types + bytes(copy.serialize()), digest_size=16).digest()
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    """Return the type without dictionaries, whatever holds them."""
+    if pa.types.is_dictionary(type):
+        return _plain(type.value_type)
+    if pa.types.is_struct(type):
+        return pa.struct([each.with_type(_plain(each.type)) for each in type])
+    if pa.types.is_map(type):
+        return pa.map_(_plain(type.key_type), _plain(type.item_type))
+    if pa.types.is_large_list(type):
+        return pa.large_list(type.value_field.with_type(_plain(type.value_type)))
+    if pa.types.is_fixed_size_list(type):
+        item = type.value_field.with_type(_plain(type.value_type))
+        return pa.list_(item, type.list_size)
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_plain(type.value_type)))
+    return type
 
 
 def concat(tables: Sequence[pa.Table | None]) -> pa.Table | None:
