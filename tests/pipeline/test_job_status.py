@@ -224,3 +224,15 @@ def test_a_stopped_run_leaves_no_call_in_doubt(workspace: hr.Workspace, workers:
     assert stops >= 5
     # A call that failed for certain has no result, and costs nothing when it is made again.
     assert {provider.paid[n] for n in provider.paid.keys() - FAILING} == {1}
+
+
+def test_a_run_goes_on_if_whoever_watches_it_fails(
+    workspace: hr.Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    def watch(status: JobStatus) -> None:
+        raise BrokenPipeError("the terminal\nis gone")
+
+    pipeline = hr.pipeline("watched", workspace).source(numbers(3)).map_batches(lambda batch: batch)
+    assert pipeline.run(watch=watch).outcome == "done"
+    assert pipeline.status().outcome == "done"
+    assert "job watched is not shown any more: BrokenPipeError: the terminal is gone" in caplog.text

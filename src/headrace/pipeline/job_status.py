@@ -7,6 +7,7 @@ that was killed leaves one that says "running"; then nobody holds the lock of th
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -15,12 +16,15 @@ from typing import Literal
 
 import msgspec
 
-from headrace.errors import ExistsError, HeadraceError, NotFoundError
+from headrace.errors import ExistsError, HeadraceError, NotFoundError, bug
 from headrace.journal.workspace import Workspace
+from headrace.pipeline.calls.call_results import one_line
 from headrace.pipeline.master.stage_state import StageCounts
 from headrace.pipeline.record import JobLock
 from headrace.queues.contract import QueueBackend
 from headrace.queues.local_backend import LocalBackend
+
+_log = logging.getLogger("headrace")
 
 LOOK_S = 0.5
 """A run looks at its own figures so often."""
@@ -137,8 +141,9 @@ class StatusWriter:
     def _run(self) -> None:
         try:
             asyncio.run(self._keep_writing())
-        except HeadraceError as error:
-            self._error = error
+        except Exception as error:  # noqa: BLE001  `close` raises it
+            is_ours = isinstance(error, HeadraceError)
+            self._error = error if is_ours else bug("the status of the run", error)
         finally:
             self._began.set()
 
@@ -160,7 +165,11 @@ class StatusWriter:
     async def _show(self, backend: QueueBackend | None) -> JobStatus:
         status = msgspec.structs.replace(await self._look(backend), seen=time.time())
         if self._watch and backend:
-            self._watch(status)
+            try:
+                self._watch(status)
+            except Exception as error:  # noqa: BLE001  the run goes on unseen, as without a terminal
+                self._watch = None
+                _log.warning("job %s is not shown any more: %s", status.job, one_line(error))
         return status
 
     async def _write(self, backend: QueueBackend | None) -> None:
