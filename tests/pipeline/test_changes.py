@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,8 +14,9 @@ import pytest
 import headrace as hr
 from headrace.errors import ChangedError, DataError, ExistsError
 from headrace.pipeline.job import Job, Stage, StageConfig
+from headrace.pipeline.job_plan import plan_job
 from headrace.pipeline.job_run import JobRun, job_payloads, open_record
-from headrace.pipeline.record import JobRecord, Records
+from headrace.pipeline.record import JobRecord, OnChange, Records
 from headrace.pipeline.source.sources import FileSource, TableSource
 from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import FakeOperator
@@ -194,3 +196,55 @@ def test_of_two_drivers_one_is_refused(workspace: hr.Workspace) -> None:
     with pytest.raises(ExistsError, match="another driver runs job 'job'"):
         records.write(JobRecord(job.id, record.number, "other", 1, {}))
     assert job_payloads(workspace, record)
+
+
+# proves G15
+@pytest.mark.parametrize("before", ["local", "memory"])
+def test_a_stage_whose_offsets_mean_something_else_is_not_resumed(
+    workspace: hr.Workspace, folder: Path, before: Literal["local", "memory"]
+) -> None:
+    """The stage below would begin at the first unit again, and have every row twice."""
+
+    def job(backend: Literal["local", "memory"]) -> Job:
+        first = Stage("first", FakeOperator(double), StageConfig(queue_backend=backend))
+        last = Stage("last", FakeOperator(same), LOCAL)
+        return chain(FileSource(str(folder), rows_per_unit=5), first, last)
+
+    after: Literal["local", "memory"] = "memory" if before == "local" else "local"
+    run(workspace, job(before))
+    with pytest.raises(ChangedError, match=r"stage 'first' .* cannot be resumed; run with"):
+        run(workspace, job(after), "resume")
+    assert results(workspace, job(before), "last") == [2 * n for n in range(30)]
+    run(workspace, job(after), "recompute")
+    assert results(workspace, job(after), "last") == [2 * n for n in range(30)]
+
+
+# proves G16
+@pytest.mark.parametrize("choice", ["recompute", "restart"])
+def test_a_driver_that_dies_before_it_lists_new_units_leaves_a_job_that_runs(
+    workspace: hr.Workspace, folder: Path, choice: OnChange
+) -> None:
+    job = job_of(folder, FakeOperator(double), FakeOperator(same))
+    run(workspace, job)
+    write(folder, 3, 30)
+    open_record(workspace, job, "recompute")  # the driver dies here
+    write(folder, 4, 40)
+    assert len(plan_job(workspace, job).changes) == 1
+    run(workspace, job, choice)
+    assert results(workspace, job, "last") == [2 * n for n in range(50)]
+
+
+def test_a_file_that_is_named_in_two_ways_is_read_once(
+    workspace: hr.Workspace, folder: Path
+) -> None:
+    named = [folder, f"{folder}/../{folder.name}/1.parquet", os.path.relpath(folder)]
+    source = FileSource(named, rows_per_unit=5)
+    job = chain(source, Stage("last", FakeOperator(same), LOCAL))
+    run(workspace, job)
+    assert results(workspace, job, "last") == list(range(30))
+
+
+def test_a_file_that_is_no_parquet_file_is_named(workspace: hr.Workspace, folder: Path) -> None:
+    (folder / "3.parquet").write_text("nothing of the kind")
+    with pytest.raises(DataError, match=r"3\.parquet cannot be read as parquet: .*; mend or"):
+        run(workspace, job_of(folder, FakeOperator(double), FakeOperator(same)))

@@ -207,6 +207,10 @@ class Job:
         what = "source" if found.source else found.spec.fingerprint()
         return digest(what, str(self.is_durable(stage)), *self.upstreams(stage))
 
+    def layout(self, stage: str) -> str:
+        """Identify what the offsets of a stage, and of those below it, are offsets of."""
+        return digest(str(self.is_durable(stage)), *self.upstreams(stage))
+
 
 def check_name(kind: str, name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):

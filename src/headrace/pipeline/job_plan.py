@@ -70,7 +70,7 @@ def _count(workspace: Workspace, job: Job, record: JobRecord | None) -> tuple[in
         before = record.stages.get(stage.stage_id) if record else None
         if record and before:
             lists = unit_lists(workspace, record)
-            planned = [each for plan in before.plans for each in lists.load(stage.stage_id, plan)]
+            planned = lists.load_all(stage.stage_id, before.plans)
             found = len(planned), known_rows(planned)
         else:
             found = stage.source.preview()

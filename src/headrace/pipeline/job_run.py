@@ -322,8 +322,7 @@ def input_changes(
             found[name] = None
             continue
         assert stage.source
-        planned = [unit for plan in before.plans for unit in lists.load(name, plan)]
-        change = stage.source.change(planned)
+        change = stage.source.change(lists.load_all(name, before.plans))
         text = f"source {name!r} has changed: {change.text}"
         found[name] = Change(name, text, change.is_only_added)
     for name in run_async(_grown(workspace, record, job)):

@@ -37,6 +37,8 @@ class StageRecord(msgspec.Struct, frozen=True):
     ledger_stage: str = ""
     plans: tuple[int, ...] = ()
     """Numbers of the lists of units of a source, in the order in which they were added."""
+    layout: str = ""
+    """What its offsets mean: see `Job.layout`."""
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -95,10 +97,12 @@ def first_record(job: Job, sources: Mapping[str, str], number: int, generation: 
 def _begin(
     job: Job, name: str, sources: Mapping[str, str], number: int, generation: str
 ) -> StageRecord:
+    layout = job.layout(name)
     if name in sources:
-        return StageRecord(sources[name], number, plans=(number,))
+        return StageRecord(sources[name], number, plans=(number,), layout=layout)
     fingerprint = job.fingerprint(name)
-    return StageRecord(fingerprint, number, f"{generation}.{name}.{fingerprint[:12]}")
+    ledger_stage = f"{generation}.{name}.{fingerprint[:12]}"
+    return StageRecord(fingerprint, number, ledger_stage, layout=layout)
 
 
 def next_record(
@@ -140,6 +144,13 @@ def _check_resumable(job: Job, record: JobRecord) -> None:
             f"job {job.id!r} has other stages than before, and cannot be resumed",
             do="run with on_change='recompute' or 'restart'",
         )
+    for name, before in record.stages.items():
+        if before.layout not in ("", job.layout(name)):
+            raise ChangedError(
+                f"stage {name!r} of job {job.id!r} reads from other stages than before, or no"
+                " longer keeps its output where it did, and cannot be resumed",
+                do="run with on_change='recompute' or 'restart'",
+            )
 
 
 def _recomputed(

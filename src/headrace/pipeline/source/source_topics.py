@@ -51,6 +51,15 @@ class UnitLists:
                 f"the list of units {key} cannot be read: {error}", do="restore it from a backup"
             ) from error
 
+    def load_all(self, stage: str, plans: Sequence[int]) -> list[Unit]:
+        """Return the units of all plans. A driver may have died before it stored the last list."""
+        return [
+            unit
+            for plan in plans
+            if self.exists(stage, plan) or self.is_filled(stage, plan)
+            for unit in self.load(stage, plan)
+        ]
+
     def exists(self, stage: str, plan: int) -> bool:
         return self._objects.head(self._key(stage, plan)) is not None
 

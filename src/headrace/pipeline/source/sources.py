@@ -6,13 +6,14 @@ import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
+from os.path import abspath
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import NotFoundError, UsageError
+from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.journal.names import selector
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.payloads import Payloads
@@ -111,7 +112,8 @@ class FileSource(UnitSource):
         return len(units), known_rows(units)
 
     def _units(self) -> list[Unit]:
-        files = sorted({file for path in self._paths for file in _files(path)})
+        # A file may be named in several ways, and its rows are there once.
+        files = sorted({abspath(file) for path in self._paths for file in _files(path)})
         return [unit for file in files for unit in _file_units(file, self._rows_per_unit)]
 
     def change(self, planned: Sequence[Unit]) -> SourceChange:
@@ -181,16 +183,23 @@ def _files(path: str) -> list[str]:
 
 
 def _file_units(path: str, rows_per_unit: int) -> list[Unit]:
-    absolute = str(Path(path).absolute())
     format = _FORMATS.get(Path(path).suffix, "binary")
-    fingerprint = file_fingerprint(absolute)
+    fingerprint = file_fingerprint(path)
     if format != "parquet":
-        return [FileUnit(absolute, format, 0, -1, fingerprint)]
-    rows = pq.read_metadata(absolute).num_rows
+        return [FileUnit(path, format, 0, -1, fingerprint)]
     return [
-        FileUnit(absolute, format, first, count, fingerprint)
-        for first, count in ranges(rows, rows_per_unit)
+        FileUnit(path, format, first, count, fingerprint)
+        for first, count in ranges(_parquet_rows(path), rows_per_unit)
     ]
+
+
+def _parquet_rows(path: str) -> int:
+    try:
+        return pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read as parquet: {error}", do="mend or remove the file"
+        ) from error
 
 
 def _by_path(units: Sequence[Unit]) -> dict[str, list[FileUnit]]:
