@@ -123,7 +123,7 @@ def test_what_cannot_run_is_refused(workspace: hr.Workspace) -> None:
     ("failure", "text"),
     [
         (ValueError("two\nlines"), "stage 'sink': ValueError: two lines; mend"),
-        (StopIteration(), "stage 'sink': the function raised StopIteration; "),
+        (StopIteration(), "stage 'sink': RuntimeError: the function raised StopIteration; "),
     ],
 )
 def test_a_function_that_fails_as_a_sink_ends_the_run_with_one_line(

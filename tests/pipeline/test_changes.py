@@ -237,7 +237,11 @@ def test_a_driver_that_dies_before_it_lists_new_units_leaves_a_job_that_runs(
 def test_a_file_that_is_named_in_two_ways_is_read_once(
     workspace: hr.Workspace, folder: Path
 ) -> None:
-    named = [folder, f"{folder}/../{folder.name}/1.parquet", os.path.relpath(folder)]
+    named: list[str | Path] = [
+        folder,
+        f"{folder}/../{folder.name}/1.parquet",
+        os.path.relpath(folder),
+    ]
     source = FileSource(named, rows_per_unit=5)
     job = chain(source, Stage("last", FakeOperator(same), LOCAL))
     run(workspace, job)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
-from headrace.errors import UnitError
+from headrace.errors import RetryableError, UnitError
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.job_status import JobStatus
 from headrace.queues.local_backend import LocalBackend
@@ -236,3 +236,25 @@ def test_a_run_goes_on_if_whoever_watches_it_fails(
     assert pipeline.run(watch=watch).outcome == "done"
     assert pipeline.status().outcome == "done"
     assert "job watched is not shown any more: BrokenPipeError: the terminal is gone" in caplog.text
+
+
+# proves G17
+def test_a_stop_gives_back_calls_that_wait_for_a_rate_limit(workspace: hr.Workspace) -> None:
+    """One call passes in an hour, so a stop that waited for the others would take three."""
+    provider = Provider()
+    limit = hr.RateLimitSpec(name="slow", requests_per_minute=1 / 60)
+    pipeline = hr.pipeline("slow", workspace).source(numbers(4))
+    pipeline = pipeline.map(
+        provider.answer, name="answer", version="1", expensive=True, cost=1.0,
+        concurrency=4, rate_limit=limit,
+    )  # fmt: skip
+    provider.after[1] = lambda: _refuse_and_stop(pipeline)
+    assert pipeline.run().outcome == "stopped"
+    assert provider.calls == 1
+    assert pipeline.status().progress["answer"].in_doubt == 0
+
+
+def _refuse_and_stop(pipeline: hr.Pipeline) -> None:
+    """Answer as a server that is busy, and that took no money."""
+    pipeline.stop()
+    raise RetryableError("ask later", do="wait", in_doubt=False)

@@ -142,8 +142,9 @@ class StatusWriter:
         try:
             asyncio.run(self._keep_writing())
         except Exception as error:  # noqa: BLE001  `close` raises it
-            is_ours = isinstance(error, HeadraceError)
-            self._error = error if is_ours else bug("the status of the run", error)
+            if not isinstance(error, HeadraceError):
+                error = bug("the status of the run", error)
+            self._error = error
         finally:
             self._began.set()
 

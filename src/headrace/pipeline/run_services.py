@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.errors import UsageError
+from headrace.errors import BudgetError, UsageError
 from headrace.journal.location.workspace_ref import callable_by_others
 from headrace.pipeline.ledger.actor import LedgerActor
 from headrace.pipeline.ledger.ledger_service import LedgerService
@@ -61,6 +61,8 @@ class RunServices:
     def stop(self) -> None:
         """Let the calls under way end, and nobody begin another."""
         self.master.stop()
+        # Calls that wait for their turn are not made, so their workers give them back.
+        self.rate_limits.refuse(BudgetError("the run is stopping", do="run it again: it goes on"))
         # If the run is ending anyway, its ledger may be closed.
         with suppress(UsageError):
             if self.ledger:

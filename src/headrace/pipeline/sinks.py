@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import UnitError
 from headrace.pipeline.contract import OnError, OperatorContext, Processed, UnitRows
 from headrace.pipeline.source.source_units import digest
 from headrace.plan.source_hash import source_hash
@@ -61,9 +60,7 @@ class OpenSink:
         try:
             return self._function(table, key)
         except StopIteration as error:  # No future takes it, so the run would wait for ever.
-            raise UnitError(
-                "the function raised StopIteration", do="give `next` a default, or catch it"
-            ) from error
+            raise RuntimeError("the function raised StopIteration") from error
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -121,6 +121,8 @@ class _UnitCalls:
         self._calls_made = 0
         self._cost = 0.0
         self._error: BaseException | None = None
+        self._begun: set[int] = set()
+        """Calls that may have been paid for: none that wait for their turn, or were refused."""
         self._recordings: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Processed:
@@ -193,7 +195,10 @@ class _UnitCalls:
             self._results[call.number] = CallResult.decode(found.result, call.rows)
             return
         except HeadraceError as error:
-            await self._end_claim(call, error, not isinstance(error, AccessError))
+            if call.number in self._begun:
+                await self._end_claim(call, error, not isinstance(error, AccessError))
+            elif self._runner.ledger:
+                await self._runner.ledger.release(self._stage, self._unit.unit, [call.number])
             raise
         self._results[call.number] = result
         self._cost += result.cost
@@ -296,12 +301,14 @@ class _UnitCalls:
         """Call until it succeeds or `retries` gives up. Raises CallFailedError then."""
         attempts = self._spec.retries.begin()
         was_in_doubt = False
+        was_begun = call.number in self._begun
         while True:
             expected = await self._runner.pass_rate_limit(batch)
             context = self._runner.context
             set_current_call(
                 CallContext(context.stage, self._unit.unit, rows, key, attempts.number)
             )
+            self._begun.add(call.number)
             try:
                 answer: Answer = await self._runner.executor.call(batch, self._spec.timeout_s)
             except Exception as error:
@@ -313,6 +320,8 @@ class _UnitCalls:
                 return self._priced(answer)
             in_doubt = _leaves_doubt(cause)
             was_in_doubt |= in_doubt
+            if not (was_begun or was_in_doubt):
+                self._begun.discard(call.number)
             await self._runner.penalize(cause)
             failure = CallFailedError(attempts.number, was_in_doubt)
             failure.__cause__ = cause

@@ -52,6 +52,10 @@ class RateLimiter:
         with self._changed:
             self._limit(name).penalize(retry_after_s, self._now_s())
 
+    def refuse(self, refusal: HeadraceError) -> None:
+        """Let nothing pass from now on: whoever waits or asks gets the error."""
+        self._stop(refusal)
+
     def close(self) -> None:
         """Refuse whoever still waits, and stop."""
         self._stop(UsageError("the rate limits are closed", do="start the pipeline again"))

@@ -195,7 +195,7 @@ def _file_units(path: str, rows_per_unit: int) -> list[Unit]:
 
 def _parquet_rows(path: str) -> int:
     try:
-        return pq.read_metadata(path).num_rows
+        return int(pq.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{path} cannot be read as parquet: {error}", do="mend or remove the file"
