@@ -11,11 +11,13 @@ import pytest
 
 from headrace.cli.demo_calls import CallsOutcome, ServerBill
 from headrace.testing.crash import eventually
-from tests.cli.headrace_process import PATIENCE_S, SPARK_S, Running, headrace
+from tests.cli.headrace_process import PATIENCE_S, Running, headrace
 
 pytestmark = pytest.mark.crash
 
 ROWS = 20
+_LONG_S = 240.0
+"""It starts several processes, one after the other."""
 
 GOOD = CallsOutcome(
     rows=4,
@@ -37,7 +39,7 @@ def test_a_pipeline_that_is_killed_half_way_pays_for_each_row_once(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(here))
-    done = headrace("demo", "--act", "calls", "--rows", str(ROWS), "--json", timeout_s=SPARK_S)
+    done = headrace("demo", "--act", "calls", "--rows", str(ROWS), "--json", timeout_s=_LONG_S)
     assert (done.returncode, done.stderr) == (0, b"")
     found = json.loads(done.stdout)["calls"]
     first, last = found["first"], found["last"]
@@ -55,7 +57,7 @@ def test_ctrl_c_ends_it_and_all_that_it_started(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(here))
-    with Running("demo", "--act", "calls", patience_s=SPARK_S) as running:
+    with Running("demo", "--act", "calls", patience_s=_LONG_S) as running:
         assert running.note().startswith("note: a pipeline asks a server 200 questions")
         eventually(lambda: len(running.children()) == 2, PATIENCE_S, "server and pipeline")
         assert running.end(signal.SIGINT) == (130, "", "")

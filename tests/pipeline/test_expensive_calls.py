@@ -258,6 +258,17 @@ def test_the_rate_limit_is_asked_before_each_attempt_and_hears_of_pauses() -> No
     assert limit.penalties == [("provider", 0.01)]
 
 
+def test_a_pause_that_is_too_long_to_wait_for_holds_nobody_else_back() -> None:
+    async def ask(row: dict[str, Any]) -> dict[str, Any]:
+        raise RetryableError("come back tomorrow", retry_after_s=86_400)
+
+    limit = CountingLimit()
+    spec = operator_spec("map", ask, rate_limit=RateLimitSpec(name="provider"))
+    with pytest.raises(UnitError, match="come back tomorrow"):
+        process(spec, ROWS[:1], rate_limit=limit)
+    assert limit.penalties == []
+
+
 def test_equal_rows_have_equal_contents() -> None:
     table = pa.table({"a": ["x", None, "y", "x"], "l": [[1], None, [1, 2], [1]]})
     contents = [content_of(table.slice(n, 1).to_batches()[0]) for n in range(4)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +38,7 @@ class Provider:
         self.paid: Counter[int] = Counter()
         self.lock = threading.Lock()
         self.after: dict[int, Callable[[], None]] = {}
+        self.has_failed = threading.Event()
         _providers.append(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -224,6 +227,42 @@ def test_a_stopped_run_leaves_no_call_in_doubt(workspace: hr.Workspace, workers:
     assert stops >= 5
     # A call that failed for certain has no result, and costs nothing when it is made again.
     assert {provider.paid[n] for n in provider.paid.keys() - FAILING} == {1}
+
+
+def test_ctrl_c_lets_calls_under_way_end_and_leaves_no_worker(workspace: hr.Workspace) -> None:
+    provider = Provider()
+    provider.after = {25: _thread.interrupt_main}
+    with pytest.raises(KeyboardInterrupt):
+        make(workspace, provider, workers=2).run()
+    calls = provider.calls
+    assert not [each for each in threading.enumerate() if "headrace-answer" in each.name]
+    pipeline = make(workspace, provider)
+    assert pipeline.status().outcome == "stopped"
+    status = run(pipeline)
+    assert (status.outcome, status.progress["answer"].in_doubt) == ("done", 0)
+    assert {provider.paid[n] for n in provider.paid.keys() - FAILING} == {1}
+    assert calls < provider.calls
+
+
+def test_a_run_that_fails_pays_for_no_more_of_other_units(workspace: hr.Workspace) -> None:
+    rows = 400
+    provider = Provider()
+
+    def answer(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] < rows // 2:
+            provider.has_failed.set()
+            raise ValueError("no such word")
+        assert provider.has_failed.wait(PATIENCE_S)
+        time.sleep(0.01)  # a call takes longer than the news of the failure
+        return provider.answer(row)
+
+    pipeline = hr.pipeline("failing", workspace).source(numbers(rows), rows_per_unit=rows // 2)
+    pipeline.map(answer, name="answer", version="1", expensive=True, workers=2)
+    with pytest.raises(UnitError, match="no such word"):
+        pipeline.run()
+    # The other worker claims some calls ahead; it does not make those of its whole unit.
+    assert provider.calls < rows // 4
+    assert pipeline.status().outcome == "failed"
 
 
 def test_a_run_goes_on_if_whoever_watches_it_fails(

@@ -257,6 +257,9 @@ class RunControl(Protocol):
         """Tell the master that slots are few: a worker of these stages that finds no work leaves,
         and the runner starts workers of another stage."""
 
+    def stop(self) -> None:
+        """Let the calls under way end, and the run after them. The next run goes on there."""
+
     def worker_failed(self, stage: str, error: BaseException) -> None:
         """Tell the master that a worker ended with an error of its own. The run fails."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.errors import UsageError
+from headrace.errors import StorageError
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.job import Job, Stage
 from headrace.pipeline.job_run import input_changes, ledger_directory, unit_lists
-from headrace.pipeline.ledger.actor import LedgerActor
+from headrace.pipeline.ledger.ledger_store import read_totals
 from headrace.pipeline.ledger.totals import StageTotals
 from headrace.pipeline.record import Change, JobRecord, Records, find_changes
 from headrace.pipeline.source.source_units import known_rows
@@ -107,15 +107,9 @@ def _forecast(
 
 
 def _totals(workspace: Workspace, job: Job, record: JobRecord) -> dict[str, StageTotals]:
-    """Return what the ledger holds for each stage; nothing while a run has it open."""
-    path = ledger_directory(workspace, job)
-    if not path.exists():
-        return {}
+    """Return what the ledger holds for each stage; nothing while this process runs the job."""
     try:
-        ledger = LedgerActor.open(path, record.generation)
-    except UsageError:
+        return read_totals(ledger_directory(workspace, job), record.generation)
+    except StorageError:
+        # LMDB refuses a process that has the ledger open already.
         return {}
-    try:
-        return ledger.totals().result()
-    finally:
-        ledger.close()

@@ -49,6 +49,8 @@ class RunServices:
             self._stack.callback(self.ledger.close)
             self.ledger.set_budget(None if budget is None else to_nanos(budget, "a budget"))
         self._served: tuple[str, ServiceSettings] | None = None
+        # The other workers of a run that fails pay for no more of their units.
+        master.on_failure = self._stop_calls
 
     def spent(self) -> int:
         """Return what all results in the ledger cost, in billionths."""
@@ -61,8 +63,11 @@ class RunServices:
     def stop(self) -> None:
         """Let the calls under way end, and nobody begin another."""
         self.master.stop()
+        self._stop_calls()
+
+    def _stop_calls(self) -> None:
         # Calls that wait for their turn are not made, so their workers give them back.
-        self.rate_limits.refuse(BudgetError("the run is stopping", do="run it again: it goes on"))
+        self.rate_limits.refuse(BudgetError("the run is ending", do="run it again: it goes on"))
         # If the run is ending anyway, its ledger may be closed.
         with suppress(UsageError):
             if self.ledger:

@@ -15,6 +15,8 @@ class ThreadRunner:
     def __init__(self, deaths: tuple[type[BaseException], ...] = ()) -> None:
         """A worker that raises one of `deaths` counts as a process that was killed."""
         self._deaths: tuple[type[BaseException], ...] = (PeerLostError, *deaths)
+        self._changed = threading.Condition()
+        self._running = 0
 
     def run(self, control: RunControl) -> None:
         if whole := [plan.stage for plan in control.stages if plan.takes_all]:
@@ -24,7 +26,7 @@ class ThreadRunner:
             )
         threads = [
             threading.Thread(
-                target=self._keep_running,
+                target=self._run_worker,
                 args=(control, plan.stage, f"{plan.stage}.{number}"),
                 name=f"headrace-{plan.stage}-{number}",
                 daemon=True,
@@ -32,10 +34,29 @@ class ThreadRunner:
             for plan in control.stages
             for number in range(plan.workers)
         ]
+        self._running = len(threads)
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            self._wait()
+        except KeyboardInterrupt:
+            # Calls under way end and are recorded. A second Ctrl-C does not wait for them.
+            control.stop()
+            self._wait()
+            raise
+
+    def _wait(self) -> None:
+        """Wait for all workers. An interrupted `join` would take its thread for ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running)
+
+    def _run_worker(self, control: RunControl, stage: str, name: str) -> None:
+        try:
+            self._keep_running(control, stage, name)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
 
     def _keep_running(self, control: RunControl, stage: str, name: str) -> None:
         while not control.is_over(stage):

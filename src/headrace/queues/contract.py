@@ -141,7 +141,9 @@ class QueueBackend(ABC):
     ) -> list[Record]:
         """Return the first messages at or after `offset`.
 
-        If there is none, wait up to `timeout_ms` for one. Raises BehindRetentionError if
+        The offset is one that the topic gave: that of a message, the one after it, or where the
+        topic begins or ends. Others need not exist, because offsets may have gaps. If there is no
+        message, wait up to `timeout_ms` for one. Raises BehindRetentionError if
         `truncate_before` removed messages at or after `offset`.
         """
 

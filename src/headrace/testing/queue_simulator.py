@@ -164,7 +164,11 @@ class OracleRun:
         partition = call.partition
         begin = await backend.begin_offset(TOPIC, partition=partition)
         end = await backend.end_offset(TOPIC, partition=partition)
-        offset = end - call.from_end
+        offsets = self._offsets[partition]
+        if call.from_end <= 0:
+            offset = end - call.from_end
+        else:
+            offset = offsets[-call.from_end] if call.from_end <= len(offsets) else begin
         try:
             found = await backend.fetch(TOPIC, offset, call.most, partition=partition)
         except BehindRetentionError:

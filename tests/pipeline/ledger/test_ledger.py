@@ -282,6 +282,14 @@ def test_a_closed_ledger_refuses(tmp_path: Path) -> None:
         actor.totals()
 
 
+def test_a_ledger_whose_thread_ends_first_gives_its_directory_back(tmp_path: Path) -> None:
+    actor = LedgerActor.open(tmp_path / "ledger", "g")
+    actor._requests.put(None)
+    actor._thread.join()
+    actor.close()
+    LedgerActor.open(tmp_path / "ledger", "g").close()
+
+
 def test_a_write_that_fails_ends_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

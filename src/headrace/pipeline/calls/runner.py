@@ -99,9 +99,13 @@ class CallRunner:
             self._token_debt += used - expected
 
     async def penalize(self, error: BaseException) -> None:
-        """Pass on that a server asked for a pause: it means all workers."""
-        retry_after_s = getattr(error, "retry_after_s", None)
-        if self.context.rate_limit and self.spec.rate_limit_name and retry_after_s:
+        """Pass on that a server asked for a pause: it means all workers.
+
+        A pause that is too long to wait for fails this call alone.
+        """
+        retry_after_s = getattr(error, "retry_after_s", None) or 0.0
+        is_bearable = 0 < retry_after_s <= self.spec.retries.retry_after_max_s
+        if self.context.rate_limit and self.spec.rate_limit_name and is_bearable:
             await self.context.rate_limit.penalize(self.spec.rate_limit_name, retry_after_s)
 
 

@@ -80,6 +80,7 @@ class LedgerActor:
         self._requests: SimpleQueue[tuple[_Step, Future[Any]] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._refusal: HeadraceError | None = None
+        self._is_closed = False
         self._reused: dict[str, int] = {}
         self._handles = count(1)
         try:
@@ -101,9 +102,10 @@ class LedgerActor:
         with self._lock:
             if self._refusal is None:
                 self._refusal = UsageError("the ledger is closed", do="open it again")
+            is_first, self._is_closed = not self._is_closed, True
             self._requests.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
+        if is_first:
             self._store.close()
 
     # What callers ask

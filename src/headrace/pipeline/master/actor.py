@@ -33,6 +33,9 @@ class Master:
         self._state = state
         self._truncate = truncate
         self._changed = threading.Condition()
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called once, when the run fails."""
+        self._has_failed = False
 
     def join(self, request: Join) -> Answer:
         with self._changed:
@@ -52,6 +55,7 @@ class Master:
             self._changed.notify_all()
         for effect in effects:
             self._truncate(effect)
+        self._look_for_failure()
         return answer
 
     def _apply(self, worker: str, request: Request) -> tuple[Answer, list[TruncateTopic]]:
@@ -103,11 +107,20 @@ class Master:
         with self._changed:
             self._state.lose(worker)
             self._changed.notify_all()
+        self._look_for_failure()
 
     def fail(self, error: HeadraceError) -> None:
         with self._changed:
             self._state.fail(error)
             self._changed.notify_all()
+        self._look_for_failure()
+
+    def _look_for_failure(self) -> None:
+        with self._changed:
+            is_new = self._state.error is not None and not self._has_failed
+            self._has_failed |= is_new
+        if is_new:
+            self.on_failure()
 
     def stop(self) -> None:
         with self._changed:

@@ -161,8 +161,8 @@ class JobState:
         """The ledger lets the worker's stage make no more calls. Its claim is over."""
         stage = self._workers[worker]
         self._release_all(worker, stage)
-        # The ledger of a run that stops refuses calls whatever the budget is.
-        if not self._is_stopping:
+        # The ledger of a run that stops or fails refuses calls whatever the budget is.
+        if not self._is_ending:
             self._paused.setdefault(stage, why)
         return Go()
 
