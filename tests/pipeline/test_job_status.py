@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from headrace.errors import RetryableError, UnitError
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.job_status import JobStatus
 from headrace.queues.local_backend import LocalBackend
+from headrace.testing.crash import eventually
 from tests.pipeline.jobs import numbers
 
 ROWS = 200
@@ -38,7 +38,8 @@ class Provider:
         self.paid: Counter[int] = Counter()
         self.lock = threading.Lock()
         self.after: dict[int, Callable[[], None]] = {}
-        self.has_failed = threading.Event()
+        self.has_begun = threading.Event()
+        self.pipeline: hr.Pipeline | None = None
         _providers.append(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -54,6 +55,12 @@ class Provider:
         if row["n"] in FAILING:
             raise UnitError("it is refused", do="ask for another", in_doubt=False)
         return row
+
+    def is_refused(self) -> bool:
+        """True if the ledger hands out no more calls."""
+        run = self.pipeline and self.pipeline._running
+        ledger = run and run.services.ledger
+        return bool(ledger and ledger._state.is_stopping)
 
     @property
     def calls(self) -> int:
@@ -250,14 +257,15 @@ def test_a_run_that_fails_pays_for_no_more_of_other_units(workspace: hr.Workspac
 
     def answer(row: dict[str, Any]) -> dict[str, Any]:
         if row["n"] < rows // 2:
-            provider.has_failed.set()
+            assert provider.has_begun.wait(PATIENCE_S)
             raise ValueError("no such word")
-        assert provider.has_failed.wait(PATIENCE_S)
-        time.sleep(0.01)  # a call takes longer than the news of the failure
+        provider.has_begun.set()
+        eventually(provider.is_refused, PATIENCE_S, "the end of claims")
         return provider.answer(row)
 
     pipeline = hr.pipeline("failing", workspace).source(numbers(rows), rows_per_unit=rows // 2)
     pipeline.map(answer, name="answer", version="1", expensive=True, workers=2)
+    provider.pipeline = pipeline
     with pytest.raises(UnitError, match="no such word"):
         pipeline.run()
     # The other worker claims some calls ahead; it does not make those of its whole unit.
