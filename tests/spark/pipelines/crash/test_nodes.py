@@ -22,7 +22,7 @@ from headrace.testing.crash import Child, eventually
 from headrace.testing.paid_server import PaidServer
 from tests.spark.cluster import Cluster, machine
 from tests.spark.crash.crashing_task import WAIT_S
-from tests.spark.crash.process_tree import descendants, is_gone, is_stopped
+from tests.spark.crash.process_tree import descendants, is_gone, is_stopped, processes_that_call
 from tests.spark.pipelines.crash.paid_job import (
     COMMITTED,
     STOP,
@@ -113,7 +113,7 @@ def drivers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[PaidJob]:
-    with PaidServer(tmp_path / "bill.ndjson", "--honour-keys", "--delay-ms", "20") as server:
+    with PaidServer(tmp_path / "bill.ndjson", "--honour-keys", "--delay-ms", "100") as server:
         yield PaidJob(tmp_path, server)
 
 
@@ -159,13 +159,23 @@ def is_everything_there(job: PaidJob) -> bool:
 
 # proves G15, G17
 def test_node_failure(job: PaidJob, drivers: list[Driver], cluster: Cluster) -> None:
+    """The node is lost on which a worker pays for calls."""
     drivers[-1].start(job)
     eventually(lambda: job.paid() > ROWS // 4, WAIT_S, "some calls")
-    cluster.kill_worker(0)
+    (lost,) = eventually(partial(paying_nodes, job, cluster), WAIT_S, "a node with a worker")
+    cluster.kill_worker(lost)
     with ExitStack() as stack:
-        stack.callback(cluster.replace_worker, 0)
-        drivers[-1].finish()
+        stack.callback(cluster.replace_worker, lost)
+        deaths = drivers[-1].finish()
+    assert deaths["ask"] >= 1
     job.check()
+
+
+def paying_nodes(job: PaidJob, cluster: Cluster) -> list[int]:
+    """Return the nodes of the processes that are connected to the server."""
+    callers = set(processes_that_call(int(job.server.url.rpartition(":")[2])))
+    below = [descendants(worker.pid).keys() for worker in cluster.workers]
+    return [number for number, processes in enumerate(below) if callers & processes]
 
 
 # proves G15, G17
