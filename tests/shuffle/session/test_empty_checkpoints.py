@@ -139,6 +139,23 @@ def test_what_waits_for_the_rest_of_its_transaction_makes_no_checkpoint() -> Non
     assert story.poll(1) is None
 
 
+def test_what_a_restart_reads_again_does_not_count_as_progress_that_shows_nothing() -> None:
+    story = ab()
+    story.write(A, 10)
+    for clock in range(20, 25):
+        story.outside(A, clock, producer=2)
+    assert len(story.next()) == 5
+    story.open().session.frontier._kept_back_bytes_max = 20
+    story.write(A, 30, producer=3)
+    story.ack(A, 0, producer=3)
+    assert story.poll() is None, "60 bytes are read again, and 15 are new"
+    story.write(A, 40, producer=3)
+    story.ack(A, 0, producer=3)
+    delta = story.poll()
+    assert delta is not None
+    assert story.shown(delta) == []
+
+
 @pytest.mark.parametrize(
     ("clock", "count", "shown"),
     [(50, 50, 0), (50, 51, 1), (100, 101, 101), (150, 1000, 51), (200, 1, 1), (201, 5, 0)],

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from headrace.frontier import place
+from headrace.shuffle.session.pending_transactions import CommitCap
 from headrace.shuffle.session.producer_row import (
     SPANS_MAX,
     CommitProgress,
@@ -73,6 +74,16 @@ def test_spans_that_are_joined_are_all_read_again_until_the_last_of_them_is_show
         oldest = 7 * (shown + 1)
         assert 0 < row.withheld_since(shown) <= oldest
     assert row.withheld_since(commits[-1]) == 0
+
+
+def test_of_a_report_that_is_shown_in_part_a_restart_reads_only_what_is_pending() -> None:
+    """The report has spans from offset 50 on. The pending transaction begins at 150."""
+    row = new_row()
+    row.place.start(300)
+    row.fold(30, -300, 50, 10)
+    assert row.publishable(CommitCap(19, 150)).progress == CommitProgress(
+        19, Span(150, is_open=True)
+    )
 
 
 def test_a_report_shows_something_from_its_first_commit_on() -> None:
