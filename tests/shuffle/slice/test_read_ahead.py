@@ -12,9 +12,11 @@ from headrace.ids import JournalId, Offset, Producer
 from headrace.journal.contract import Frame, until_full
 from headrace.journal.sequencer import Flags
 from headrace.settings import MIB
-from headrace.shuffle.binding import Source
+from headrace.shuffle.binding import INFINITE, Source
+from headrace.shuffle.messages import ReadStart
 from headrace.shuffle.slice.effects import Effect, Fetch, SendBlock
-from headrace.shuffle.slice.journal_read import Phase
+from headrace.shuffle.slice.journal_read import Phase, Read
+from headrace.shuffle.slice.read_ahead import ReadAhead
 from headrace.shuffle.slice.state import Limits
 from tests.kinds import seeds
 from tests.shuffle.builders import documents, frames, source
@@ -295,3 +297,28 @@ def test_frames_that_are_not_due_give_way_to_those_that_are(ahead_bytes: int) ->
         assert sent(slice.run(clock + DELAY - 1)) == []
         assert sent(slice.run(clock + DELAY)) == [(0, clock, clock)]
     assert slice.state.is_settled
+
+
+def test_a_read_that_is_not_the_next_takes_no_room_from_frames_that_are_wanted_soon() -> None:
+    """The frame of clock 30 is wanted before that of clock 40, which is being fetched."""
+    ahead = ReadAhead(10, 35, NEVER, lambda *_: 10, lambda _: None)
+    thirty, ten, forty, twenty = (unfetched(place, place) for place in (30, 10, 40, 20))
+    ahead.grown(thirty)
+    assert ahead.fetch(Clock(0), INFINITE) == [thirty]
+    ahead.arrived(thirty, frames("O30", journal=30), Offset(10))
+    ahead.grown(ten)
+    ahead.grown(forty)
+    assert ahead.fetch(Clock(0), 30) == [ten, forty]
+    ahead.grown(twenty)
+    assert ahead.fetch(Clock(0), 30) == [], "everything waits for the frame of clock 10"
+    assert [waiting.clock for waiting in thirty.frames] == [30]
+    ahead.arrived(ten, [], Offset(10))
+    assert ahead.fetch(Clock(0), 30) == [twenty]
+
+
+def unfetched(place: int, clock: int) -> Read:
+    """Return a read with one frame of ten bytes, which is not here."""
+    start = ReadStart(place, JournalId(place), f"c/{place}", Offset(0), Offset(10), ())
+    read = Read(start, source())
+    read.unfetched_clock = clock
+    return read
