@@ -67,6 +67,13 @@ def test_a_frame_that_is_not_due_gates_its_read() -> None:
     assert slice.state.wake_at() is None
 
 
+@pytest.mark.parametrize(("now", "is_due"), [(109, False), (110, True)])
+def test_a_frame_is_due_when_its_delay_has_passed_and_not_before(now: int, is_due: bool) -> None:
+    slice = ScriptedSlice([source(delay=DELAY)], now=now)
+    slice.start(frames("O10"))
+    assert sent(slice.run(now)) == ([(0, 10, 10)] if is_due else [])
+
+
 def test_clocks_ahead_of_the_wall_clock_are_due_without_a_delay() -> None:
     slice = ScriptedSlice(now=5)
     slice.start(frames("O10"))
