@@ -149,6 +149,14 @@ def test_truncating_a_long_topic_bit_by_bit_keeps_the_rest_in_place() -> None:
     assert state.produce("t", [b""], None, 0, NOW) == range(1000, 1001)
 
 
+def test_truncating_beyond_the_end_removes_what_there_is_and_skips_no_offset() -> None:
+    state = with_messages(5)
+    state.truncate_before("t", 9, 0)
+    state.validate()
+    assert state.bounds("t", 0) == (5, 5)
+    assert state.produce("t", [b""], None, 0, NOW) == range(5, 6)
+
+
 @pytest.mark.parametrize(("bytes_max", "fitting"), [(0, 1), (9, 1), (10, 2), (14, 2), (100, 3)])
 def test_an_answer_holds_as_many_messages_as_fit_and_at_least_one(
     bytes_max: int, fitting: int

@@ -94,6 +94,10 @@ def check(script: Script, events: str, **totals: int) -> None:
             {"failures": 0},
         ),
         (
+            "a claims 1 -> call\na dies\nb claims 1 -> again\na releases 1\nc claims 1 -> wait",
+            {"releases": 0},
+        ),
+        (
             "a claims 1 -> call\na dies\nb claims 1 -> again\na records 1 -> first\n"
             "b records 1 -> repeated\nc claims 1 -> result",
             {"results": 1, "repeats": 1, "doubts": 1},
@@ -181,6 +185,11 @@ def test_a_call_in_doubt_is_sent_again_under_its_own_key_beside_an_equal_one() -
             "a claims 1 -> call\na dies\na claims 1 -> again\na claims 2 -> wait",
         ),
         (
+            {"cost": 5, "in_doubt": "retry"},
+            10,
+            "a claims 1 -> call\na dies\na claims 1 -> again\na fails 1\na claims 1 -> again",
+        ),
+        (
             {},
             9,
             "a claims 1 -> call\na claims 2 -> wait\na records 1 4 -> first\na claims 2 -> call",
@@ -190,6 +199,12 @@ def test_a_call_in_doubt_is_sent_again_under_its_own_key_beside_an_equal_one() -
             9,
             "a claims 1 -> call\na records 1 4 -> first\na claims 2 -> call\n"
             "a records 2 5 -> first\na claims 3 -> paused",
+        ),
+        (
+            {},
+            13,
+            "a claims 1 -> call\na records 1 6 -> first\na claims 2 -> call\n"
+            "a records 2 2 -> first\na claims 3 -> paused",
         ),
         (
             {},
@@ -220,3 +235,25 @@ def test_a_larger_budget_resumes() -> None:
     check(script, "a claims 1 -> call\na records 1 5 -> first\na claims 2 -> paused")
     script.state.budget = Nanos(10)
     check(script, "a claims 2 -> call\na claims 1 -> result", spent=5, calls=2)
+
+
+def test_an_attempt_that_proves_to_be_paid_is_no_longer_in_doubt() -> None:
+    script = Script(StageTerms(in_doubt="retry", cost=Nanos(5)))
+    events = "a claims 1 -> call\na dies\nb claims 1 -> again\nb records 1 5 -> first"
+    check(script, events, spent=5, spent_in_doubt=5)
+    check(script, "a records 1 5 -> repeated", spent=10, spent_in_doubt=0)
+
+
+def test_a_run_that_stops_pays_nothing_more_and_finds_what_is_paid() -> None:
+    script = Script(StageTerms())
+    check(script, "a claims 1 -> call\na records 1 -> first")
+    script.state.is_stopping = True
+    check(script, "a claims 1 -> result\na claims 2 -> paused", calls=1)
+
+
+def test_the_budget_of_the_job_counts_what_other_stages_spent() -> None:
+    script = Script(StageTerms(cost=Nanos(5)), budget=9)
+    script.state.record("other", key_of(9), Nanos(5), b"", script.results)
+    check(script, "a claims 1 -> paused")
+    script.state.budget = Nanos(10)
+    check(script, "a claims 1 -> call")

@@ -227,3 +227,119 @@ def test_a_worker_never_goes_back() -> None:
     advance(state, "a", number, 2)
     with pytest.raises(ProtocolError, match="went back from 2 to 1"):
         advance(state, "a", number, 1)
+
+
+def test_the_input_that_was_served_longest_ago_is_next() -> None:
+    state = job_state(ends=(9, 9, 9))
+    state.join("a", "first")
+    served = []
+    for _ in range(6):
+        claimed = claim(state, "a")
+        served.append(claimed.input.number)
+        state.release("a", claimed.number)
+    assert served == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_worker_that_leaves_gives_its_claim_back() -> None:
+    state = job_state(ends=(3,))
+    state.join("a", "first")
+    claim(state, "a")
+    state.leave("a")
+    state.validate()
+    state.join("b", "first")
+    assert claim(state, "b").position == 0
+
+
+def test_a_report_without_progress_keeps_what_is_known_of_lost_workers() -> None:
+    """The next claim would else meet the poison rows, and lose another worker on them."""
+    state = job_state(ends=(3,), on_error="dead_letter")
+    lose_workers(state, 2)
+    lose_on_rows(state, (5,), 2)
+    state.join("a", "first")
+    claimed = claim(state, "a")
+    assert advance(state, "a", claimed.number, 0) == Go(0)
+    again = claim(state, "a")
+    assert (again.isolate, again.poison) == (True, claimed.poison)
+
+
+def test_all_rows_of_a_message_that_kill_workers_are_poison() -> None:
+    state = job_state(ends=(3,), on_error="dead_letter")
+    lose_workers(state, 2)
+    lose_on_rows(state, (5,), 2)
+    lose_on_rows(state, (7,), 2)
+    state.join("a", "first")
+    assert [each.row for each in claim(state, "a").poison] == [5, 7]
+
+
+def test_the_end_of_an_output_counts_even_if_its_producer_did_not_live_to_report() -> None:
+    state = job_state(ends=(2,))
+    state.join("a", "first")
+    state.join("b", "last")
+    number = claim(state, "a").number
+    advance(state, "a", number, 2, end=4)
+    found = claim(state, "b")
+    assert (found.position, found.end) == (0, 4)
+
+
+def test_an_end_that_is_reported_late_takes_nothing_back() -> None:
+    state = job_state(ends=(9,))
+    state.join("a", "first")
+    state.join("b", "last")
+    number = claim(state, "a").number
+    advance(state, "a", number, 2, produced=2, end=4)
+    advance(state, "a", number, 3, end=1)
+    assert claim(state, "b").end == 4
+
+
+def test_an_end_that_grew_under_a_claim_is_corrected_by_an_empty_fetch_too() -> None:
+    state = job_state(ends=(9,))
+    state.join("a", "first")
+    state.join("b", "last")
+    first = claim(state, "a").number
+    advance(state, "a", first, 1, produced=1, end=1)
+    last = claim(state, "b").number
+    advance(state, "a", first, 2, end=100)
+    assert advance(state, "b", last, 1, messages=1) == Go(2)
+    assert advance(state, "b", last, 1, is_empty=True) == Go(0)
+    assert not state.stages["last"].has_work
+
+
+def long_job_state(*, middle_durable: bool = True) -> JobState:
+    """Return source → first → middle → (left, right)."""
+
+    def stage(name: str, upstream: str, end: int, *, durable: bool = True) -> StageState:
+        input = InputState(stage_input(name, 0, upstream, durable=durable), 0, end)
+        return StageState(name, [input], batch_size=9)
+
+    stages = [
+        stage("first", "source", 9),
+        stage("middle", "first", 9),
+        stage("left", "middle", 0, durable=middle_durable),
+        stage("right", "middle", 0, durable=middle_durable),
+    ]
+    upstreams = {"first": ["source"], "middle": ["first"], "left": ["middle"], "right": ["middle"]}
+    return JobState(stages, upstreams, unread_max=4)
+
+
+def test_a_pause_halts_every_stage_above() -> None:
+    state = long_job_state()
+    for stage in ("first", "middle", "left", "right"):
+        state.join(stage, stage)
+    number = claim(state, "middle").number
+    advance(state, "middle", number, 2, produced=2, end=2)
+    claim(state, "left")
+    state.pause("left", "the budget is spent")
+    assert isinstance(state.ask("first"), Leave)
+    assert claim(state, "right").position == 0
+
+
+def test_a_stage_on_memory_waits_for_the_slowest_of_its_readers() -> None:
+    state = long_job_state(middle_durable=False)
+    for stage in ("middle", "left"):
+        state.join(stage, stage)
+    number = claim(state, "middle").number
+    assert advance(state, "middle", number, 4, messages=4, produced=4, end=4) == Go(0)
+    number = claim(state, "left").number
+    report = AdvanceClaim(claim=number, position=4, messages=4)
+    assert state.advance("left", report) == (Go(0), [])  # `right` has read nothing yet.
+    assert state.ask("middle") == NoWork()

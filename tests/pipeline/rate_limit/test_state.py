@@ -88,6 +88,21 @@ def test_other_rates_hold_from_now_on() -> None:
     assert state.grant(1) == [1]
 
 
+def test_other_rates_do_not_end_a_pause() -> None:
+    state = limit(requests_per_minute=60)
+    state.penalize(5, 0.0)
+    state.change(RateLimitSpec(name="server", requests_per_minute=120), 0.0)
+    assert pass_times(state, 1) == [5.0]
+
+
+def test_other_rates_do_not_forgive_a_debt() -> None:
+    state = limit(tokens_per_minute=60)
+    state.ask(Ticket(0), 1, 11)
+    assert state.grant(0) == [0]
+    state.change(RateLimitSpec(name="server", tokens_per_minute=120), 0.0)
+    assert pass_times(state, 1, tokens=2) == [5.0]
+
+
 @pytest.mark.parametrize("block", seeds(2, deep=100))
 def test_no_window_sees_more_than_the_rates_allow(block: int) -> None:
     for seed in range(100 * block, 100 * (block + 1)):

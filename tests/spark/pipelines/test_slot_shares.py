@@ -67,6 +67,13 @@ def test_a_large_stage_gets_most() -> None:
     assert share_slots(needs, {SLOTS: 5}) == {"small": 1, "large": 4}
 
 
+def test_fractions_of_a_gpu_add_up_to_what_there_is() -> None:
+    """0.1 + 0.1 + 0.1 is a little more than 0.3, and 0.3 / 0.1 a little less than 3."""
+    needs = {"detect": WorkerNeeds(3, {SLOTS: 1, "gpu": 0.1})}
+    assert share_slots(needs, {SLOTS: 8, "gpu": 0.3}) == {"detect": 3}
+    assert share_alone("detect", needs["detect"], {SLOTS: 8, "gpu": 0.3}) == 3
+
+
 def test_two_stages_share_the_gpus() -> None:
     """Otherwise the later one could hold all of them, and wait for the first for ever."""
     each = {SLOTS: 1, "gpu": 1}
