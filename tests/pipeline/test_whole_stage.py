@@ -18,6 +18,7 @@ from headrace.pipeline.contract import OnError, StagePlan
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.job import Job, Stage
 from headrace.pipeline.job_run import JobRun, RunSummary, run_async, sealed_results
+from headrace.pipeline.master.inputs import PARTITIONS_MIN, InputTopic, topics
 from headrace.pipeline.record import OnChange
 from headrace.pipeline.sealed_results import SealedResults
 from headrace.pipeline.source import source_topics
@@ -286,6 +287,15 @@ def test_several_upstreams_are_all_read(workspace: hr.Workspace) -> None:
     )
     run(workspace, job)
     check(workspace, job, [*range(10), *range(100, 110)])
+
+
+@pytest.mark.parametrize(("above", "partitions"), [(1, PARTITIONS_MIN), (100, 100)])
+def test_its_output_has_partitions_for_many_workers(above: int, partitions: int) -> None:
+    job = make_job(WholeOperator(running_sum))
+    names = {stage: stage for stage in job.stages}
+    found = topics(job, {"source": InputTopic("source", True, above)}, names)
+    assert (found["first"].partitions, found["sums"].partitions) == (above, partitions)
+    assert found["last"].partitions == partitions
 
 
 def test_what_it_reads_must_be_durable() -> None:
