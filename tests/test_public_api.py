@@ -46,6 +46,7 @@ class Job
     validate(self) -> None
     phases(self) -> dict[str, int]
     fingerprint(self, stage: str) -> str
+    layout(self, stage: str) -> str
 class JournalSettings(*, document_bytes_max: int = 16777216, frame_bytes_target: int = 1048576,
         transaction_buffer_bytes: int = 4194304, rewrite_below: float = 0.5, keeper_interval_s:
         float = 5.0)

@@ -242,7 +242,7 @@ def test_ctrl_c_lets_calls_under_way_end_and_leaves_no_worker(workspace: hr.Work
     with pytest.raises(KeyboardInterrupt):
         make(workspace, provider, workers=2).run()
     calls = provider.calls
-    assert not [each for each in threading.enumerate() if "headrace-answer" in each.name]
+    assert not [each for each in threading.enumerate() if each.name.startswith("headrace-answer-")]
     pipeline = make(workspace, provider)
     assert pipeline.status().outcome == "stopped"
     status = run(pipeline)
