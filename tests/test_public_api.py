@@ -104,6 +104,19 @@ class Publisher
     begin(self) -> Transaction
     close(self) -> None
     __enter__(self) -> Transaction
+class Query
+    schema: pa.Schema | None
+    map(self, function: Callable[..., Any], *, schema: pa.Schema | None = None, version: str =
+        '') -> Query
+    filter(self, function: Callable[..., Any], *, version: str = '') -> Query
+    select(self, *columns: str) -> Query
+    group_by(self, *keys: str, partitions: int = 16) -> GroupedQuery
+    distinct(self, *keys: str, partitions: int = 16) -> Query
+    join(self, other: Query, on: str | Sequence[str], *, how: JoinKind = 'inner', partitions:
+        int = 16) -> Query
+    sink(self, sink: Any) -> Query
+    stages: StageGraph
+    run(self, name: str, spark: Any = None) -> PlanRun
 class RateLimitSpec(*, name: str, requests_per_minute: float | None = None, tokens_per_minute:
         float | None = None, burst_s: float = 1.0)
 class Retries
@@ -237,6 +250,7 @@ def operator(kind: Literal['map', 'flat_map', 'filter', 'map_batches'], target: 
 def parquet(location: str | PathLike[str], *, file_bytes: int = 134217728, **options:
         Unpack[S3Options]) -> ParquetFiles
 def pipeline(name: str | Job, workspace: Workspace, *, budget: float | None = None) -> Pipeline
+def scan(data: Any, workspace: Workspace, *, rows_per_unit: int = 100000) -> Query
 def selector(collection: str = '', include: Mapping[str, Iterable[object]] | None = None,
         exclude: Mapping[str, Iterable[object]] | None = None) -> Selector
 def source(data: Any, workspace: Workspace, *, rows_per_unit: int = 1000, version: str = '') ->

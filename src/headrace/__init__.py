@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.openai import openai_chat, openai_embeddings
     from headrace.pipeline.operator import Operator, OperatorSpec
     from headrace.pipeline.source.sources import UnitSource
+    from headrace.plan.plan_run import TaskRunner
+    from headrace.plan.query import Query
     from headrace.spark import (
         CheckpointId,
         Cut,
@@ -83,6 +85,7 @@ __all__ = [
     "PendingCommit",
     "Pipeline",
     "Publisher",
+    "Query",
     "RateLimitSpec",
     "Retries",
     "Selector",
@@ -109,6 +112,7 @@ __all__ = [
     "operator",
     "parquet",
     "pipeline",
+    "scan",
     "selector",
     "source",
     "spark",
@@ -120,6 +124,7 @@ _OF_PIPELINES = {
     "Job": "headrace.pipeline.job",
     "Operator": "headrace.pipeline.operator",
     "Pipeline": "headrace.pipeline.builder",
+    "Query": "headrace.plan.query",
     "Stage": "headrace.pipeline.job",
     "StageConfig": "headrace.pipeline.job",
     "current_call": "headrace.pipeline.calls.answer",
@@ -159,6 +164,25 @@ def pipeline(name: str | Job, workspace: Workspace, *, budget: float | None = No
     builder = import_module("headrace.pipeline.builder")
     begun: Pipeline = builder.Pipeline(name, workspace, _engine(workspace), budget=budget)
     return begun
+
+
+def scan(data: Any, workspace: Workspace, *, rows_per_unit: int = 100_000) -> Query:
+    """Begin a query over files, a collection, an Arrow table or a pandas DataFrame.
+
+    Each unit of up to `rows_per_unit` rows is a map task. Output of map tasks is kept in the
+    workspace: a query that runs again under the same name computes only what is not there.
+    """
+    queries = import_module("headrace.plan.query")
+    scans = import_module("headrace.pipeline.source.unit_scan")
+    home = queries.QueryHome(lambda: workspace.objects, _plan_runner)
+    begun: Query = queries.Query.scan(scans.scan_source(data, workspace, rows_per_unit), home)
+    return begun
+
+
+def _plan_runner(session: Any) -> TaskRunner:
+    runners = import_module("headrace.spark.plan_runner")
+    found: TaskRunner = runners.PlanRunner(session)
+    return found
 
 
 def operator(

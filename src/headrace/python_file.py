@@ -18,9 +18,7 @@ _NAME = "__headrace__"
 def run_python_file(file: Path) -> dict[str, Any]:
     """Return what the file defines at its top level. Raises UsageError if it fails."""
     if not file.is_file():
-        raise UsageError(
-            f"there is no file {file}", do="name a Python file that defines tasks or pipelines"
-        )
+        raise UsageError(f"there is no file {file}", do="name a Python file that exists")
     beside = str(file.absolute().parent)
     sys.path.insert(0, beside)
     try:

@@ -32,7 +32,7 @@ NOT_A_WORKSPACE = (
 )
 GROUPS = (
     *(("collections",), ("journals",), ("shuffle",), ("task",), ("pipeline",)),
-    *(("dead-letters",), ("bench",)),
+    *(("dead-letters",), ("plan",), ("bench",)),
 )
 CREATE = ("collections", "create", "orders")
 

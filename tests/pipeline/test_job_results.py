@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import SchemaError
-from headrace.pipeline.job_results import fit, unify_columns
+from headrace.plan.unified_columns import fit, unify_columns
 from tests.pipeline.jobs import numbers
 
 BIG = 2**53 + 1

@@ -81,7 +81,7 @@ def expected(rows: int = ROWS) -> dict[int, int]:
 
 
 def rows_of(run: PlanRun) -> list[dict[str, Any]]:
-    return [row for table in run.tables() for row in table.to_pylist()]
+    return list(run.table().to_pylist())
 
 
 def results(run: PlanRun) -> dict[int, int]:
@@ -150,7 +150,7 @@ def test_damaged_output_is_computed_again(objects: Objects, loses_file: bool) ->
     # The reduce side is computed again by another plan; it reads what the map side wrote.
     parts = [
         each.key
-        for output in run._outputs[0].values()
+        for output in run._indexes[0]
         for each in objects.list(output.task.attempt_directory(output.attempt))
         if each.key.endswith(".ipc")
     ]
@@ -180,7 +180,9 @@ def test_output_that_is_damaged_again_and_again_is_an_error(objects: Objects) ->
             objects.put_all([each for each in given if not each[0].endswith(".ipc")])
 
     run = PlanRun("totals", totals(CountedSource(reads)).stages, ForgetfulObjects())
-    with pytest.raises(DataError, match=r"query 'totals': output that stage 1 reads is damaged"):
+    with pytest.raises(
+        DataError, match=r"query 'totals': output of stage 0 is damaged again and again"
+    ):
         run.run()
 
 

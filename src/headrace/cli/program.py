@@ -27,6 +27,7 @@ from headrace.cli.commands import (
     journals,
     outcome,
     pipeline,
+    plan,
     publish,
     read,
     run,
@@ -150,6 +151,7 @@ run.register(app)
 app.add_typer(task.app, name="task")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(dead_letter.app, name="dead-letters")
+app.add_typer(plan.app, name="plan")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")

@@ -24,6 +24,7 @@ from headrace.exchange.cleanup_plan import (
 from headrace.exchange.layout import (
     INDEX_BIN,
     INDEX_JSON,
+    NAME,
     PINS,
     PUBLISHED,
     REMOVED,
@@ -104,9 +105,9 @@ class AttemptCleanup:
         keys = [info.key for info in self._objects.list(query_directory(query_id))]
         attempts = {key.rpartition("/")[0] for key in keys if is_attempt_file(key)}
         others = [key for key in keys if not is_attempt_file(key)]
-        # Without its record nobody looks for an attempt. The marks, and pins that come too late to
-        # hold anything, go last.
-        last = [key for key in others if key.split("/")[2] in (REMOVED, PINS)]
+        # Without its record nobody looks for an attempt. The name, the marks, and pins that come
+        # too late to hold anything, go last.
+        last = [key for key in others if key.split("/")[2] in (NAME, REMOVED, PINS)]
         for key in sorted(set(others) - set(last), key=lambda key: PUBLISHED not in key):
             self._objects.delete(key)
         for directory in sorted(attempts):

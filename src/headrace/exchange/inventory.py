@@ -1,11 +1,11 @@
-"""What the exchange holds: an overview of all queries and stages, from one listing."""
+"""What the exchange holds: the names of queries, and an overview of their stages."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from headrace.exchange.cleanup_plan import group_by_task
-from headrace.exchange.layout import ROOT
+from headrace.exchange.layout import NAME, ROOT, query_directory
 from headrace.storage import Objects
 
 
@@ -34,3 +34,18 @@ def list_stages(objects: Objects) -> list[StageInventory]:
         total[2] += len(found.files)
         total[3] += sum(info.bytes for files in found.files.values() for info in files)
     return [StageInventory(*stage, *total) for stage, total in sorted(totals.items())]
+
+
+def name_query(objects: Objects, query_id: int, name: str) -> None:
+    """Store the name of a query beside its outputs, for people."""
+    objects.put_if_absent(f"{query_directory(query_id)}/{NAME}", name.encode())
+
+
+def query_names(objects: Objects) -> dict[int, str]:
+    """Return the name of every query that has one."""
+    found: dict[int, str] = {}
+    for info in objects.list(ROOT):
+        match info.key.split("/"):
+            case [_, query, name] if name == NAME and query.isdecimal():
+                found[int(query)] = objects.get(info.key).decode(errors="replace")
+    return found

@@ -13,6 +13,7 @@ from headrace.exchange.layout import (
     LATEST,
     MapTask,
     MapTaskIndex,
+    ShufflePartitionMeta,
     damaged,
     decode_index,
     index_body,
@@ -70,7 +71,11 @@ class MapOutputReader:
         meta = index.partition(reduce_partition)
         if meta is None:
             return empty_table(index)
-        file = index.task.file(index.attempt, meta.file)
+        return self.read_part(index.task, index.attempt, meta)
+
+    def read_part(self, task: MapTask, attempt: int, meta: ShufflePartitionMeta) -> pa.Table:
+        """Return the rows of one part file, as the index of its attempt describes it."""
+        file = task.file(attempt, meta.file)
         return decode_part(self._get(file), meta, file)
 
     def fetch_partition_chunks(

@@ -44,8 +44,7 @@ class OutputRegistry:
         published that is another attempt, there is nothing to do: returns that output instead.
         """
         records = self.records(task)
-        published = _latest(records)
-        if published is not None and published.attempt != replaces:
+        if (published := _other_than(replaces, records)) is not None:
             return published
         generation = len(records) + 1
         for attempt in count(1):
@@ -56,6 +55,13 @@ class OutputRegistry:
             ):
                 return claim
         raise AssertionError("there is always another number")
+
+    def claimable(self, task: MapTask, replaces: int) -> PublishedOutput | None:
+        """Return the output that `claim` would return instead of an attempt; None for an attempt.
+
+        Ask before the map task is computed: another application may have been faster.
+        """
+        return _other_than(replaces, self.records(task))
 
     def register(self, output: PublishedOutput) -> PublishedOutput:
         """Publish an attempt whose files are all stored, and return who won its generation.
@@ -118,8 +124,18 @@ class OutputRegistry:
     def published(self, query_id: int, stage_id: int) -> dict[int, PublishedOutput]:
         """Return the latest output of every map task of a stage that has one, by map task.
 
-        Lists once, however many map tasks there are. Raises DamagedOutputError if the newest record
-        of a map task is damaged.
+        Raises DamagedOutputError if the newest record of a map task is damaged.
+        """
+        found = self.find(query_id, stage_id)
+        for each in found.values():
+            if isinstance(each, DamagedOutputError):
+                raise each
+        return {name: each for name, each in found.items() if isinstance(each, PublishedOutput)}
+
+    def find(self, query_id: int, stage_id: int) -> dict[int, PublishedOutput | DamagedOutputError]:
+        """Return the same, with an error for each map task whose newest record is damaged.
+
+        Lists once, however many map tasks there are.
         """
         generations: dict[int, int] = {}
         for info in self._objects.list(f"{stage_directory(query_id, stage_id)}/{PUBLISHED}"):
@@ -127,16 +143,21 @@ class OutputRegistry:
                 map_task, generation = numbers
                 generations[map_task] = max(generation, generations.get(map_task, 0))
 
-        def newest(map_task: int) -> PublishedOutput | None:
+        def newest(map_task: int) -> PublishedOutput | DamagedOutputError | None:
             task = MapTask(query_id, stage_id, map_task)
             for generation in range(generations[map_task], 0, -1):
-                if not (record := self._record(task, generation)).is_void:
+                try:
+                    record = self._record(task, generation)
+                except DamagedOutputError as error:
+                    return error
+                if not record.is_void:
                     return record
             return None
 
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            found = list(threads.map(newest, sorted(generations)))
-        return {each.map_task: each for each in found if each is not None}
+            names = sorted(generations)
+            records = zip(names, threads.map(newest, names), strict=True)
+            return {name: each for name, each in records if each is not None}
 
     def records(self, task: MapTask) -> list[PublishedOutput | DamagedOutputError]:
         """Return the record of each generation, the first one first; an error if it is damaged."""
@@ -153,6 +174,14 @@ class OutputRegistry:
     def _record(self, task: MapTask, generation: int) -> PublishedOutput:
         data = self._objects.get(task.publication(generation))
         return decode_publication(data, task, generation)
+
+
+def _other_than(
+    replaces: int, records: list[PublishedOutput | DamagedOutputError]
+) -> PublishedOutput | None:
+    """Return the latest output, unless it is the attempt that is to be replaced."""
+    published = _latest(records)
+    return published if published is not None and published.attempt != replaces else None
 
 
 def _latest(records: list[PublishedOutput | DamagedOutputError]) -> PublishedOutput | None:

@@ -48,11 +48,28 @@ class ScanSource(Protocol):
     def __str__(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class DescribedSource:
+    """What a task knows of a source: its columns and its name, and none of its rows."""
+
+    schema: pa.Schema | None
+    label: str
+
+    def units(self) -> Sequence[ScanUnit]:
+        raise UsageError(f"{self.label} has no units in a task", do="plan where the source is")
+
+    def __str__(self) -> str:
+        return self.label
+
+
 @dataclass(frozen=True, eq=False)
 class SourceScan:
-    """Reads the units of a source, one in each task."""
+    """Reads the units of a source, one in each task. Its source stays where it was planned."""
 
     source: ScanSource
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SourceScan, (DescribedSource(self.source.schema, str(self.source)),)
 
     def __str__(self) -> str:
         return f"Scan({self.source})"

@@ -1,21 +1,35 @@
 """Runs a plan: stage after stage, each when its parents are complete.
 
 A stage is complete when every one of its tasks has a published output. What is published already,
-by this application or an earlier one, is not computed again. Output that a task finds damaged or
-missing is computed again by the task that wrote it, as the next generation.
+by this application or an earlier one, is not computed again. If output turns out to be damaged or
+missing, the stages run once more: the task that wrote it is computed again, as the next generation,
+and so is every task that reads other rows because of that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from headrace.errors import DamagedOutputError, DataError, SchemaError
-from headrace.exchange import MapOutputReader, MapOutputWriter, OutputRegistry, PublishedOutput
+from headrace.exchange import (
+    MapOutputReader,
+    MapOutputWriter,
+    MapTaskIndex,
+    OutputRegistry,
+    PinnedStage,
+    PublishedOutput,
+)
+from headrace.exchange.inventory import name_query
+from headrace.exchange.part_file import output_schema
+from headrace.plan.unified_columns import fit, unify_columns
 from headrace.plan.kernels import evaluate, schema_of
 from headrace.plan.key_columns import split_rows
 from headrace.plan.operators import Operator, PlanSink, ShuffleRead, ShuffleWrite
@@ -31,7 +45,9 @@ from headrace.plan.stages import PlanStage, StageGraph
 from headrace.storage import Objects
 
 REPAIRS_MAX = 3
-"""A run fails if output of one stage is damaged again after it was computed again so often."""
+"""A run fails if the output of one task is damaged again after it was computed again so often."""
+
+_READS_AT_ONCE = 8
 
 _log = logging.getLogger("headrace")
 
@@ -47,13 +63,17 @@ class TaskRunner(Protocol):
         """Return the result of each task, in any order. Raises what a task failed with."""
 
 
-class SequentialRunner:
-    """Runs tasks in this thread, one after another."""
+class ThreadTaskRunner:
+    """Runs tasks in threads of this process."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
 
     def run(
         self, stage: PlanStage, work: Callable[[StageTask], TaskResult], tasks: Sequence[StageTask]
     ) -> Iterable[TaskResult]:
-        return map(work, tasks)
+        with ThreadPoolExecutor(self._threads, "headrace-plan") as threads:
+            return list(threads.map(work, tasks))
 
 
 @dataclass
@@ -61,11 +81,14 @@ class StageReport:
     """What became of the tasks of a stage."""
 
     tasks: int = 0
-    reused: int = 0
-    """Tasks whose output was there already."""
     computed: int = 0
     repaired: int = 0
     """Tasks that were computed again because their output was damaged."""
+
+    @property
+    def reused(self) -> int:
+        """Tasks whose output was there already."""
+        return max(0, self.tasks - self.computed)
 
 
 @dataclass
@@ -75,7 +98,7 @@ class PlanRun:
     name: str
     graph: StageGraph
     objects: Objects
-    runner: TaskRunner = field(default_factory=SequentialRunner)
+    runner: TaskRunner = field(default_factory=ThreadTaskRunner)
     reports: dict[int, StageReport] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,92 +106,144 @@ class PlanRun:
         self._numbers = stage_numbers(self.graph)
         self._registry = OutputRegistry(self.objects)
         self._reader = MapOutputReader(self.objects)
-        self._outputs: dict[int, dict[int, PublishedOutput]] = {}
-        self._tasks: dict[int, list[StageTask]] = {}
+        self._indexes: dict[int, list[MapTaskIndex]] = {}
+        """The indexes of the outputs of each stage that is complete, in the order of their tasks'
+        names."""
+        self._damaged: dict[tuple[int, int], int] = {}
+        """The attempt that is damaged, by stage number and task: see `StageTask.replaces`."""
+        self._repairs: Counter[tuple[int, int]] = Counter()
+        self._computed: dict[int, set[int]] = {}
         self.reports = {stage.stage_id: StageReport() for stage in self.graph.stages}
 
-    def run(self) -> list[PublishedOutput]:
+    def run(self) -> list[MapTaskIndex]:
         """Run every stage, and return the outputs of the last."""
+        with self._pinned():
+            while damages := self._run_stages():
+                self._note(damages)
+        return self._indexes[self._last]
+
+    def table(self) -> pa.Table:
+        """Return all rows of the last stage, of a run that is complete.
+
+        Computes again what turns out to be damaged.
+        """
+        while True:
+            try:
+                with self._pinned():
+                    return self._read_results()
+            except DamagedOutputError as error:
+                self._note([error])
+                self.run()
+
+    def _read_results(self) -> pa.Table:
+        indexes = self._indexes[self._last]
+        schema = _unified_schema(self.graph.stages[self._last].root, None, indexes)
+        if schema is None:
+            return pa.table({})
+        tables = [fit(self._reader.read(index, 0), schema) for index in indexes if index.rows]
+        return pa.concat_tables([schema.empty_table(), *tables])
+
+    @property
+    def _last(self) -> int:
+        return self.graph.stages[-1].stage_id
+
+    @contextmanager
+    def _pinned(self) -> Iterator[None]:
+        """Hold the outputs of all stages, so that cleanup removes nothing that the run reads."""
+        with ExitStack() as stack:
+            for number in dict.fromkeys(self._numbers):
+                stack.enter_context(
+                    PinnedStage(self.objects, self.query_id, number, holder=f"query {self.name}")
+                )
+            name_query(self.objects, self.query_id, self.name)
+            yield
+
+    def _run_stages(self) -> list[DamagedOutputError]:
+        """Run what is not complete. Return what was found damaged, and ended the run early."""
         for stage in self.graph.stages:
-            self._run_stage(stage)
-        return list(self._outputs[self.graph.stages[-1].stage_id].values())
+            if damages := self._run_stage(stage):
+                return damages
+        return []
 
-    def tables(self) -> Iterable[pa.Table]:
-        """Yield the rows of each task of the last stage."""
-        for output in self._outputs[self.graph.stages[-1].stage_id].values():
-            yield self._reader.read(self._reader.index(output), 0)
-
-    def _run_stage(self, stage: PlanStage) -> None:
-        report = self.reports[stage.stage_id]
-        for _ in range(REPAIRS_MAX + 1):
-            tasks = self._plan(stage)
-            report.tasks = len(tasks)
-            damages = self._compute(stage, tasks)
-            if not damages:
-                return
-            self._repair(damages)
-        raise DataError(
-            f"query {self.name!r}: output that stage {stage.stage_id} reads is damaged again and"
-            f" again: {damages[0].what}",
-            do="check the disk or the bucket that holds it",
-        )
-
-    def _plan(self, stage: PlanStage) -> list[StageTask]:
+    def _run_stage(self, stage: PlanStage) -> list[DamagedOutputError]:
         number = self._numbers[stage.stage_id]
-        if stage.scans:
-            tasks = scan_tasks(self.query_id, number, stage.scans[0].source.units())
-        else:
-            found = [self._found(read) for read in stage.reads]
-            sizes = [self._sizes(read, each) for read, each in zip(stage.reads, found, strict=True)]
-            tasks = reduce_tasks(self.query_id, number, stage, found, sizes)
-        self._tasks[stage.stage_id] = tasks
-        return tasks
-
-    def _found(self, read: ShuffleRead) -> dict[int, PublishedOutput]:
-        return self._outputs[self.graph.producer(read).stage_id]
-
-    def _sizes(self, read: ShuffleRead, outputs: Mapping[int, PublishedOutput]) -> list[int]:
-        """Return the bytes of each partition of a shuffle."""
-        sizes = [0] * read.input.partitions
-        for output in outputs.values():
-            for each in self._reader.index(output).partitions:
-                sizes[each.reduce_partition] += each.bytes
-        return sizes
-
-    def _compute(self, stage: PlanStage, tasks: Sequence[StageTask]) -> list[DamagedOutputError]:
-        """Compute what is not published. Return what was found damaged on the way."""
-        report = self.reports[stage.stage_id]
-        wanted = {task.task.map_task for task in tasks}
-        published = self._registry.published(self.query_id, self._numbers[stage.stage_id])
-        outputs = {name: each for name, each in published.items() if name in wanted}
-        report.reused = max(report.reused, len(outputs)) if not report.computed else report.reused
+        tasks = {each.task.map_task: each for each in self._plan(stage, number)}
+        outputs = self._usable(number, tasks)
+        left = [
+            replace(task, replaces=self._damaged.get((number, name), 0))
+            for name, task in tasks.items()
+            if name not in outputs
+        ]
         damages: list[DamagedOutputError] = []
-        left = [task for task in tasks if task.task.map_task not in outputs]
-        work = StageWork(stage, self.objects)
+        report = self.reports[stage.stage_id]
+        computed = self._computed.setdefault(stage.stage_id, set())
+        schemas = tuple(self._schema(read) for read in stage.reads)
+        work = StageWork(stage, self.objects, schemas)
         for result in self.runner.run(stage, work, left) if left else ():
             if isinstance(result, DamagedOutputError):
                 damages.append(result)
             else:
                 outputs[result.map_task] = result
-                report.computed += 1
-        self._outputs[stage.stage_id] = outputs
-        return damages
+                computed.add(result.map_task)
+                report.repaired += (number, result.map_task) in self._damaged
+        report.tasks, report.computed = len(tasks), len(computed & tasks.keys())
+        return damages or self._load_indexes(stage, [outputs[name] for name in sorted(outputs)])
 
-    def _repair(self, damages: Sequence[DamagedOutputError]) -> None:
-        """Compute damaged outputs again, each once, by the stage that wrote them."""
-        broken = {(each.stage_id, each.map_task): each for each in damages}
-        for (number, name), damage in sorted(broken.items()):
-            stage = self.graph.stages[self._numbers.index(number)]
-            _log.warning("query %s: computing again: %s", self.name, damage.what)
-            task = next(each for each in self._tasks[stage.stage_id] if each.task.map_task == name)
-            work = StageWork(stage, self.objects, replaces=damage.attempt)
-            for result in self.runner.run(stage, work, [task]):
-                if isinstance(result, DamagedOutputError):
-                    self._repair([result])
-                    self._repair([damage])
-                else:
-                    self._outputs[stage.stage_id][name] = result
-                    self.reports[stage.stage_id].repaired += 1
+    def _plan(self, stage: PlanStage, number: int) -> list[StageTask]:
+        if stage.scans:
+            return scan_tasks(self.query_id, number, stage.scans[0].source.units())
+        return reduce_tasks(
+            self.query_id, number, stage, [self._written(read) for read in stage.reads]
+        )
+
+    def _written(self, read: ShuffleRead) -> list[MapTaskIndex]:
+        return self._indexes[self.graph.producer(read).stage_id]
+
+    def _schema(self, read: ShuffleRead) -> pa.Schema | None:
+        return _unified_schema(read, schema_of(read), self._written(read))
+
+    def _usable(self, number: int, tasks: Iterable[int]) -> dict[int, PublishedOutput]:
+        """Return the published outputs of the tasks, but for those that are known to be damaged."""
+        found = self._registry.find(self.query_id, number)
+        return {
+            name: output
+            for name in tasks
+            if isinstance(output := found.get(name), PublishedOutput)
+            and self._damaged.get((number, name)) != output.attempt
+        }
+
+    def _load_indexes(
+        self, stage: PlanStage, outputs: Sequence[PublishedOutput]
+    ) -> list[DamagedOutputError]:
+        """Read the index of each output of a stage. Return an error for each that is damaged."""
+
+        def load(output: PublishedOutput) -> MapTaskIndex | DamagedOutputError:
+            try:
+                return self._reader.index(output)
+            except DamagedOutputError as error:
+                return error
+
+        with ThreadPoolExecutor(_READS_AT_ONCE, "headrace-plan") as threads:
+            found = list(threads.map(load, outputs))
+        self._indexes[stage.stage_id] = [each for each in found if isinstance(each, MapTaskIndex)]
+        return [each for each in found if isinstance(each, DamagedOutputError)]
+
+    def _note(self, damages: Sequence[DamagedOutputError]) -> None:
+        """Remember what to compute again. Raises DataError if that did not help often enough."""
+        for each in damages:
+            place = each.stage_id, each.map_task
+            if self._damaged.get(place) == each.attempt:
+                continue
+            _log.warning("query %s: computing again: %s", self.name, each.what)
+            self._damaged[place] = each.attempt
+            self._repairs[place] += 1
+            if self._repairs[place] > REPAIRS_MAX:
+                stage = self._numbers.index(each.stage_id)
+                raise DataError(
+                    f"query {self.name!r}: output of stage {stage} is damaged again and again:"
+                    f" {each.what}",
+                    do="check the disk or the bucket that holds it",
+                )
 
 
 @dataclass(frozen=True)
@@ -177,10 +252,13 @@ class StageWork:
 
     stage: PlanStage
     objects: Objects
-    replaces: int = 0
-    """The attempt whose output is damaged; 0 if the task has no output yet."""
+    schemas: tuple[pa.Schema | None, ...] = ()
+    """The columns of each shuffle read; None if no task wrote any and none are declared."""
 
     def __call__(self, task: StageTask) -> TaskResult:
+        published = OutputRegistry(self.objects).claimable(task.task, task.replaces)
+        if published is not None:
+            return published
         try:
             given = self._read(task)
         except DamagedOutputError as error:
@@ -197,13 +275,12 @@ class StageWork:
         """Return what the task reads; None if there are neither rows nor known columns."""
         if task.unit is not None:
             return {self.stage.scans[0]: task.unit.read()}
-        schemas = [schema_of(read) for read in self.stage.reads]
-        if not any(schemas) and not any(each.outputs for each in task.reads):
+        if not any(self.schemas):
             return None
         reader = MapOutputReader(self.objects)
         return {
             read: _concatenated(reader, read, schema, each)
-            for read, schema, each in zip(self.stage.reads, schemas, task.reads, strict=True)
+            for read, schema, each in zip(self.stage.reads, self.schemas, task.reads, strict=True)
         }
 
     def _publish(self, task: StageTask, rows: pa.Table) -> PublishedOutput:
@@ -212,7 +289,7 @@ class StageWork:
             (root.keys, root.partitions) if isinstance(root, ShuffleWrite) else ((), 1)
         )
         writer = MapOutputWriter(
-            self.objects, task.task, rows.schema, partitions, replaces=self.replaces
+            self.objects, task.task, rows.schema, partitions, replaces=task.replaces
         )
         for part in split_rows(rows, keys, partitions):
             writer.write(part.partition, part.rows)
@@ -223,12 +300,22 @@ def _concatenated(
     reader: MapOutputReader, read: ShuffleRead, schema: pa.Schema | None, wanted: MapRange
 ) -> pa.Table:
     """Return the rows of a partition, of one map task after another."""
-    tables = [reader.read(reader.index(each), wanted.partition) for each in wanted.outputs]
-    if schema is not None:
-        tables.append(schema.empty_table())
-    if not tables:
+    if schema is None:
         raise SchemaError(
             f"{read}: no task wrote rows, so its columns are not known",
             do="declare the schema of the function before the shuffle",
         )
-    return pa.concat_tables(tables, promote_options="permissive")
+    tables = [fit(reader.read_part(*part), schema) for part in wanted.parts]
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _unified_schema(
+    operator: Operator, declared: pa.Schema | None, indexes: Sequence[MapTaskIndex]
+) -> pa.Schema | None:
+    """Return columns that hold the rows of all outputs; None if none are known."""
+    by_schema = {each.schema: each for each in indexes}
+    found = [output_schema(each) for each in by_schema.values()]
+    if declared is not None:
+        found.append(declared)
+    known = [each for each in found if each.names]
+    return unify_columns(known, operator) if known else None

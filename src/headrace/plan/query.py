@@ -1,21 +1,25 @@
 """Queries as users write them: a source, functions, aggregates and joins, a sink.
 
-query = (
-    hr.scan("orders/*.parquet")
+revenue = (
+    hr.scan("orders/*.parquet", ws)
     .filter(is_paid)
     .group_by("country", partitions=8)
     .agg(orders="count", revenue=("cents", "sum"))
 )
+revenue.run("revenue").table()
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import UsageError
+from headrace.exchange import AttemptCleanup, BackgroundCleanup
 from headrace.plan.aggregates import named_aggregates
 from headrace.plan.kernels import schema_of
 from headrace.plan.operators import (
@@ -34,22 +38,34 @@ from headrace.plan.operators import (
     ShuffleWrite,
     SourceScan,
 )
+from headrace.plan.plan_run import PlanRun, TaskRunner, ThreadTaskRunner
 from headrace.plan.stages import StageGraph, cut_stages
+from headrace.storage import Objects
 
 PARTITIONS = 16
 """Of a shuffle, unless the query says otherwise. It is part of the plan, not of the machine."""
 
 
-class Query:
-    """Rows that are yet to be computed. Every method returns another query."""
+@dataclass(frozen=True)
+class QueryHome:
+    """Where a query runs: whose objects hold its shuffle files, and what runs its tasks."""
 
-    def __init__(self, root: Operator) -> None:
+    objects: Callable[[], Objects]
+    runner: Callable[[Any], TaskRunner]
+    """Makes a runner on a Spark session."""
+
+
+class Query:
+    """Rows that are yet to be computed. Every method but `run` returns another query."""
+
+    def __init__(self, root: Operator, home: QueryHome | None = None) -> None:
         self.root = root
+        self._home = home
         schema_of(root)
 
     @classmethod
-    def scan(cls, source: ScanSource) -> Query:
-        return cls(SourceScan(source))
+    def scan(cls, source: ScanSource, home: QueryHome | None = None) -> Query:
+        return cls(SourceScan(source), home)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -60,26 +76,26 @@ class Query:
         self, function: Callable[..., Any], *, schema: pa.Schema | None = None, version: str = ""
     ) -> Query:
         """Apply a function to each record batch; it returns a record batch or a table."""
-        return Query(Map(self.root, function, schema, version))
+        return self._grown(Map(self.root, function, schema, version))
 
     def filter(self, function: Callable[..., Any], *, version: str = "") -> Query:
         """Keep the rows of each record batch for which the returned mask is true."""
-        return Query(Filter(self.root, function, version))
+        return self._grown(Filter(self.root, function, version))
 
     def select(self, *columns: str) -> Query:
         """Keep these columns, in this order."""
-        return Query(Project(self.root, columns))
+        return self._grown(Project(self.root, columns))
 
     def group_by(self, *keys: str, partitions: int = PARTITIONS) -> GroupedQuery:
         """Group rows by key. Without keys all rows are one group."""
-        return GroupedQuery(self.root, keys, partitions if keys else 1)
+        return GroupedQuery(self, keys, partitions if keys else 1)
 
     def distinct(self, *keys: str, partitions: int = PARTITIONS) -> Query:
         """Keep one row for each key."""
         if not keys:
             raise UsageError("distinct() names no key", do="name the columns of the key")
         shuffled = ShuffleRead(ShuffleWrite(Distinct(self.root, keys), keys, partitions))
-        return Query(Distinct(shuffled, keys))
+        return self._grown(Distinct(shuffled, keys))
 
     def join(
         self,
@@ -96,23 +112,42 @@ class Query:
         left, right = (
             ShuffleRead(ShuffleWrite(each.root, keys, partitions)) for each in (self, other)
         )
-        return Query(HashJoin(left, right, keys, how))
+        return self._grown(HashJoin(left, right, keys, how))
 
     def sink(self, sink: Any) -> Query:
         """Hand the rows of each task to a sink."""
-        return Query(PlanSink(self.root, sink))
+        return self._grown(PlanSink(self.root, sink))
+
+    def _grown(self, root: Operator) -> Query:
+        """Return a query that runs where this one does, and ends with another operator."""
+        return Query(root, self._home)
 
     @property
     def stages(self) -> StageGraph:
         """The stages that the query is cut into."""
         return cut_stages(self.root)
 
+    def run(self, name: str, spark: Any = None) -> PlanRun:
+        """Run the query, and return a run whose `table()` has its rows.
+
+        A later run of the same name, in any application, computes only what is not there yet. Tasks
+        are those of the Spark session, or threads of this process if none is given.
+        """
+        if self._home is None:
+            raise UsageError(f"query {name!r} has no workspace", do="begin it with hr.scan")
+        runner = self._home.runner(spark) if spark else ThreadTaskRunner(os.cpu_count() or 1)
+        objects = self._home.objects()
+        run = PlanRun(name, self.stages, objects, runner)
+        with BackgroundCleanup(AttemptCleanup(objects)):
+            run.run()
+        return run
+
 
 class GroupedQuery:
     """Rows that are grouped by key, until `agg` says what to make of each group."""
 
-    def __init__(self, root: Operator, keys: tuple[str, ...], partitions: int) -> None:
-        self._root = root
+    def __init__(self, rows: Query, keys: tuple[str, ...], partitions: int) -> None:
+        self._rows = rows
         self._keys = keys
         self._partitions = partitions
 
@@ -123,6 +158,6 @@ class GroupedQuery:
             raise UsageError(
                 f"agg() names {sorted(taken)[0]!r}, which is a key", do="name the result otherwise"
             )
-        partial = PartialHashAggregate(self._root, self._keys, named)
+        partial = PartialHashAggregate(self._rows.root, self._keys, named)
         shuffled = ShuffleRead(ShuffleWrite(partial, self._keys, self._partitions))
-        return Query(FinalHashAggregate(shuffled, self._keys, named))
+        return self._rows._grown(FinalHashAggregate(shuffled, self._keys, named))

@@ -1,11 +1,12 @@
 """The tasks of a stage, named by what they read and by the code that reads it. Pure.
 
     stage       a hash of its operators, the source of their functions, and the stages it reads
-    task        a hash of its unit, or of its partition and of the outputs that it reads
+    task        a hash of its unit, or of its partition and the checksums of the files that it reads
 
 So a stage that has not changed finds its outputs again in any later run of the query, whatever the
 number of cores, the order of units, or what comes after it in the plan. A task that reads other
-rows, or runs other code, has another name.
+rows, or runs other code, has another name. If output that was computed again has other rows than
+before, every task that reads such rows is another task: no two tasks read different generations.
 
 A partition that is much larger than the others is divided among several tasks if the stage joins:
 each reads a range of the map tasks on one side, and all of the other side. This also divides the
@@ -14,12 +15,12 @@ rows of one key. (An aggregate needs none of that: a map task writes one row for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
-from headrace.exchange.layout import MapTask
-from headrace.exchange.publication import PublishedOutput
+from headrace.exchange.layout import MapTask, MapTaskIndex, ShufflePartitionMeta
 from headrace.plan.operators import (
     Distinct,
     Filter,
@@ -44,12 +45,25 @@ SPLIT_FACTOR = 4
 """A partition is divided if it is this many times as large as the median of the others."""
 
 
+class PartRef(NamedTuple):
+    """A part file of an attempt of a map task."""
+
+    task: MapTask
+    attempt: int
+    meta: ShufflePartitionMeta
+
+    @property
+    def identity(self) -> str:
+        """Identifies the rows: a file that was computed again, with the same rows, is the same."""
+        return f"{self.task.map_task:x}:{self.meta.checksum or self.attempt}"
+
+
 @dataclass(frozen=True)
 class MapRange:
-    """Some of the outputs of a stage, of which a task reads one partition."""
+    """What a task reads of a shuffle: one partition of some map tasks, where it has rows."""
 
     partition: int
-    outputs: tuple[PublishedOutput, ...]
+    parts: tuple[PartRef, ...]
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,8 @@ class StageTask:
     """What a task of a stage that scans reads."""
     reads: tuple[MapRange, ...] = ()
     """What any other task reads, in the order of the stage's shuffle reads."""
+    replaces: int = 0
+    """The attempt whose output is damaged; 0 if the task has no output yet."""
 
 
 def number_of(*parts: str) -> int:
@@ -111,34 +127,46 @@ def reduce_tasks(
     query_id: int,
     stage_id: int,
     stage: PlanStage,
-    outputs: Sequence[Mapping[int, PublishedOutput]],
-    sizes: Sequence[Sequence[int]],
+    shuffles: Sequence[Sequence[MapTaskIndex]],
 ) -> list[StageTask]:
     """Return the tasks of a stage that reads shuffles, at least one for each partition.
 
-    `outputs` has what each shuffle read finds, by map task; `sizes` the bytes of its partitions.
+    `shuffles` has, for each shuffle read, the indexes of its map tasks in the order of their names.
     """
     found: list[StageTask] = []
     side = _side_to_divide(stage)
-    ordered = [tuple(each[name] for name in sorted(each)) for each in outputs]
+    divided = [_parts(each, stage.partitions) for each in shuffles]
+    sizes = [] if side is None else [_bytes(each) for each in divided[side]]
     for partition in range(stage.partitions):
-        whole = tuple(MapRange(partition, each) for each in ordered)
-        pieces = 1 if side is None else _pieces(sizes[side], partition, len(ordered[side]))
+        whole = tuple(MapRange(partition, each[partition]) for each in divided)
+        pieces = 1 if side is None else _pieces(sizes, partition, len(whole[side].parts))
         for number in range(pieces):
             reads = whole
             if side is not None and pieces > 1:
-                part = MapRange(partition, ordered[side][number::pieces])
+                part = MapRange(partition, whole[side].parts[number::pieces])
                 reads = (*whole[:side], part, *whole[side + 1 :])
             found.append(StageTask(MapTask(query_id, stage_id, _name(reads)), None, reads))
     return found
 
 
+def _parts(indexes: Sequence[MapTaskIndex], partitions: int) -> list[tuple[PartRef, ...]]:
+    """Return the part files of each partition, in the order of the indexes."""
+    found: list[list[PartRef]] = [[] for _ in range(partitions)]
+    for index in indexes:
+        for meta in index.partitions:
+            found[meta.reduce_partition].append(PartRef(index.task, index.attempt, meta))
+    return [tuple(each) for each in found]
+
+
+def _bytes(parts: Sequence[PartRef]) -> int:
+    return sum(part.meta.bytes for part in parts)
+
+
 def _name(reads: Sequence[MapRange]) -> int:
-    """Return the name of a task. An output that was computed again has the same name."""
     return number_of(
         "partition",
         *(
-            f"{each.partition} " + " ".join(f"{output.map_task:x}" for output in each.outputs)
+            " ".join([str(each.partition), *(part.identity for part in each.parts)])
             for each in reads
         ),
     )

@@ -60,9 +60,7 @@ def test_tasks_beside_each_other_run_until_they_are_interrupted_and_go_on(here: 
 
 
 def test_a_file_that_is_not_there(run: Run) -> None:
-    assert error(run, "no.py") == (
-        "error: there is no file no.py; name a Python file that defines tasks or pipelines"
-    )
+    assert error(run, "no.py") == ("error: there is no file no.py; name a Python file that exists")
     assert error(run, ".").startswith("error: there is no file .;")
 
 

@@ -74,13 +74,13 @@ class TableSource(UnitSource):
         self._rows_per_unit = check_rows_per_unit(rows_per_unit)
 
     def fingerprint(self) -> str:
-        return digest(str(self._rows_per_unit), _content(self._table))
+        return digest(str(self._rows_per_unit), rows_digest(self._table))
 
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
         parts = list(ranges(self._table.num_rows, self._rows_per_unit))
         refs = payloads.put_all(stage, (self._table.slice(*part) for part in parts))
         return [
-            TableUnit(ref, first, count, _content(self._table.slice(first, count)))
+            TableUnit(ref, first, count, rows_digest(self._table.slice(first, count)))
             for ref, (first, count) in zip(refs, parts, strict=True)
         ]
 
@@ -102,22 +102,22 @@ class FileSource(UnitSource):
         self._rows_per_unit = check_rows_per_unit(rows_per_unit)
 
     def fingerprint(self) -> str:
-        return units_fingerprint(self._units())
+        return units_fingerprint(self.units())
 
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
-        return self._units()
+        return [*self.units()]
 
     def preview(self) -> tuple[int, int | None]:
-        units = self._units()
+        units = self.units()
         return len(units), known_rows(units)
 
-    def _units(self) -> list[Unit]:
+    def units(self) -> list[FileUnit]:
         # A file may be named in several ways, and its rows are there once.
         files = sorted({abspath(file) for path in self._paths for file in _files(path)})
         return [unit for file in files for unit in _file_units(file, self._rows_per_unit)]
 
     def change(self, planned: Sequence[Unit]) -> SourceChange:
-        before, now = _by_path(planned), _by_path(self._units())
+        before, now = _by_path(planned), _by_path(self.units())
         added = sorted(now.keys() - before.keys())
         removed = sorted(before.keys() - now.keys())
         changed = sorted(path for path in before.keys() & now.keys() if before[path] != now[path])
@@ -142,12 +142,12 @@ class CollectionSource(UnitSource):
         return digest("collection", self._collection)
 
     def preview(self) -> tuple[int, int | None]:
-        return len(self._units()), None
+        return len(self.units()), None
 
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
-        return self._units()
+        return [*self.units()]
 
-    def _units(self) -> list[Unit]:
+    def units(self) -> list[JournalUnit]:
         journals = self._workspace.journals(selector(self._collection))
         return [
             JournalUnit(self._collection, info.name, info.id, info.begin, info.head)
@@ -164,7 +164,8 @@ def check_rows_per_unit(rows_per_unit: int) -> int:
     return rows_per_unit
 
 
-def _content(table: pa.Table) -> str:
+def rows_digest(table: pa.Table) -> str:
+    """Return a hash of the rows and columns of a table."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -182,7 +183,7 @@ def _files(path: str) -> list[str]:
     raise NotFoundError(f"the source has no file {path}", do="give files that exist")
 
 
-def _file_units(path: str, rows_per_unit: int) -> list[Unit]:
+def _file_units(path: str, rows_per_unit: int) -> list[FileUnit]:
     format = _FORMATS.get(Path(path).suffix, "binary")
     fingerprint = file_fingerprint(path)
     if format != "parquet":

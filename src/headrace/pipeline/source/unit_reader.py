@@ -25,9 +25,9 @@ def read_unit(unit: Unit, payloads: Payloads, workspace: Workspace) -> pa.Table:
         case TableUnit(ref=ref):
             return payloads.get(ref)
         case FileUnit():
-            return _read_file(unit)
+            return read_file(unit)
         case JournalUnit():
-            return _read_journal(unit, workspace)
+            return read_journal(unit, workspace)
 
 
 def file_fingerprint(path: str) -> str:
@@ -39,7 +39,8 @@ def file_fingerprint(path: str) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def _read_file(unit: FileUnit) -> pa.Table:
+def read_file(unit: FileUnit) -> pa.Table:
+    """Return rows of a file. Raises ChangedError if it is not the file that was planned."""
     _check_unchanged(unit)
     try:
         table = _file_rows(unit)
@@ -86,7 +87,8 @@ def _parquet_rows(file: pq.ParquetFile, first: int, count: int) -> pa.Table:
     return file.read_row_groups(groups).slice(first - skipped, count)
 
 
-def _read_journal(unit: JournalUnit, workspace: Workspace) -> pa.Table:
+def read_journal(unit: JournalUnit, workspace: Workspace) -> pa.Table:
+    """Return the documents of a range of a journal."""
     found = workspace.journals(selector(unit.collection))
     info = next((each for each in found if each.id == unit.incarnation), None)
     if info is None:

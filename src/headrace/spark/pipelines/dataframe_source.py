@@ -19,7 +19,12 @@ from pyspark.sql import DataFrame
 from headrace.errors import NotFoundError, UsageError
 from headrace.pipeline.payloads import Payloads
 from headrace.pipeline.source.source_units import ROWS_PER_UNIT, TableUnit, Unit, digest
-from headrace.pipeline.source.sources import SourceChange, UnitSource, check_rows_per_unit
+from headrace.pipeline.source.sources import (
+    SourceChange,
+    UnitSource,
+    check_rows_per_unit,
+    rows_digest,
+)
 from headrace.pipeline.source.unit_reader import file_fingerprint
 from headrace.spark.query_failure import one_line_if_gone, raised_as_ours
 from headrace.spark.worker_process import for_executors
@@ -87,7 +92,7 @@ def _store(
     task = TaskContext.get()
     part = task.partitionId() if task else 0
     for number, table in enumerate(_tables(batches, rows_per_unit)):
-        content = _content(table)
+        content = rows_digest(table)
         ref = payloads.put(stage, content, table)
         row = {"part": part, "number": number, "ref": ref, "rows": table.num_rows}
         yield pa.RecordBatch.from_pylist([{**row, "content": content}], _STORED_ARROW)
@@ -108,13 +113,6 @@ def _tables(batches: Iterator[pa.RecordBatch], rows_per_unit: int) -> Iterator[p
                 waiting, count = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _content(table: pa.Table) -> str:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return digest(memoryview(sink.getvalue()).tobytes())
 
 
 def _file_identity(url: str) -> str:
