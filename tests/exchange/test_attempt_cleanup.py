@@ -73,6 +73,25 @@ def test_an_attempt_without_an_index_is_removed_by_its_age(objects: Objects) -> 
     assert keys_of(MapOutputReader(objects).read_partition(TASK, 0)) == [1]
 
 
+def test_an_attempt_that_died_after_another_was_given_up_is_removed(objects: Objects) -> None:
+    registry = OutputRegistry(objects)
+    for attempt in (1, 2):
+        objects.put(TASK.part(registry.claim(TASK, 0, 1_000).attempt, 0), b"half a file")
+        assert attempts(objects) == {attempt}
+        assert cleanup(objects, FAR_MS) == 1
+    assert attempts(objects) == set()
+
+
+def test_an_attempt_that_died_replacing_lost_files_is_removed(objects: Objects) -> None:
+    write(objects, {0: [1]})
+    objects.delete_all(TASK.attempt_directory(1))
+    claim = OutputRegistry(objects).claim(TASK, 1, 1_000)
+    objects.put(TASK.part(claim.attempt, 0), b"half a file")
+    assert cleanup(objects, FAR_MS) == 1
+    assert attempts(objects) == set()
+    assert OutputRegistry(objects).lookup(TASK).attempt == 1, "it is still the latest"
+
+
 def test_a_writer_that_cleanup_gave_up_cannot_publish(objects: Objects) -> None:  # proves G19
     slow = filled(objects, {0: [1]})
     registry = OutputRegistry(objects)

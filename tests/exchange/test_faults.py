@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from headrace.errors import NotFoundError, StorageError
-from headrace.exchange import AttemptCleanup, MapOutputReader, OutputRegistry, PinnedStage
+from headrace.exchange import (
+    AttemptCleanup,
+    MapOutputReader,
+    MapTask,
+    OutputRegistry,
+    PinnedStage,
+)
 from headrace.storage import Objects, local_objects, open_objects
 from tests.exchange.outputs import TASK, keys_of, stored, write
 
@@ -81,6 +87,35 @@ def test_a_writer_that_died_between_its_requests_published_all_or_nothing(
     AttemptCleanup(objects, now_ms=lambda: 1 << 50).cleanup_expired_attempts(0)
     latest = OutputRegistry(objects).lookup(TASK).attempt
     assert {key.split("/")[4] for key in stored(objects, TASK.directory)} == {str(latest)}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_cleanup_that_died_is_finished_by_the_next(objects: Objects, when: str) -> None:
+    # proves G22
+    replaced, given_up = TASK, MapTask(1, 2, 4)
+
+    def clean_up(objects: Objects) -> None:
+        AttemptCleanup(objects, now_ms=lambda: 1 << 50).cleanup_expired_attempts(0)
+
+    for change in range(30):
+        objects.delete_all("shuffle")
+        write(objects, {0: [1]}, replaced)
+        write(objects, {0: [2]}, replaced, replaces=1)
+        claim = OutputRegistry(objects).claim(given_up, 0, 1_000)
+        objects.put(given_up.part(claim.attempt, 0), b"half a file")
+        try:
+            clean_up(DeadlyObjects(objects, change, when))
+            is_done = True
+        except Died:
+            is_done = False
+        clean_up(objects)
+        assert {key.split("/")[4] for key in stored(objects, replaced.directory)} == {"2"}
+        assert stored(objects, given_up.directory) == []
+        if is_done:
+            break
+    else:
+        raise AssertionError("it never finished")
+    assert change > 5
 
 
 class FullDisk(FileIO):

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.errors import DamagedOutputError, NotFoundError, UsageError
 from headrace.exchange import (
+    AttemptCleanup,
     MapOutputReader,
     MapOutputWriter,
     MapTask,
@@ -167,6 +168,15 @@ def test_all_stages_are_listed(objects: Objects) -> None:
     assert [stage[:5] for stage in stages] == [(1, 2, 2, 1, 2), (1, 10, 1, 1, 1)]
     stored_bytes = sum(info.bytes for info in objects.list("shuffle/1/2/3"))
     assert stages[0].bytes == stored_bytes
+
+
+def test_what_is_no_map_output_is_not_listed(objects: Objects) -> None:
+    write(objects, {0: [1]})
+    listed = list_stages(objects)
+    for key in (f"{1 << 64}/1/1/1/x", f"1/{1 << 64}/claims/1-1", f"1/1/{1 << 64}/1/x", "1/1/x/1/x"):
+        objects.put(f"shuffle/{key}", b"")
+    assert list_stages(objects) == listed
+    assert AttemptCleanup(objects).cleanup_expired_attempts(0) == 0
 
 
 def test_a_chunk_that_did_not_arrive_is_named(objects: Objects) -> None:

@@ -2,20 +2,23 @@
 
 The order, for a published attempt that a later generation has replaced: mark it -> look for pins ->
 withdraw its record -> delete its files -> delete the mark. For an attempt that nobody published:
-rule that its generation is void, so that its writer cannot publish it any more -> delete its files.
+note its generation -> rule that it is void, so that no writer can publish the attempt any more ->
+delete its files -> delete the note. The next pass finishes what a pass that died began.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Self
 
 from headrace.errors import DataError, HeadraceError, NotFoundError, UsageError
 from headrace.exchange.cleanup_plan import (
     Attempt,
+    ExpiredAttempt,
     TaskCleanup,
     TaskObjects,
     group_by_task,
@@ -37,7 +40,7 @@ from headrace.exchange.layout import (
     stage_directory,
 )
 from headrace.exchange.output_registry import OutputRegistry
-from headrace.exchange.pinned_stage import is_pinned, now_ms
+from headrace.exchange.pinned_stage import is_pinned, list_pins, now_ms
 from headrace.exchange.publication import Claim, PublishedOutput, decode_record
 from headrace.exchange.removal_marks import RemovalMarks
 from headrace.storage import Objects
@@ -45,6 +48,15 @@ from headrace.storage import Objects
 logger = logging.getLogger(__name__)
 
 TTL_S = 24 * 3600.0
+
+
+@dataclass
+class CleanupReport:
+    """What a pass of cleanup did."""
+
+    removed: list[ExpiredAttempt] = field(default_factory=list)
+    held: list[ExpiredAttempt] = field(default_factory=list)
+    """Attempts that stay because a reader has pinned their stage."""
 
 
 class AttemptCleanup:
@@ -61,14 +73,18 @@ class AttemptCleanup:
         Keeps the latest published attempt of every map task, whatever its age, and everything of a
         stage that a reader has pinned. Returns how many attempts it removed.
         """
-        return self.carry_out(self.plan(ttl_s))
+        return len(self.carry_out(self.plan(ttl_s)).removed)
 
-    def plan(self, ttl_s: float) -> list[TaskCleanup]:
-        """Return what `cleanup_expired_attempts` would remove now, if nobody pinned it."""
+    def plan(self, ttl_s: float, query_id: int | None = None) -> list[TaskCleanup]:
+        """Return what `cleanup_expired_attempts` would remove now, if nobody pinned it.
+
+        Looks at one query only if it is given.
+        """
         if ttl_s < 0:
             raise UsageError(f"ttl_s must not be negative, got {ttl_s}", do="use 0 or more")
         expired_before_ms = self._now_ms() - int(ttl_s * 1_000)
-        tasks = group_by_task(list(self._objects.list(ROOT)))
+        root = ROOT if query_id is None else query_directory(query_id)
+        tasks = group_by_task(list(self._objects.list(root)))
         plans = (
             self._plan_task(task, tasks[task], expired_before_ms)
             for task in sorted(tasks)
@@ -76,18 +92,28 @@ class AttemptCleanup:
         )
         return [each for each in plans if each.replaced or each.unpublished]
 
-    def carry_out(self, plans: Iterable[TaskCleanup]) -> int:
+    def carry_out(self, plans: Iterable[TaskCleanup]) -> CleanupReport:
         """Remove what was planned, but for what is pinned or published meanwhile."""
-        removed = 0
-        for (query_id, stage_id), group in groupby(
-            plans, lambda plan: (plan.task.query_id, plan.task.stage_id)
-        ):
-            stage = list(group)
+        report = CleanupReport()
+        for (query_id, stage_id), stage in _by_stage(plans):
             replaced = [output for plan in stage for output in plan.replaced]
-            removed += self._remove_replaced(query_id, stage_id, replaced)
+            is_removed = self._remove_replaced(query_id, stage_id, replaced)
+            (report.removed if is_removed else report.held).extend(_replaced(stage))
             for plan in stage:
-                removed += self._remove_unpublished(plan)
-        return removed
+                if self._remove_unpublished(plan):
+                    report.removed += plan.expired(is_replaced=False)
+        return report
+
+    def preview(self, plans: Iterable[TaskCleanup]) -> CleanupReport:
+        """Return what `carry_out` would do now. Changes nothing."""
+        report = CleanupReport()
+        for (query_id, stage_id), stage in _by_stage(plans):
+            pins = list_pins(self._objects, query_id, self._now_ms())
+            is_held = any(pin.stage_id in (stage_id, None) for pin in pins)
+            (report.held if is_held else report.removed).extend(_replaced(stage))
+            for plan in stage:
+                report.removed += plan.expired(is_replaced=False)
+        return report
 
     def remove_query(self, query_id: int) -> int:
         """Remove everything of a query, and return how many objects that were.
@@ -136,7 +162,13 @@ class AttemptCleanup:
         if created_at_ms is None:
             times = [int(info.modified.timestamp() * 1_000) for info in files]
             created_at_ms = max([*times, claim.claimed_at_ms if claim else 0])
-        return Attempt(attempt, created_at_ms, claim.generation if claim else None, bool(files))
+        return Attempt(
+            attempt,
+            created_at_ms,
+            claim.generation if claim else None,
+            has_files=bool(files),
+            bytes=sum(info.bytes for info in files),
+        )
 
     def _created_at_ms(self, task: MapTask, attempt: int) -> int | None:
         """Return when an attempt was created, as its index says; None without a readable index."""
@@ -150,9 +182,12 @@ class AttemptCleanup:
                 continue
         return None
 
-    def _remove_replaced(self, query_id: int, stage_id: int, outputs: list[PublishedOutput]) -> int:
+    def _remove_replaced(
+        self, query_id: int, stage_id: int, outputs: list[PublishedOutput]
+    ) -> bool:
+        """Remove outputs of a stage. Returns False if they stay because a reader holds it."""
         if not outputs:
-            return 0
+            return True
         marks = RemovalMarks(self._objects)
         for output in outputs:
             marks.mark(output.task, output.attempt)
@@ -160,20 +195,38 @@ class AttemptCleanup:
             logger.info("%s is pinned: kept", stage_directory(query_id, stage_id))
             for output in outputs:
                 marks.unmark(output.task, output.attempt)
-            return 0
+            return False
         for output in outputs:
             self._registry.withdraw(output)
             self._objects.delete_all(output.task.attempt_directory(output.attempt))
             marks.clear(output.task, output.attempt)
-        return len(outputs)
+        return True
 
-    def _remove_unpublished(self, plan: TaskCleanup) -> int:
-        generation = plan.void_generation
-        if generation is not None and not self._registry.void(plan.task, generation):
-            return 0  # published since the listing: the next pass sees which attempts lost
+    def _remove_unpublished(self, plan: TaskCleanup) -> bool:
+        """Remove attempts. Returns False if they stay because one was published meanwhile."""
+        marks, generation = RemovalMarks(self._objects), plan.void_generation
+        if generation is not None:
+            marks.note_generation(plan.task, generation)
+            if not self._registry.void(plan.task, generation):
+                marks.clear_generation(plan.task, generation)
+                return False  # the next pass sees which attempts lost
         for attempt in plan.unpublished:
             self._objects.delete_all(plan.task.attempt_directory(attempt))
-        return len(plan.unpublished)
+        if generation is not None:
+            marks.clear_generation(plan.task, generation)
+        return True
+
+
+def _by_stage(
+    plans: Iterable[TaskCleanup],
+) -> Iterator[tuple[tuple[int, int], list[TaskCleanup]]]:
+    """Yield the query and the stage of plans, and the plans."""
+    for stage, group in groupby(plans, lambda plan: (plan.task.query_id, plan.task.stage_id)):
+        yield stage, list(group)
+
+
+def _replaced(plans: Iterable[TaskCleanup]) -> list[ExpiredAttempt]:
+    return [each for plan in plans for each in plan.expired(is_replaced=True)]
 
 
 class BackgroundCleanup:

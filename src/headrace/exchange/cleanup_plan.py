@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.errors import DamagedOutputError
 from headrace.exchange.layout import (
     CLAIMS,
     PUBLISHED,
+    REMOVED,
     ROOT,
     MapTask,
     is_attempt_file,
+    is_number,
     numbers_of,
 )
 from headrace.exchange.publication import PublishedOutput
@@ -25,11 +29,19 @@ class TaskObjects:
     """The files of each attempt that has any."""
     claimed: set[int] = field(default_factory=set)
     generations: set[int] = field(default_factory=set)
+    given_up: set[int] = field(default_factory=set)
+    """Generations that some cleanup began to rule void."""
 
     @property
     def is_settled(self) -> bool:
-        """True if it has nothing but one attempt, which is published: nothing can be removed."""
-        return len(self.files) <= 1 and len(self.generations) >= 1
+        """True if it is certain that it has nothing but one attempt, which is published.
+
+        A listing does not tell whether a record is void. But cleanup notes what it gives up first,
+        and the next writer makes another claim.
+        """
+        if not self.files or not self.generations:
+            return bool(self.generations)
+        return len(self.files) == 1 and self.claimed <= self.files.keys() and not self.given_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,19 @@ class Attempt:
     generation: int | None
     """The generation that its writer may publish it as; None if its claim cannot be read."""
     has_files: bool
+    bytes: int = 0
+    """The size of its files."""
+
+
+class ExpiredAttempt(NamedTuple):
+    """An attempt that nobody needs."""
+
+    task: MapTask
+    attempt: int
+    is_replaced: bool
+    """True if it was published, and a later generation has replaced it."""
+    created_at_ms: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +79,17 @@ class TaskCleanup:
     """Rule first that this generation is void; `unpublished` stays if somebody publishes it."""
     unpublished: tuple[int, ...] = ()
     """Remove these attempts, which nobody can publish any more."""
+    attempts: Mapping[int, Attempt] = field(default_factory=dict)
+    """All attempts of the map task, by number."""
+
+    def expired(self, *, is_replaced: bool) -> list[ExpiredAttempt]:
+        """Return the attempts to remove that were replaced, or those that nobody published."""
+        numbers = [each.attempt for each in self.replaced] if is_replaced else self.unpublished
+        found = (self.attempts[number] for number in numbers)
+        return [
+            ExpiredAttempt(self.task, each.attempt, is_replaced, each.created_at_ms, each.bytes)
+            for each in found
+        ]
 
 
 def group_by_task(infos: list[ObjectInfo]) -> dict[MapTask, TaskObjects]:
@@ -62,13 +98,17 @@ def group_by_task(infos: list[ObjectInfo]) -> dict[MapTask, TaskObjects]:
     for info in infos:
         match info.key.split("/"):
             case [root, query, stage, kind, name] if (
-                root == ROOT and query.isdecimal() and stage.isdecimal()
+                root == ROOT and is_number(query) and is_number(stage)
             ):
                 if numbers := numbers_of(name):
                     map_task, number = numbers
                     task = MapTask(int(query), int(stage), map_task)
                     objects = found.setdefault(task, TaskObjects())
-                    by_kind = {CLAIMS: objects.claimed, PUBLISHED: objects.generations}
+                    by_kind = {
+                        CLAIMS: objects.claimed,
+                        PUBLISHED: objects.generations,
+                        REMOVED: objects.given_up,
+                    }
                     by_kind.get(kind, set()).add(number)
             case [_, *numbers, _] if is_attempt_file(info.key):
                 query_id, stage_id, map_task, attempt = map(int, numbers)
@@ -108,4 +148,5 @@ def plan_cleanup(
         void_generation = decided + 1
         gone += undecided
     removable = (each.attempt for each in gone if each.has_files and each.attempt in expired)
-    return TaskCleanup(task, replaced, void_generation, tuple(sorted(removable)))
+    by_number = {each.attempt: each for each in attempts}
+    return TaskCleanup(task, replaced, void_generation, tuple(sorted(removable)), by_number)

@@ -6,6 +6,7 @@
     shuffle/{query}/{stage}/claims/{map_task}-{attempt}              who writes into which directory
     shuffle/{query}/{stage}/published/{map_task}-{generation}        which attempt a generation is
     shuffle/{query}/{stage}/removed/{map_task}-{attempt}-{mark}      what cleanup is about to remove
+    shuffle/{query}/{stage}/removed/{map_task}-{generation}          what it is about to rule void
     shuffle/{query}/removed/{mark}                                   the same for a whole query
     shuffle/{query}/pins/{pin}                                       what readers hold
     shuffle/{query}/name                                             the query's name, for people
@@ -156,13 +157,18 @@ def check_attempt(attempt: int) -> int:
 def numbers_of(name: str) -> tuple[int, int] | None:
     """Return the two numbers of a name such as `7-1`; None for any other name."""
     first, _, second = name.partition("-")
-    return (int(first), int(second)) if first.isdecimal() and second.isdecimal() else None
+    return (int(first), int(second)) if is_number(first) and is_number(second) else None
+
+
+def is_number(text: str) -> bool:
+    """Return True for what may be the number of a query, a stage, a map task or an attempt."""
+    return text.isdecimal() and int(text) <= U64_MAX
 
 
 def is_attempt_file(key: str) -> bool:
     """Return True for a file in the directory of an attempt."""
     root, *numbers = key.split("/")[:-1]
-    return root == ROOT and len(numbers) == 4 and all(each.isdecimal() for each in numbers)
+    return root == ROOT and len(numbers) == 4 and all(map(is_number, numbers))
 
 
 def encode_index(index: MapTaskIndex) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Self
 
@@ -40,9 +40,13 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored: who holds which stage, and until when."""
 
     version: int = RECORD_VERSION
-    stage_id: int
+    stage_id: int | None
+    """None, which is never stored, stands for all stages."""
     held_until_ms: int
     holder: str
+
+    def holds_at(self, at_ms: int) -> bool:
+        return at_ms <= self.held_until_ms + SKEW_MS
 
 
 def now_ms() -> int:
@@ -152,24 +156,27 @@ def is_pinned(objects: Objects, query_id: int, stage_id: int | None, at_ms: int)
 
     Deletes pins that have expired.
     """
-    for info in objects.list(f"{query_directory(query_id)}/{PINS}"):
-        try:
-            pin = decode_record(objects.get(info.key), Pin, info.key)
-        except NotFoundError:
-            continue  # released since it was listed
-        except DamagedOutputError:
-            pin = _unreadable(stage_id, int(info.modified.timestamp() * 1_000))
-        if pin.held_until_ms + SKEW_MS < at_ms:
-            objects.delete(info.key)
-        elif stage_id is None or pin.stage_id == stage_id:
+    for key, pin in _stored_pins(objects, query_id):
+        if not pin.holds_at(at_ms):
+            objects.delete(key)
+        elif stage_id is None or pin.stage_id in (stage_id, None):
             return True
     return False
 
 
-def _unreadable(stage_id: int | None, modified_ms: int) -> Pin:
-    """Return what to assume of a pin that is damaged: that it holds everything, for one lease."""
-    return Pin(
-        stage_id=stage_id or 0,
-        held_until_ms=modified_ms + int(LEASE_S * 1_000),
-        holder="unknown",
-    )
+def list_pins(objects: Objects, query_id: int, at_ms: int) -> list[Pin]:
+    """Return the pins that hold stages of a query, those of one stage together."""
+    held = [pin for _, pin in _stored_pins(objects, query_id) if pin.holds_at(at_ms)]
+    return sorted(held, key=lambda pin: (pin.stage_id or 0, pin.holder, pin.held_until_ms))
+
+
+def _stored_pins(objects: Objects, query_id: int) -> Iterator[tuple[str, Pin]]:
+    """Yield the key of each pin, and the pin. One that is damaged holds everything for a lease."""
+    for info in objects.list(f"{query_directory(query_id)}/{PINS}"):
+        try:
+            yield info.key, decode_record(objects.get(info.key), Pin, info.key)
+        except NotFoundError:
+            continue  # released since it was listed
+        except DamagedOutputError:
+            until_ms = int(info.modified.timestamp() * 1_000 + LEASE_S * 1_000)
+            yield info.key, Pin(stage_id=None, held_until_ms=until_ms, holder="unknown")

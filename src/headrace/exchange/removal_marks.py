@@ -36,6 +36,13 @@ class RemovalMarks:
         for key in _marks(self._objects, task, attempt):
             self._objects.delete(key)
 
+    def note_generation(self, task: MapTask, generation: int) -> None:
+        """Note that a generation is about to be void. All cleanups share the note."""
+        self._objects.put(_generation_note(task, generation), b"")
+
+    def clear_generation(self, task: MapTask, generation: int) -> None:
+        self._objects.delete(_generation_note(task, generation))
+
     def _key(self, task: MapTask, attempt: int) -> str:
         return f"{_stage_marks(task)}/{task.map_task}-{attempt}-{self._mine}"
 
@@ -52,6 +59,10 @@ def _marks(objects: Objects, task: MapTask, attempt: int) -> list[str]:
     prefix = f"{_stage_marks(task)}/{task.map_task}-{attempt}-"
     keys = (info.key for info in objects.list(_stage_marks(task)))
     return [key for key in keys if key.startswith(prefix)]
+
+
+def _generation_note(task: MapTask, generation: int) -> str:
+    return f"{_stage_marks(task)}/{task.map_task}-{generation}"
 
 
 def _stage_marks(task: MapTask) -> str:
