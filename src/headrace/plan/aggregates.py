@@ -4,7 +4,7 @@ A partial aggregate keeps *parts*, columns that can be combined in any order. Th
 combines them and computes the result:
 
     count       n                                       the sum of n
-    sum         sum                                     the sum of sums
+    sum         sum, in a wider type                    the sum of sums
     min, max    min, max                                the min, the max
     any, all    any, all                                of booleans; null counts as nothing
     mean        sum as a float, n                       sum / n
@@ -12,7 +12,8 @@ combines them and computes the result:
     stddev      the same                                its square root
 
 Every aggregate leaves nulls out; one that has no value left is null, a count is 0. Sums of integers
-are 64 bits wide, and one that does not fit is an error. `mean`, `variance` and `stddev` are floats.
+and decimals are exact, and one that does not fit is an error: see `exact_sums`. `mean`, `variance`
+and `stddev` are floats. `min` and `max` leave NaN out, unless there is nothing else.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from headrace.errors import SchemaError, UsageError
+from headrace.plan.exact_sums import SUMMED_DIGITS_MAX, final_sum, part_type, without_overflow
+from headrace.plan.groups import GroupValues, aggregate_groups, group_numbers
 
 NAMES = ("count", "sum", "min", "max", "mean", "variance", "stddev", "any", "all")
 
-_SAME_TWICE = {"sum": "sum", "min": "min", "max": "max", "any": "any", "all": "all"}
-_INTEGERS_END = float(2**63)
+_SAME_TWICE = ("sum", "min", "max", "any", "all")
 
 
 class Aggregate(NamedTuple):
@@ -92,44 +94,51 @@ def partial_aggregate(
     table: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> pa.Table:
     """Return one row for each key, with the parts of every aggregate."""
-    columns = {name: table[name] for name in keys}
-    plan: list[tuple[Any, ...]] = []
-    outputs: list[str] = []
-    for each in aggregates:
-        for part, values, function, options in _begin(table, each):
-            name = f"{each.output}.{part}"
-            columns[name] = values
-            outputs.append(name)
-            plan.append((name, function, options))
-    grouped = _group(pa.table(columns), keys, plan)
-    parts = _named(grouped, keys, outputs)
+    check_parts(keys, aggregates)
+    wanted = [part for each in aggregates for part in _begin(table, each)]
+    parts = aggregate_groups(table, keys, wanted)
     for each in aggregates:
         if each.name in ("variance", "stddev"):
             parts = _with_m2(parts, each)
-        if each.name == "sum":
-            _check_sum(table, keys, each.column, parts[f"{each.output}.sum"], each)
+        elif each.name in _SAME_TWICE:
+            kind = _decoded(table[each.column]).type
+            kind = part_type(kind) if each.name == "sum" else kind
+            (part,) = each.parts
+            parts = _replace(parts, part, _cast(parts[part], kind))
     return parts
 
 
-def _begin(table: pa.Table, each: Aggregate) -> list[tuple[str, Any, str, Any]]:
-    """Return (part, values, function, options) for each part of an aggregate."""
+def check_parts(keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+    """Raise SchemaError if a key has the name of a part."""
+    for each in aggregates:
+        if taken := set(keys) & set(each.parts):
+            raise SchemaError(
+                f"the key {min(taken)!r} has the name of a part of {each}",
+                do="name the aggregate otherwise",
+            )
+
+
+def _begin(table: pa.Table, each: Aggregate) -> list[GroupValues]:
+    """Return what to compute for each part of an aggregate."""
+    if not each.column:
+        rows = pa.chunked_array([pa.nulls(table.num_rows, pa.int8())])
+        return [GroupValues(each.parts[0], rows, "count", pc.CountOptions(mode="all"))]
+    values = _decoded(table[each.column])
     if each.name == "count":
-        if not each.column:
-            rows = pa.nulls(table.num_rows, pa.int8())
-            return [("n", rows, "count", pc.CountOptions(mode="all"))]
-        return [("n", table[each.column], "count", None)]
-    values = table[each.column]
+        return [GroupValues(each.parts[0], values, "count")]
     _check_type(each, values.type)
     if each.name in _SAME_TWICE:
-        return [(each.name, values, each.name, _SKIP)]
+        values = without_overflow(values) if each.name == "sum" else values
+        return [GroupValues(each.parts[0], _computable(values), each.name, _SKIP)]
     floats = values.cast(pa.float64(), safe=False)
     if each.name == "mean":
-        return [("sum", floats, "sum", _SKIP), ("n", floats, "count", None)]
-    variance = pc.VarianceOptions(ddof=0, min_count=1)
+        functions = [("sum", _SKIP), ("count", None)]
+    else:
+        variance = pc.VarianceOptions(ddof=0, min_count=1)
+        functions = [("count", None), ("mean", _SKIP), ("variance", variance)]
     return [
-        ("n", floats, "count", None),
-        ("mean", floats, "mean", _SKIP),
-        ("m2", floats, "variance", variance),
+        GroupValues(part, floats, *function)
+        for part, function in zip(each.parts, functions, strict=True)
     ]
 
 
@@ -138,9 +147,15 @@ _SKIP = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 
 def _check_type(each: Aggregate, kind: pa.DataType) -> None:
     is_number = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
-    is_logical = pt.is_boolean(kind)
-    is_ordered = is_number or is_logical or pt.is_temporal(kind) or _is_text(kind)
-    fits = {"min": is_ordered, "max": is_ordered, "any": is_logical, "all": is_logical}
+    is_time = pt.is_temporal(kind) and not pt.is_interval(kind)
+    is_ordered = is_number or pt.is_boolean(kind) or is_time or _is_bytes(kind)
+    fits = {
+        "sum": is_number and not (pt.is_decimal(kind) and kind.precision > SUMMED_DIGITS_MAX),
+        "min": is_ordered,
+        "max": is_ordered,
+        "any": pt.is_boolean(kind),
+        "all": pt.is_boolean(kind),
+    }
     if not (fits.get(each.name, is_number) or pt.is_null(kind)):
         raise SchemaError(
             f"{each}: column {each.column!r} has type {kind}, which has no {each.name}",
@@ -148,102 +163,100 @@ def _check_type(each: Aggregate, kind: pa.DataType) -> None:
         )
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return any((pt.is_string(kind), pt.is_large_string(kind), pt.is_binary(kind)))
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        is_kind(kind)
+        for is_kind in (
+            *(pt.is_string, pt.is_large_string),
+            *(pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary),
+        )
+    )
 
 
-def _group(table: pa.Table, keys: Sequence[str], plan: Sequence[tuple[Any, ...]]) -> pa.Table:
-    return table.group_by(list(keys), use_threads=False).aggregate(plan)
+def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values themselves of a column that refers to them by number."""
+    return values.cast(values.type.value_type) if pt.is_dictionary(values.type) else values
 
 
-def _named(grouped: pa.Table, keys: Sequence[str], outputs: Sequence[str]) -> pa.Table:
-    """Give Arrow's columns our names. Arrow appends the function's, and may put keys last."""
-    held = dict(zip(grouped.column_names, grouped.columns, strict=True))
-    found = {name: held.pop(name) for name in keys}
-    return pa.table(found | dict(zip(outputs, held.values(), strict=True)))
+def _computable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values in a type that Arrow can aggregate; `_cast` brings them back."""
+    kind = values.type
+    if pt.is_float16(kind):
+        return values.cast(pa.float32())
+    if pt.is_decimal32(kind) or pt.is_decimal64(kind):
+        return values.cast(pa.decimal128(kind.precision, kind.scale))
+    if pt.is_duration(kind):
+        return values.cast(pa.int64())
+    return values.cast(pa.bool_()) if pt.is_null(kind) else values
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pt.is_null(kind):
+        return pa.chunked_array([pa.nulls(len(values))])
+    return values.cast(kind)
+
+
+def _replace(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, values)
 
 
 def _with_m2(parts: pa.Table, each: Aggregate) -> pa.Table:
     """Replace a variance by the sum of squared distances, which can be combined."""
-    n, m2 = f"{each.output}.n", f"{each.output}.m2"
-    squares = pc.multiply(parts[m2], parts[n].cast(pa.float64()))
-    return parts.set_column(parts.schema.get_field_index(m2), m2, squares)
-
-
-def _check_sum(
-    table: pa.Table, keys: Sequence[str], column: str, sums: pa.ChunkedArray, each: Aggregate
-) -> None:
-    """Raise UsageError if a sum of integers does not fit. Arrow would give another number."""
-    if not pt.is_integer(table[column].type) or not table.num_rows:
-        return
-    largest = pc.max(pc.abs_checked(table[column].cast(pa.float64(), safe=False))).as_py()
-    if largest is None or largest * table.num_rows < _INTEGERS_END:
-        return
-    columns = {name: table[name] for name in keys} | {
-        "": table[column].cast(pa.float64(), safe=False)
-    }
-    floats = _group(pa.table(columns), keys, [("", "sum", _SKIP)])["_sum"]
-    limit = _INTEGERS_END * (2 if pt.is_unsigned_integer(sums.type) else 1)
-    if pc.any(pc.greater_equal(pc.abs(floats), limit)).as_py():
-        raise UsageError(
-            f"{each}: a sum does not fit into 64 bits",
-            do="turn the column into a decimal or a float in a map before",
-        )
+    n, _, m2 = each.parts
+    return _replace(parts, m2, pc.multiply(parts[m2], parts[n].cast(pa.float64())))
 
 
 def final_aggregate(
     parts: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> pa.Table:
     """Return one row for each key, with every aggregate, from the parts of any number of tasks."""
-    plan: list[tuple[Any, ...]] = []
-    outputs: list[str] = []
-    for each in aggregates:
-        for part, function in _combination(each):
-            outputs.append(f"{each.output}.{part}")
-            plan.append((outputs[-1], function, _SKIP))
+    wanted = [
+        GroupValues(part, _computable(parts[part]), function, _SKIP)
+        for each in aggregates
+        for part, function in _combination(each)
+    ]
     is_spread = any(each.name in ("variance", "stddev") for each in aggregates)
     numbers = group_numbers(parts, keys) if is_spread else None
-    combined = _named(_group(parts, keys, plan), keys, outputs)
-    columns: dict[str, Any] = {name: combined[name] for name in keys}
-    for each in aggregates:
-        if each.name == "sum":
-            _check_sum(parts, keys, f"{each.output}.sum", combined[f"{each.output}.sum"], each)
-        columns[each.output] = _finish(parts, combined, numbers, each)
-    if not keys and not combined.num_rows:
-        return pa.table({name: pa.array([None], column.type) for name, column in columns.items()})
-    return pa.table(columns)
+    combined = aggregate_groups(parts, keys, wanted)
+    results = [_finish(parts, combined, numbers, each) for each in aggregates]
+    return pa.Table.from_arrays(
+        [*(combined[name] for name in keys), *results],
+        [*keys, *(each.output for each in aggregates)],
+    )
 
 
 def _combination(each: Aggregate) -> list[tuple[str, str]]:
     """Return (part, function) for each part that is combined by a function."""
     if each.name in _SAME_TWICE:
-        return [(each.name, _SAME_TWICE[each.name])]
+        return [(each.parts[0], each.name)]
     if each.name == "mean":
-        return [("sum", "sum"), ("n", "sum")]
-    return [("n", "sum")]
+        return [(part, "sum") for part in each.parts]
+    return [(each.parts[0], "sum")]
 
 
 def _finish(
     parts: pa.Table, combined: pa.Table, numbers: NDArray[np.int64] | None, each: Aggregate
 ) -> pa.ChunkedArray:
-    n = f"{each.output}.n"
+    first = combined[each.parts[0]]
+    kind = parts.schema.field(each.parts[0]).type
     match each.name:
         case "count":
-            return pc.fill_null(combined[n], 0)
+            return pc.fill_null(first, 0)
         case "mean":
-            return pc.divide(combined[f"{each.output}.sum"], combined[n].cast(pa.float64()))
+            return pc.divide(first, combined[each.parts[1]].cast(pa.float64()))
         case "variance" | "stddev":
             assert numbers is not None
             return _spread(parts, numbers, combined.num_rows, each)
-    return combined[f"{each.output}.{each.name}"]
+        case "sum" if not pt.is_null(kind):
+            return final_sum(each, first, kind)
+    return _cast(first, kind)
 
 
 def _spread(
     parts: pa.Table, numbers: NDArray[np.int64], groups: int, each: Aggregate
 ) -> pa.ChunkedArray:
     """Combine variances around the mean of each group, which is stable for values far from 0."""
-    n = _floats(parts[f"{each.output}.n"])
-    mean, m2 = _floats(parts[f"{each.output}.mean"]), _floats(parts[f"{each.output}.m2"])
+    n, mean, m2 = (_floats(parts[part]) for part in each.parts)
     count = np.bincount(numbers, n, groups)
     with np.errstate(all="ignore"):
         common = np.bincount(numbers, n * mean, groups) / count
@@ -256,17 +269,3 @@ def _spread(
 
 def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
     return np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy())
-
-
-def group_numbers(table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of each row's group: groups are numbered as Arrow's group_by lists them."""
-    numbers = np.zeros(table.num_rows, np.int64)
-    if not keys or not table.num_rows:
-        return numbers
-    rows = pa.array(np.arange(table.num_rows))
-    columns = {name: table[name] for name in keys} | {"": rows}
-    lists = _group(pa.table(columns), keys, [("", "list")])["_list"].combine_chunks()
-    members = lists.flatten().to_numpy()
-    sizes = lists.value_lengths().to_numpy()
-    numbers[members] = np.repeat(np.arange(len(sizes)), sizes)
-    return numbers

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnitError
-from headrace.plan.aggregates import final_aggregate, group_numbers, partial_aggregate
+from headrace.plan.aggregates import final_aggregate, partial_aggregate
+from headrace.plan.groups import group_numbers
 from headrace.plan.joins import join_tables
 from headrace.plan.key_columns import check_columns, check_keys, with_plain_keys
 from headrace.plan.operators import (
@@ -31,12 +32,13 @@ from headrace.plan.operators import (
     SourceScan,
     inputs,
 )
+from headrace.plan.unified_columns import schema_without_views, without_views
 
 
 def evaluate(operator: Operator, given: Mapping[Operator, pa.Table]) -> pa.Table:
     """Return the rows of an operator; `given` has those of the scans and shuffle reads below it."""
     if operator in given:
-        return given[operator]
+        return without_views(given[operator])
     return apply(operator, *(evaluate(below, given) for below in inputs(operator)))
 
 
@@ -82,10 +84,11 @@ def schema_of(operator: Operator) -> pa.Schema | None:
     """
     match operator:
         case SourceScan(source=source):
-            return source.schema
+            schema = source.schema
+            return None if schema is None else schema_without_views(schema)
         case Map(schema=schema):
             schema_of(operator.input)
-            return schema
+            return None if schema is None else schema_without_views(schema)
         case Filter() | ShuffleRead() | PlanSink():
             return schema_of(operator.input)
     schemas = [schema_of(below) for below in inputs(operator)]
@@ -104,8 +107,9 @@ def _map(operator: Map, table: pa.Table, function: Any) -> pa.Table:
     made = [_call(operator, function, batch) for batch in _batches(table)]
     tables = [_as_table(operator, each) for each in made]
     if operator.schema is not None:
-        tables = [_as_declared(operator, each) for each in tables]
-        return pa.concat_tables([operator.schema.empty_table(), *tables])
+        declared = schema_without_views(operator.schema)
+        tables = [_as_declared(operator, each, declared) for each in tables]
+        return pa.concat_tables([declared.empty_table(), *tables])
     return pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -126,22 +130,20 @@ def _call(operator: Operator, function: Any, batch: pa.RecordBatch) -> Any:
 
 def _as_table(operator: Map, made: Any) -> pa.Table:
     if isinstance(made, pa.RecordBatch):
-        return pa.Table.from_batches([made])
+        return without_views(pa.Table.from_batches([made]))
     if isinstance(made, pa.Table):
-        return made
+        return without_views(made)
     raise UnitError(
         f"{operator} returned a {type(made).__name__}", do="return a record batch or a table"
     )
 
 
-def _as_declared(operator: Map, table: pa.Table) -> pa.Table:
-    assert operator.schema is not None
+def _as_declared(operator: Map, table: pa.Table, declared: pa.Schema) -> pa.Table:
     try:
-        return table.select(operator.schema.names).cast(operator.schema)
+        return table.select(declared.names).cast(declared)
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise SchemaError(
-            f"{operator} returned {_columns(table.schema)}, and declares"
-            f" {_columns(operator.schema)}",
+            f"{operator} returned {_columns(table.schema)}, and declares {_columns(declared)}",
             do="return what is declared, or declare what is returned",
         ) from error
 

@@ -121,10 +121,7 @@ def _hashable(column: pa.Array, name: str) -> pa.Array:
 def _is_bytes(kind: pa.DataType) -> bool:
     return any(
         is_kind(kind)
-        for is_kind in (
-            *(pt.is_large_string, pt.is_large_binary, pt.is_fixed_size_binary),
-            *(pt.is_string_view, pt.is_binary_view),
-        )
+        for is_kind in (pt.is_large_string, pt.is_large_binary, pt.is_fixed_size_binary)
     )
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from headrace.errors import SchemaError
+
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 _DECLARE = "declare the operator's schema, so that all of its units have the same"
 
@@ -27,6 +30,22 @@ def unify_columns(schemas: Iterable[pa.Schema], what: object = "the stage") -> p
         raise SchemaError(
             f"units of {what} have different columns: {error}", do=_DECLARE
         ) from error
+
+
+def schema_without_views(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of `without_views`."""
+    fields = [field.with_type(_VIEWS.get(field.type, field.type)) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """Return the table with views of text and bytes as text and bytes.
+
+    Arrow can neither filter nor reorder views.
+    """
+    if not any(pt.is_string_view(kind) or pt.is_binary_view(kind) for kind in table.schema.types):
+        return table
+    return table.cast(schema_without_views(table.schema))
 
 
 def fit(table: pa.Table, columns: pa.Schema) -> pa.Table:
