@@ -20,6 +20,7 @@
     ├── UnitError                 an operator failed on the rows of a unit
     │   └── RetryableError        a call failed for now: a retry may help
     ├── BudgetError               a call would cost more than the budget allows: the job pauses
+    ├── StoppedError              somebody asked for a stop: what is done is kept
     ├── StorageError              a disk or object store refused (full, read-only, I/O)
     │   └── QueueFullError        a queue is over its limit, for now: a retry helps
     ├── WorkspaceError            the workspace cannot be opened or used
@@ -200,6 +201,9 @@ class RetryableError(UnitError):
 
 
 class BudgetError(HeadraceError): ...
+
+
+class StoppedError(HeadraceError): ...
 
 
 class StorageError(HeadraceError): ...

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import DamagedOutputError, DataError, SchemaError
+from headrace.errors import DamagedOutputError, DataError, SchemaError, StoppedError
 from headrace.exchange import (
     MapOutputReader,
     MapOutputWriter,
@@ -29,7 +29,6 @@ from headrace.exchange import (
 )
 from headrace.exchange.inventory import name_query
 from headrace.exchange.part_file import output_schema
-from headrace.plan.unified_columns import fit, unify_columns
 from headrace.plan.kernels import evaluate, schema_of
 from headrace.plan.key_columns import split_rows
 from headrace.plan.operators import Operator, PlanSink, ShuffleRead, ShuffleWrite
@@ -42,6 +41,7 @@ from headrace.plan.stage_tasks import (
     stage_numbers,
 )
 from headrace.plan.stages import PlanStage, StageGraph
+from headrace.plan.unified_columns import fit, unify_columns
 from headrace.storage import Objects
 
 REPAIRS_MAX = 3
@@ -51,29 +51,43 @@ _READS_AT_ONCE = 8
 
 _log = logging.getLogger("headrace")
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 TaskResult = PublishedOutput | DamagedOutputError
 
 
 class TaskRunner(Protocol):
     """Runs tasks somewhere, some at once, and again if their process is lost."""
 
-    def run(
-        self, stage: PlanStage, work: Callable[[StageTask], TaskResult], tasks: Sequence[StageTask]
-    ) -> Iterable[TaskResult]:
-        """Return the result of each task, in any order. Raises what a task failed with."""
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """Return the result of each task, in the order of the tasks. `what` tells people of them.
+
+        Raises what a task failed with, and StoppedError if somebody asked for a stop.
+        """
 
 
 class ThreadTaskRunner:
     """Runs tasks in threads of this process."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """No task begins once `is_stopping` returns True."""
         self._threads = threads
+        self._is_stopping = is_stopping
 
-    def run(
-        self, stage: PlanStage, work: Callable[[StageTask], TaskResult], tasks: Sequence[StageTask]
-    ) -> Iterable[TaskResult]:
+    def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        def run_one(task: T) -> R:
+            if self._is_stopping():
+                raise StoppedError(f"{what} was stopped", do="run it again to go on")
+            return work(task)
+
         with ThreadPoolExecutor(self._threads, "headrace-plan") as threads:
-            return list(threads.map(work, tasks))
+            try:
+                return list(threads.map(run_one, tasks))
+            except BaseException:
+                # The tasks that wait would be computed for nothing.
+                threads.shutdown(cancel_futures=True)
+                raise
 
 
 @dataclass
@@ -179,7 +193,8 @@ class PlanRun:
         computed = self._computed.setdefault(stage.stage_id, set())
         schemas = tuple(self._schema(read) for read in stage.reads)
         work = StageWork(stage, self.objects, schemas)
-        for result in self.runner.run(stage, work, left) if left else ():
+        what = f"stage {stage.stage_id} of query {self.name}: {stage.root}"
+        for result in self.runner.run(what, work, left) if left else ():
             if isinstance(result, DamagedOutputError):
                 damages.append(result)
             else:

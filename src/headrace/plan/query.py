@@ -114,6 +114,12 @@ class Query:
         )
         return self._grown(HashJoin(left, right, keys, how))
 
+    def repartition(self, *keys: str, partitions: int = PARTITIONS) -> Query:
+        """Divide the rows by key: one task after this has all rows of a key."""
+        if not keys:
+            raise UsageError("repartition() names no key", do="name the columns of the key")
+        return self._grown(ShuffleRead(ShuffleWrite(self.root, keys, partitions)))
+
     def sink(self, sink: Any) -> Query:
         """Hand the rows of each task to a sink."""
         return self._grown(PlanSink(self.root, sink))
