@@ -114,6 +114,7 @@ class Query
     distinct(self, *keys: str, partitions: int = 16) -> Query
     join(self, other: Query, on: str | Sequence[str], *, how: JoinKind = 'inner', partitions:
         int = 16) -> Query
+    repartition(self, *keys: str, partitions: int = 16) -> Query
     sink(self, sink: Any) -> Query
     stages: StageGraph
     run(self, name: str, spark: Any = None) -> PlanRun

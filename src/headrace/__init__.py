@@ -16,11 +16,11 @@ from headrace.journal.names import Selector, selector
 from headrace.journal.publisher import Participant, Publisher, Transaction
 from headrace.journal.workspace import Workspace
 from headrace.journal.write.pending_commit import PendingCommit
+from headrace.pipeline.operators.retries import Retries
 
 # Imports the package headrace.pipeline, too: after its import, `pipeline` names the package until
 # the function below takes the name.
 from headrace.pipeline.rate_limit.state import RateLimitSpec
-from headrace.pipeline.retries import Retries
 from headrace.settings import (
     JournalSettings,
     LogSettings,
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from headrace import spark
     from headrace.pipeline.builder import Engine, Pipeline
     from headrace.pipeline.calls.answer import Answer, current_call
-    from headrace.pipeline.http import http
     from headrace.pipeline.job import Job, Stage, StageConfig
-    from headrace.pipeline.openai import openai_chat, openai_embeddings
-    from headrace.pipeline.operator import Operator, OperatorSpec
+    from headrace.pipeline.operators.http import http
+    from headrace.pipeline.operators.openai import openai_chat, openai_embeddings
+    from headrace.pipeline.operators.operator import Operator, OperatorSpec
     from headrace.pipeline.source.sources import UnitSource
     from headrace.plan.plan_run import TaskRunner
     from headrace.plan.query import Query
@@ -122,15 +122,15 @@ __all__ = [
 _OF_PIPELINES = {
     "Answer": "headrace.pipeline.calls.answer",
     "Job": "headrace.pipeline.job",
-    "Operator": "headrace.pipeline.operator",
+    "Operator": "headrace.pipeline.operators.operator",
     "Pipeline": "headrace.pipeline.builder",
     "Query": "headrace.plan.query",
     "Stage": "headrace.pipeline.job",
     "StageConfig": "headrace.pipeline.job",
     "current_call": "headrace.pipeline.calls.answer",
-    "http": "headrace.pipeline.http",
-    "openai_chat": "headrace.pipeline.openai",
-    "openai_embeddings": "headrace.pipeline.openai",
+    "http": "headrace.pipeline.operators.http",
+    "openai_chat": "headrace.pipeline.operators.openai",
+    "openai_embeddings": "headrace.pipeline.operators.openai",
 }
 
 
@@ -189,7 +189,7 @@ def operator(
     kind: Literal["map", "flat_map", "filter", "map_batches"], target: Any, **options: Any
 ) -> OperatorSpec:
     """Return the operator of a `Stage`: a function, or an `Operator`, and the builder's options."""
-    operators = import_module("headrace.pipeline.operator")
+    operators = import_module("headrace.pipeline.operators.operator")
     found: OperatorSpec = operators.operator_spec(kind, target, **options)
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import DamagedOutputError, VersionError
 from headrace.exchange import MapOutputReader, MapTask, OutputRegistry, verify
-from headrace.exchange.layout import (
+from headrace.exchange.format.layout import (
     MapTaskIndex,
     ShufflePartitionMeta,
     decode_index,
@@ -18,7 +18,7 @@ from headrace.exchange.layout import (
     encode_index_bin,
     index_payload,
 )
-from headrace.exchange.publication import encode_record
+from headrace.exchange.format.publication import encode_record
 from headrace.storage import Objects, open_objects
 from tests.exchange.outputs import TASK, keys_of, write
 

@@ -14,10 +14,9 @@ from headrace.exchange import (
     OutputRegistry,
     PinnedStage,
     Publication,
-    pinned_stage,
-    removal_marks,
 )
-from headrace.exchange.cleanup_plan import TaskCleanup
+from headrace.exchange.cleanup import pinned_stage, removal_marks
+from headrace.exchange.cleanup.cleanup_plan import TaskCleanup
 from headrace.storage import Objects
 from tests.exchange.interleavings import Program, explore
 from tests.exchange.outputs import TASK, Rows, filled, keys_of, stored, write

@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.job_results import read_results
-from headrace.pipeline.job_run import JobRun, RunSummary
-from headrace.pipeline.record import OnChange
+from headrace.pipeline.run.job_results import read_results
+from headrace.pipeline.run.job_run import JobRun, RunSummary
+from headrace.pipeline.run.record import OnChange
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.source.sources import UnitSource
-from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import Killed
 
 MEMORY = StageConfig(queue_backend="memory", workers=2)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.pipeline.calls.runner import CallRunner
 from headrace.pipeline.contract import Ledger, OperatorContext, Processed, RateLimit, UnitRows
-from headrace.pipeline.operator import OperatorSpec
+from headrace.pipeline.operators.operator import OperatorSpec
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import headrace as hr
 from headrace.errors import UsageError
 from headrace.pipeline.job import Job
 from headrace.pipeline.ledger.ledger_store import LedgerStore
-from headrace.pipeline.operator import Answer
-from headrace.pipeline.record import Records
+from headrace.pipeline.operators.operator import Answer
+from headrace.pipeline.run.record import Records
 from tests.pipeline.jobs import numbers
 
 ROWS = 40

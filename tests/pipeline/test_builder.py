@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ExistsError, NotFoundError, UnitError, UsageError
-from headrace.pipeline.job_run import JobRun
+from headrace.pipeline.run.job_run import JobRun
 from tests.pipeline.jobs import numbers
 
 

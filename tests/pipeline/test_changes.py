@@ -14,11 +14,11 @@ import pytest
 import headrace as hr
 from headrace.errors import ChangedError, DataError, ExistsError
 from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.job_plan import plan_job
-from headrace.pipeline.job_run import JobRun, job_payloads, open_record
-from headrace.pipeline.record import JobRecord, OnChange, Records
+from headrace.pipeline.run.job_plan import plan_job
+from headrace.pipeline.run.job_run import JobRun, job_payloads, open_record
+from headrace.pipeline.run.record import JobRecord, OnChange, Records
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.source.sources import FileSource, TableSource
-from headrace.pipeline.thread_runner import ThreadRunner
 from tests.pipeline.fake_operators import FakeOperator
 from tests.pipeline.jobs import LOCAL, chain, double, numbers, results, run, same
 

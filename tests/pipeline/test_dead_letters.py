@@ -12,11 +12,11 @@ import pytest
 import headrace as hr
 from headrace.errors import ExistsError, FencedError, NotFoundError
 from headrace.pipeline.dead_letters import REPLAYED, DeadLetter, DeadLetters
-from headrace.pipeline.http import HttpOperator
 from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.operator import OperatorSpec, operator_spec
-from headrace.pipeline.record import JobLock
-from headrace.pipeline.retries import Retries
+from headrace.pipeline.operators.http import HttpOperator
+from headrace.pipeline.operators.operator import OperatorSpec, operator_spec
+from headrace.pipeline.operators.retries import Retries
+from headrace.pipeline.run.record import JobLock
 from headrace.pipeline.source.sources import TableSource
 from headrace.queues.local_backend import LocalBackend
 from headrace.testing.paid_server import PaidServer

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.pipeline.dead_letters import DeadLetters
-from headrace.pipeline.job_run import run_async
+from headrace.pipeline.run.job_run import run_async
 from headrace.queues.local_backend import LocalBackend
 
 made: Counter[int] = Counter()

@@ -12,9 +12,9 @@ import pytest
 from headrace.errors import AccessError, BudgetError, RetryableError, UnitError
 from headrace.pipeline.calls.call_results import CallResult, content_of
 from headrace.pipeline.contract import Claimed, OperatorContext, UnitRows
-from headrace.pipeline.operator import Answer, current_call, operator_spec
+from headrace.pipeline.operators.operator import Answer, current_call, operator_spec
+from headrace.pipeline.operators.retries import Retries
 from headrace.pipeline.rate_limit.state import RateLimitSpec
-from headrace.pipeline.retries import Retries
 from tests.pipeline.memory_ledger import CountingLimit, MemoryLedger
 from tests.pipeline.operator_runs import UNIT, process, rows_of
 

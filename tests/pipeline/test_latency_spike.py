@@ -17,9 +17,9 @@ import pytest
 
 import headrace as hr
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.job_run import JobRun
 from headrace.pipeline.master.state import JobState
-from headrace.pipeline.thread_runner import ThreadRunner
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.storage import S3Options, open_objects
 from headrace.testing.crash import eventually
 from tests.pipeline.jobs import numbers

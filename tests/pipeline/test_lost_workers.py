@@ -12,9 +12,9 @@ import pytest
 import headrace as hr
 from headrace.errors import HeadraceError, PeerLostError, UnitError
 from headrace.pipeline.job import Stage
-from headrace.pipeline.job_run import JobRun
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.source.sources import TableSource
-from headrace.pipeline.thread_runner import ThreadRunner
 from headrace.pipeline.worker.claimed_work import ClaimedWork
 from tests.pipeline.fake_operators import FakeOperator, Killed
 from tests.pipeline.jobs import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipeline.operator import Operator, OperatorSpec, operator_spec
+from headrace.pipeline.operators.operator import Operator, OperatorSpec, operator_spec
 from headrace.plan.source_hash import source_hash
 
 MODULE = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import headrace
-from headrace.bench.disk_rates import empty_files_s, small_syncs
+from headrace.bench.peers.disk_rates import empty_files_s, small_syncs
 from headrace.bench.processes import cpu_s
 from headrace.bench.steps import step
 

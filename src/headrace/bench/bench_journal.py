@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace
-from headrace.bench.disk_rates import sequential_write_rate
+from headrace.bench.peers.disk_rates import sequential_write_rate
 from headrace.bench.steps import step
 from headrace.settings import KIB, MIB
 

@@ -31,7 +31,7 @@ from headrace.pipeline.ledger.local_ledger import LocalLedger
 from headrace.pipeline.ledger.messages import LEDGER
 from headrace.pipeline.ledger.remote_ledger import RemoteLedger
 from headrace.pipeline.ledger.totals import Nanos
-from headrace.pipeline.operator import operator_spec
+from headrace.pipeline.operators.operator import operator_spec
 from headrace.settings import MIB, ServiceSettings
 from headrace.transport import Server
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 import headrace
-from headrace.bench.disk_rates import small_syncs
+from headrace.bench.peers.disk_rates import small_syncs
 from headrace.bench.processes import child
 from headrace.bench.steps import step
 from headrace.queues.contract import OffsetCommit, QueueBackend

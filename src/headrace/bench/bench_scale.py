@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace
-from headrace.bench.disk_rates import small_syncs
+from headrace.bench.peers.disk_rates import small_syncs
 from headrace.bench.processes import cpu_s, owner, peak_mib
 from headrace.bench.steps import step
 from headrace.shuffle import History

@@ -13,8 +13,8 @@ from time import perf_counter
 
 import headrace
 from headrace.bench.bench_journal import documents, publish
-from headrace.bench.bytewax_peer import bytewax_docs_per_s
-from headrace.bench.disk_rates import sequential_write_rate
+from headrace.bench.peers.bytewax_peer import bytewax_docs_per_s
+from headrace.bench.peers.disk_rates import sequential_write_rate
 from headrace.bench.processes import cpu_s, owner, peak_mib
 from headrace.bench.steps import step
 from headrace.settings import KIB, MIB

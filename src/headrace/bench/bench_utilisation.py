@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import headrace
-from headrace.bench.ray_peer import has_ray
+from headrace.bench.peers.ray_peer import has_ray
 from headrace.bench.steps import step
 from headrace.bench.unit_calls import CALL_S, count_calls, count_repeated, make_call
 
@@ -45,7 +45,7 @@ def bench_utilisation(directory: Path, units: int = 1000) -> dict[str, float]:
 
 def measure_peer(directory: Path, units: int) -> dict[str, float]:
     """Measure Ray Data with the same calls, its checkpoints on."""
-    return _measure("Ray Data", "headrace.bench.ray_peer", directory, units, "ray_")
+    return _measure("Ray Data", "headrace.bench.peers.ray_peer", directory, units, "ray_")
 
 
 def _measure(name: str, module: str, directory: Path, units: int, prefix: str) -> dict[str, float]:

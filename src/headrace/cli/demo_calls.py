@@ -25,10 +25,10 @@ import headrace as hr
 from headrace.cli.render.task_display import TaskDisplay
 from headrace.cli.render.units import counted
 from headrace.errors import HeadraceError
-from headrace.pipeline.job_run import ledger_directory
 from headrace.pipeline.ledger.ledger_store import read_totals
 from headrace.pipeline.ledger.totals import StageTotals, to_money, to_nanos
-from headrace.pipeline.record import Records
+from headrace.pipeline.run.job_run import ledger_directory
+from headrace.pipeline.run.record import Records
 
 PRICE = 0.01
 """What the server takes for a call, in dollars."""

@@ -12,8 +12,8 @@ from headrace.cli.interruption import run_aside
 from headrace.cli.render.pipeline_display import PipelineDisplay
 from headrace.errors import HeadraceError
 from headrace.pipeline.builder import Pipeline
-from headrace.pipeline.job_run import RunSummary
-from headrace.pipeline.record import OnChange
+from headrace.pipeline.run.job_run import RunSummary
+from headrace.pipeline.run.record import OnChange
 from headrace.python_file import blamed
 
 

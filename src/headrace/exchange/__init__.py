@@ -4,18 +4,18 @@ The order of a write: claim an attempt -> store its files -> sync them -> publis
 begins with the publication, so it sees a complete attempt or none.
 """
 
-from headrace.exchange.attempt_cleanup import AttemptCleanup, BackgroundCleanup
+from headrace.exchange.cleanup.attempt_cleanup import AttemptCleanup, BackgroundCleanup
+from headrace.exchange.cleanup.pinned_stage import PinnedStage
+from headrace.exchange.format.layout import LATEST, MapTask, MapTaskIndex, ShufflePartitionMeta
+from headrace.exchange.format.partition_chunks import PartitionChunk, Reassembly, reassemble
+from headrace.exchange.format.publication import PublishedOutput
 from headrace.exchange.inventory import StageInventory, list_stages
-from headrace.exchange.layout import LATEST, MapTask, MapTaskIndex, ShufflePartitionMeta
 from headrace.exchange.map_output_reader import MapOutputReader
 from headrace.exchange.map_output_writer import MapOutputWriter, Publication
 from headrace.exchange.output_check import QueryCheck, verify
 from headrace.exchange.output_registry import OutputRegistry
-from headrace.exchange.output_service import OutputEndpoint, OutputService, ServedOutputs
-from headrace.exchange.partition_chunks import PartitionChunk, Reassembly, reassemble
-from headrace.exchange.pinned_stage import PinnedStage
-from headrace.exchange.publication import PublishedOutput
-from headrace.exchange.remote_outputs import RemoteOutputs
+from headrace.exchange.remote.output_service import OutputEndpoint, OutputService, ServedOutputs
+from headrace.exchange.remote.remote_outputs import RemoteOutputs
 
 __all__ = [
     "LATEST",

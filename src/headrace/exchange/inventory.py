@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.exchange.cleanup_plan import group_by_task
-from headrace.exchange.layout import NAME, ROOT, query_directory
+from headrace.exchange.cleanup.cleanup_plan import group_by_task
+from headrace.exchange.format.layout import NAME, ROOT, query_directory
 from headrace.storage import Objects
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, UsageError, VersionError
-from headrace.exchange.layout import (
+from headrace.exchange.format.layout import (
     INDEX_BIN,
     INDEX_JSON,
     LATEST,
@@ -20,15 +20,15 @@ from headrace.exchange.layout import (
     index_payload,
     missing,
 )
-from headrace.exchange.output_registry import OutputRegistry
-from headrace.exchange.part_file import decode_part, empty_table
-from headrace.exchange.partition_chunks import (
+from headrace.exchange.format.part_file import decode_part, empty_table
+from headrace.exchange.format.partition_chunks import (
     CHUNK_BYTES,
     PartitionChunk,
     check_chunk_bytes,
     chunk_ranges,
 )
-from headrace.exchange.publication import PublishedOutput, checksum
+from headrace.exchange.format.publication import PublishedOutput, checksum
+from headrace.exchange.output_registry import OutputRegistry
 from headrace.storage import Objects
 
 

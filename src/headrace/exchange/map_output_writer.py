@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from headrace.errors import StorageError, UsageError
-from headrace.exchange.layout import (
+from headrace.exchange.format.layout import (
     INDEX_BIN,
     INDEX_JSON,
     U32_MAX,
@@ -25,9 +25,9 @@ from headrace.exchange.layout import (
     encode_index_bin,
     part_name,
 )
+from headrace.exchange.format.part_file import PartEncoder, encode_schema
+from headrace.exchange.format.publication import Claim, PublishedOutput, checksum
 from headrace.exchange.output_registry import OutputRegistry
-from headrace.exchange.part_file import PartEncoder, encode_schema
-from headrace.exchange.publication import Claim, PublishedOutput, checksum
 from headrace.settings import MIB
 from headrace.storage import Objects
 

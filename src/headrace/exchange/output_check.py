@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.errors import DamagedOutputError
-from headrace.exchange.layout import PUBLISHED, MapTask, numbers_of, query_directory
+from headrace.exchange.format.layout import PUBLISHED, MapTask, numbers_of, query_directory
+from headrace.exchange.format.publication import PublishedOutput
 from headrace.exchange.map_output_reader import MapOutputReader
 from headrace.exchange.output_registry import OutputRegistry
-from headrace.exchange.publication import PublishedOutput
 from headrace.storage import Objects
 
 

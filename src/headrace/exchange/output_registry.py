@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 from headrace.errors import DamagedOutputError, FencedError, NotFoundError
-from headrace.exchange.layout import (
+from headrace.exchange.format.layout import (
     LATEST,
     PUBLISHED,
     MapTask,
@@ -19,7 +19,7 @@ from headrace.exchange.layout import (
     numbers_of,
     stage_directory,
 )
-from headrace.exchange.publication import (
+from headrace.exchange.format.publication import (
     Claim,
     PublishedOutput,
     decode_publication,

@@ -26,17 +26,17 @@ from headrace.pipeline.calls.bodies import Kind
 from headrace.pipeline.contract import Runner, StageOperator
 from headrace.pipeline.dead_letters import DeadLetter
 from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.job_catalog import find_dead_letters, replay_dead_letters
-from headrace.pipeline.job_plan import JobPlan, plan_job
-from headrace.pipeline.job_results import read_results
-from headrace.pipeline.job_run import JobRun, RunSummary
-from headrace.pipeline.job_status import JobStatus, read_status
-from headrace.pipeline.operator import operator_spec
-from headrace.pipeline.record import OnChange
+from headrace.pipeline.operators.operator import operator_spec
+from headrace.pipeline.run.job_plan import JobPlan, plan_job
+from headrace.pipeline.run.job_results import read_results
+from headrace.pipeline.run.job_run import JobRun, RunSummary
+from headrace.pipeline.run.record import OnChange
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.sinks import CallableSink
 from headrace.pipeline.source.source_units import ROWS_PER_UNIT
 from headrace.pipeline.source.sources import CollectionSource, FileSource, TableSource, UnitSource
-from headrace.pipeline.thread_runner import ThreadRunner
+from headrace.pipeline.status.job_catalog import find_dead_letters, replay_dead_letters
+from headrace.pipeline.status.job_status import JobStatus, read_status
 from headrace.settings import ServiceSettings
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")

@@ -27,8 +27,8 @@ from headrace.pipeline.messages import (
     decode_message,
     encode_message,
 )
-from headrace.pipeline.payloads import Payloads
-from headrace.pipeline.record import JobLock, JobRecord, Records
+from headrace.pipeline.run.payloads import Payloads
+from headrace.pipeline.run.record import JobLock, JobRecord, Records
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend
 
 REPLAYED = "replayed"

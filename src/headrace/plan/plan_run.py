@@ -27,8 +27,8 @@ from headrace.exchange import (
     PinnedStage,
     PublishedOutput,
 )
+from headrace.exchange.format.part_file import output_schema
 from headrace.exchange.inventory import name_query
-from headrace.exchange.part_file import output_schema
 from headrace.plan.kernels import evaluate, schema_of
 from headrace.plan.key_columns import split_rows
 from headrace.plan.operators import Operator, PlanSink, ShuffleRead, ShuffleWrite

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from headrace.exchange.layout import MapTask, MapTaskIndex, ShufflePartitionMeta
+from headrace.exchange.format.layout import MapTask, MapTaskIndex, ShufflePartitionMeta
 from headrace.plan.operators import (
     Distinct,
     Filter,

@@ -17,10 +17,10 @@ from headrace.bench import (
     bench_shuffle,
     bench_stage,
     bench_utilisation,
-    disk_rates,
 )
 from headrace.bench.bench_journal import documents
-from headrace.bench.bytewax_peer import bytewax_docs_per_s
+from headrace.bench.peers import disk_rates
+from headrace.bench.peers.bytewax_peer import bytewax_docs_per_s
 from headrace.bench.targets import TARGETS, noise, unit_of, verdict
 from tests.cli.conftest import Ok, Run
 

@@ -152,7 +152,7 @@ def test_a_job_that_is_built_by_hand_runs_too(ok: Ok) -> None:
         """
 import pyarrow as pa
 import headrace as hr
-from headrace.pipeline.operator import operator_spec
+from headrace.pipeline.operators.operator import operator_spec
 from headrace.pipeline.source.sources import TableSource
 
 job = hr.Job("by-hand")

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.cli.render.pipeline_display import PipelineDisplay, StageRates
 from headrace.cli.render.units import format_cost, format_time_left
-from headrace.pipeline.job_status import JobStatus, RunOutcome, StageProgress
 from headrace.pipeline.master.stage_state import StageCounts
+from headrace.pipeline.status.job_status import JobStatus, RunOutcome, StageProgress
 from tests.cli.render.test_task_display import Terminal, screen
 
 

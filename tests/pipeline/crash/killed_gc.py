@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import headrace as hr
-from headrace.pipeline.garbage import collect_garbage, delete_job
+from headrace.pipeline.status.garbage import collect_garbage, delete_job
 from tests.pipeline.jobs import numbers
 
 ROWS = 40

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.pipeline.operator import current_call
+from headrace.pipeline.operators.operator import current_call
 from tests.pipeline.jobs import numbers
 
 ROWS = 24

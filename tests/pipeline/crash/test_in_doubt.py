@@ -13,9 +13,9 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UnitError
-from headrace.pipeline.job_run import JobRun, RunSummary
 from headrace.pipeline.ledger.totals import CallInDoubt, StageTotals
-from headrace.pipeline.thread_runner import ThreadRunner
+from headrace.pipeline.run.job_run import JobRun, RunSummary
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.testing.paid_server import PaidServer
 from tests.pipeline.crash.paid_job import DEADLY_ROW, ROWS, make
 from tests.pipeline.crash.process_runner import PROJECT, ProcessRunner

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.pipeline.garbage import collect_garbage, find_garbage
-from headrace.pipeline.job_catalog import describe_job
+from headrace.pipeline.status.garbage import collect_garbage, find_garbage
+from headrace.pipeline.status.job_catalog import describe_job
 from tests.pipeline.crash.killed_gc import JOB, ROWS, AddOne, AddTwo, make, work
 
 pytestmark = pytest.mark.crash

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.pipeline.job_run import JobRun
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.messages import AdvanceClaim, Answer, AskWork, ClaimWork, Request
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.payloads import Payloads
 from headrace.queues.local_backend import LocalBackend
 from headrace.queues.memory_backend import MemoryBackend
 from tests.pipeline.crash.process_runner import ProcessRunner

@@ -15,7 +15,7 @@ from headrace.backoff import Backoff
 from headrace.errors import StorageError, UnitError
 from headrace.pipeline.contract import Processed, UnitRows
 from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.sources import TableSource
 from headrace.pipeline.worker import claimed_work
 from headrace.pipeline.worker.claimed_work import (

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.pipeline.job import Job, Stage
-from headrace.pipeline.job_run import JobRun
-from headrace.pipeline.operator import operator_spec
-from headrace.pipeline.record import OnChange
+from headrace.pipeline.operators.operator import operator_spec
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.record import OnChange
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.sinks import CallableSink
 from headrace.pipeline.source.sources import TableSource
-from headrace.pipeline.thread_runner import ThreadRunner
 from headrace.spark.pipelines.sink_feed import SinkFeed
 from headrace.spark.pipelines.spark_engine import SinkOperator, SparkEngine
 from headrace.spark.sinks.contract import CheckpointId

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 import headrace as hr
 from headrace.errors import ChangedError, UsageError
 from headrace.pipeline.job import Job, Stage
-from headrace.pipeline.job_run import JobRun
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.source.source_topics import UnitLists
 from headrace.pipeline.source.sources import FileSource
-from headrace.pipeline.thread_runner import ThreadRunner
 from headrace.spark.pipelines.dataframe_source import DataFrameSource
 from tests.pipeline.fake_operators import FakeOperator
 from tests.pipeline.jobs import LOCAL, chain, results, run, same

@@ -31,7 +31,7 @@ def list_all(
 
     With --json every row comes as its stage got it.
     """
-    from headrace.pipeline.job_catalog import find_dead_letters
+    from headrace.pipeline.status.job_catalog import find_dead_letters
 
     found = find_dead_letters(ws, name, stage)
     if json:
@@ -65,7 +65,7 @@ def replay(
 
     A running job is refused. Rows that fail again are dead letters again.
     """
-    from headrace.pipeline.job_catalog import replay_dead_letters
+    from headrace.pipeline.status.job_catalog import replay_dead_letters
 
     count = replay_dead_letters(ws, name, stage)
     if json:

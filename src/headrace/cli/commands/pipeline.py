@@ -27,10 +27,10 @@ from headrace.cli.render.units import counted, format_cost, format_size
 from headrace.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from headrace.pipeline.garbage import Garbage
-    from headrace.pipeline.job_catalog import JobDescription
-    from headrace.pipeline.job_plan import JobPlan
-    from headrace.pipeline.job_status import JobStatus
+    from headrace.pipeline.run.job_plan import JobPlan
+    from headrace.pipeline.status.garbage import Garbage
+    from headrace.pipeline.status.job_catalog import JobDescription
+    from headrace.pipeline.status.job_status import JobStatus
 
 app = typer.Typer(
     no_args_is_help=True, help="See how pipelines stand and what they would do, and free space."
@@ -61,8 +61,8 @@ def status(
     shown as killed: run it again, and it goes on.
     """
     from headrace.cli.render.pipeline_display import STAGE_COLUMNS, described, stage_rows, summary
-    from headrace.pipeline.job_catalog import job_record, list_statuses
-    from headrace.pipeline.job_status import read_status
+    from headrace.pipeline.status.job_catalog import job_record, list_statuses
+    from headrace.pipeline.status.job_status import read_status
 
     if not name:
         found = list_statuses(ws)
@@ -182,7 +182,7 @@ def inspect(
     json: JsonOption = False,
 ) -> None:
     """Show what is stored of a job: stages, topics and who is behind, calls, payloads."""
-    from headrace.pipeline.job_catalog import describe_job
+    from headrace.pipeline.status.job_catalog import describe_job
 
     found = describe_job(ws, name)
     if stage and stage not in found.record.stages:
@@ -310,7 +310,7 @@ def gc(
     Results of an operator that was changed are removed too: if you change it back, its calls are
     paid again. A running job is refused.
     """
-    from headrace.pipeline.garbage import collect_garbage, find_garbage
+    from headrace.pipeline.status.garbage import collect_garbage, find_garbage
 
     found = find_garbage(ws, name)
     if not dry_run and not found.is_empty:
@@ -359,8 +359,8 @@ def delete(ws: hr.Workspace, name: JobArgument, yes: YesOption = False) -> None:
     A later run of that name begins from scratch and pays for everything again. A running job is
     refused.
     """
-    from headrace.pipeline.garbage import delete_job
-    from headrace.pipeline.job_catalog import job_record
+    from headrace.pipeline.status.garbage import delete_job
+    from headrace.pipeline.status.job_catalog import job_record
 
     job_record(ws, name)
     confirm(f"Delete job {name!r} with all results that were paid for?", yes=yes)

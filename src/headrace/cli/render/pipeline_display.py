@@ -18,7 +18,7 @@ from rich.table import Table
 
 from headrace.cli.render.output import console, print_json, print_line, print_note
 from headrace.cli.render.units import counted, format_cost, format_time_left
-from headrace.pipeline.job_status import JobStatus, StageProgress
+from headrace.pipeline.status.job_status import JobStatus, StageProgress
 
 STAGE_COLUMNS = ("stage", "units", "rows", "rows/s", "ETA", "workers", "in flight", "calls",
                  "found", "dead", "cost")  # fmt: skip

@@ -26,7 +26,7 @@ from headrace.pipeline.contract import (
 )
 
 if TYPE_CHECKING:
-    from headrace.pipeline.operator import OperatorSpec
+    from headrace.pipeline.operators.operator import OperatorSpec
 
 _MEND = 'mend the operator and run again, or keep failed rows with on_error="dead_letter"'
 

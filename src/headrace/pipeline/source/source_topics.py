@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import DataError, FencedError, NotFoundError
 from headrace.pipeline.messages import QueueMessage, encode_message
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import TableUnit, Unit, encode_unit, unit_id, unit_rows
 from headrace.pipeline.source.sources import UnitSource
 from headrace.queues.contract import OffsetCommit, Output, QueueBackend

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.journal.names import selector
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import (
     ROWS_PER_UNIT,
     FileUnit,

@@ -15,7 +15,7 @@ from headrace.ids import Offset
 from headrace.journal.committed_documents import documents
 from headrace.journal.names import selector
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import FileUnit, JournalUnit, TableUnit, Unit
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import Ledger, RateLimit, StageOperator
 from headrace.pipeline.master.messages import Answer, Request
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.payloads import Payloads
 from headrace.queues.contract import QueueBackend
 
 

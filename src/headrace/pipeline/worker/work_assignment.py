@@ -14,10 +14,10 @@ from headrace.pipeline.contract import Ledger
 from headrace.pipeline.ledger.local_ledger import LocalLedger
 from headrace.pipeline.ledger.remote_ledger import RemoteLedger
 from headrace.pipeline.master.master_service import LocalControl, RemoteControl
-from headrace.pipeline.payloads import Payloads
 from headrace.pipeline.rate_limit.limiter import LocalRateLimit
 from headrace.pipeline.rate_limit.rate_limit_service import RemoteRateLimit
-from headrace.pipeline.run_services import RunServices
+from headrace.pipeline.run.payloads import Payloads
+from headrace.pipeline.run.run_services import RunServices
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 from headrace.pipeline.worker.worker_loop import Worker
 from headrace.queues.local_backend import LocalBackend

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from headrace.errors import NotFoundError, UsageError
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import ROWS_PER_UNIT, TableUnit, Unit, digest
 from headrace.pipeline.source.sources import (
     SourceChange,

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from headrace.errors import DataError
 from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.job_run import JobRun, job_prefix
+from headrace.pipeline.run.job_run import JobRun, job_prefix
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.sink_batches import SinkBatch, SinkBatches
 from headrace.spark.pipelines.stage_rows import Produced, fetch_produced, read_rows

@@ -19,7 +19,7 @@ from headrace.pipeline.contract import (
     StagePlan,
     UnitRows,
 )
-from headrace.pipeline.job_run import JobRun
+from headrace.pipeline.run.job_run import JobRun
 from headrace.pipeline.source.source_units import digest
 from headrace.settings import ServiceSettings
 from headrace.spark.pipelines.dataframe_source import DataFrameSource

@@ -1,8 +1,8 @@
 """Stages whose function takes DataFrames and returns one: any query over all rows of the input.
 
-The rows of the result are stored as payloads, under the number of the attempt, and then sealed: see
-`headrace.pipeline.sealed_results`. A run that dies before computes the result again; no later run
-does.
+The rows of the result are stored as payloads, under the number of the attempt, and then
+sealed (`pipeline.run.sealed_results`). If a run dies before that, the next one computes the result
+again; after that no run does.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import HeadraceError, UnitError, UsageError
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import OnError, OperatorContext
-from headrace.pipeline.job_run import JobRun, run_async
 from headrace.pipeline.messages import QueueMessage
+from headrace.pipeline.run.job_run import JobRun, run_async
 from headrace.pipeline.source.source_units import digest
 from headrace.pipeline.source.sources import check_rows_per_unit
 from headrace.plan.source_hash import source_hash

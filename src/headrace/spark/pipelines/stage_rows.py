@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.workspace import Workspace
-from headrace.pipeline.job_run import run_async
 from headrace.pipeline.master.inputs import InputTopic
 from headrace.pipeline.messages import QueueMessage, decode_message
-from headrace.pipeline.payloads import Payloads
+from headrace.pipeline.run.job_run import run_async
+from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import decode_unit
 from headrace.pipeline.source.unit_reader import read_unit
 from headrace.plan.unified_columns import fit, unify_columns

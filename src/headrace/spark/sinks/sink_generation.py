@@ -5,7 +5,7 @@ Results of a stage that begin again are another generation: a sink never holds b
 
 from __future__ import annotations
 
-from headrace.pipeline.record import JobRecord, Records
+from headrace.pipeline.run.record import JobRecord, Records
 from headrace.shuffle.checkpoints.generation import check_current, was_reset
 from headrace.spark.sinks.contract import CheckpointId
 from headrace.storage import Objects

@@ -27,12 +27,12 @@ from headrace.pipeline.contract import (
     UnitRows,
 )
 from headrace.pipeline.job import Job, Stage, StageConfig
-from headrace.pipeline.job_run import load_state
 from headrace.pipeline.ledger.state import StageTerms
 from headrace.pipeline.ledger.totals import Nanos
 from headrace.pipeline.master.actor import Master
 from headrace.pipeline.master.inputs import InputTopic, StageInput, inputs, topics
 from headrace.pipeline.messages import QueueMessage, decode_message, encode_message
+from headrace.pipeline.run.job_run import load_state
 from headrace.pipeline.source.sources import TableSource
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
 from headrace.pipeline.worker.worker_loop import Worker

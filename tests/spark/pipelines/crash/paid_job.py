@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import headrace as hr
 from headrace.pipeline.builder import Pipeline
 from headrace.pipeline.job import Job
-from headrace.pipeline.job_run import ledger_directory
 from headrace.pipeline.ledger.ledger_store import read_totals
 from headrace.pipeline.ledger.totals import StageTotals
-from headrace.pipeline.record import Records
-from headrace.pipeline.retries import Retries
+from headrace.pipeline.operators.retries import Retries
+from headrace.pipeline.run.job_run import ledger_directory
+from headrace.pipeline.run.record import Records
 from headrace.pipeline.worker.claimed_work import ClaimedWork, WorkStep
 from headrace.pipeline.worker.input_cursor import Work
 from headrace.settings import ServiceSettings

@@ -1,0 +1,1 @@
+"""What other software and the disk reach with the same work."""

@@ -1,0 +1,1 @@
+"""What removes attempts that nobody needs, and what keeps it from those that somebody reads."""

@@ -1,0 +1,1 @@
+"""Map outputs that another machine reads over Flight."""

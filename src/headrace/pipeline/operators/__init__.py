@@ -1,0 +1,1 @@
+"""What a stage does to rows: functions, classes, and calls of HTTP services."""
