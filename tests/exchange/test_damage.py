@@ -103,7 +103,7 @@ def test_verify_says_which_file_is_damaged(objects: Objects, kind: str) -> None:
         [damage] = verify(objects, 1).damages
         assert str(damage) == f"the map output {FILES[kind]} is missing; compute the map task again"
     assert verify(objects, 2).damages == []
-    assert verify(objects, 3) == (0, 0, [])
+    assert verify(objects, 3) == (0, 0, [], [])
 
 
 def test_files_of_another_attempt_are_not_taken_for_the_right_ones(objects: Objects) -> None:

@@ -24,6 +24,7 @@ from headrace.cli.commands import (
     dead_letter,
     demo,
     doctor,
+    exchange,
     journals,
     outcome,
     pipeline,
@@ -41,7 +42,8 @@ _IN_DOUBT = 3
 _BROKEN_PIPE = 141
 _ARGUMENT_CHARS_SHOWN = 60
 _WITHOUT_SPARK = {
-    *("collections", "dead-letters", "journals", "outcome", "publish", "read", "serve", "shuffle")
+    *("collections", "dead-letters", "exchange", "journals", "outcome", "publish", "read", "serve"),
+    "shuffle",
 }
 """Commands that run nothing of the user's and nothing of Spark's."""
 
@@ -152,6 +154,7 @@ app.add_typer(task.app, name="task")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(dead_letter.app, name="dead-letters")
 app.add_typer(plan.app, name="plan")
+app.add_typer(exchange.app, name="exchange")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.errors import DamagedOutputError
+from headrace.errors import DamagedOutputError, VersionError
 from headrace.exchange.format.layout import PUBLISHED, MapTask, numbers_of, query_directory
 from headrace.exchange.format.publication import PublishedOutput
 from headrace.exchange.map_output_reader import MapOutputReader
@@ -21,6 +21,8 @@ class QueryCheck(NamedTuple):
     rows: int
     damages: list[DamagedOutputError]
     """One for each file that is damaged or missing."""
+    unreadable: list[VersionError]
+    """One for each file that a newer Headrace wrote: nobody here can tell whether it is damaged."""
 
 
 def verify(objects: Objects, query_id: int) -> QueryCheck:
@@ -28,17 +30,25 @@ def verify(objects: Objects, query_id: int) -> QueryCheck:
     registry, reader = OutputRegistry(objects), MapOutputReader(objects)
     outputs = rows = 0
     damages: list[DamagedOutputError] = []
+    unreadable: list[VersionError] = []
     for task in published_tasks(objects, query_id):
         try:
             output = registry.latest(task)
         except DamagedOutputError as error:
             damages.append(error)
             continue
+        except VersionError as error:
+            unreadable.append(error)
+            continue
         if output is not None:
             outputs += 1
             rows += output.rows
-            damages += _damages(reader, output)
-    return QueryCheck(outputs, rows, damages)
+            for found in _problems(reader, output):
+                if isinstance(found, DamagedOutputError):
+                    damages.append(found)
+                else:
+                    unreadable.append(found)
+    return QueryCheck(outputs, rows, damages, unreadable)
 
 
 def published_tasks(objects: Objects, query_id: int) -> list[MapTask]:
@@ -52,12 +62,14 @@ def published_tasks(objects: Objects, query_id: int) -> list[MapTask]:
     return sorted(found)
 
 
-def _damages(reader: MapOutputReader, output: PublishedOutput) -> Iterator[DamagedOutputError]:
+def _problems(
+    reader: MapOutputReader, output: PublishedOutput
+) -> Iterator[DamagedOutputError | VersionError]:
     index = None
     for read in (reader.index_json, reader.index_bin):
         try:
             index = read(output)
-        except DamagedOutputError as error:
+        except (DamagedOutputError, VersionError) as error:
             yield error
     if index is None:
         return

@@ -9,11 +9,14 @@ and so is every task that reads other rows because of that.
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -28,7 +31,8 @@ from headrace.exchange import (
     PublishedOutput,
 )
 from headrace.exchange.format.part_file import output_schema
-from headrace.exchange.inventory import name_query
+from headrace.exchange.inventory import PlannedStage, name_query, store_plan
+from headrace.plan.diagram import operator_line
 from headrace.plan.kernels import evaluate, schema_of
 from headrace.plan.key_columns import split_rows
 from headrace.plan.operators import Operator, PlanSink, ShuffleRead, ShuffleWrite
@@ -48,6 +52,7 @@ REPAIRS_MAX = 3
 """A run fails if the output of one task is damaged again after it was computed again so often."""
 
 _READS_AT_ONCE = 8
+_OPERATOR_CHARS_MAX = 120
 
 _log = logging.getLogger("headrace")
 
@@ -110,9 +115,9 @@ class PlanRun:
     """One run of a query, under a name that a later run of the same query gives again."""
 
     name: str
-    graph: StageGraph
-    objects: Objects
-    runner: TaskRunner = field(default_factory=ThreadTaskRunner)
+    graph: StageGraph = field(repr=False)
+    objects: Objects = field(repr=False)
+    runner: TaskRunner = field(default_factory=ThreadTaskRunner, repr=False)
     reports: dict[int, StageReport] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,6 +133,14 @@ class PlanRun:
         self._repairs: Counter[tuple[int, int]] = Counter()
         self._computed: dict[int, set[int]] = {}
         self.reports = {stage.stage_id: StageReport() for stage in self.graph.stages}
+
+    def __str__(self) -> str:
+        tasks, computed, reused, repaired = (
+            sum(getattr(each, name) for each in self.reports.values())
+            for name in ("tasks", "computed", "reused", "repaired")
+        )
+        text = f"{self.name}: {tasks} tasks, {computed} computed, {reused} reused"
+        return f"{text}, {repaired} repaired" if repaired else text
 
     def run(self) -> list[MapTaskIndex]:
         """Run every stage, and return the outputs of the last."""
@@ -164,13 +177,26 @@ class PlanRun:
     @contextmanager
     def _pinned(self) -> Iterator[None]:
         """Hold the outputs of all stages, so that cleanup removes nothing that the run reads."""
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
         with ExitStack() as stack:
             for number in dict.fromkeys(self._numbers):
-                stack.enter_context(
-                    PinnedStage(self.objects, self.query_id, number, holder=f"query {self.name}")
-                )
+                stack.enter_context(PinnedStage(self.objects, self.query_id, number, holder=holder))
             name_query(self.objects, self.query_id, self.name)
+            store_plan(self.objects, self.query_id, self._described())
             yield
+
+    def _described(self) -> list[PlannedStage]:
+        """Return what each stage does, on a line of bounded length: a scan may name many files."""
+        return [
+            PlannedStage(
+                number,
+                " > ".join(
+                    shorten(operator_line(each), _OPERATOR_CHARS_MAX, placeholder="...")
+                    for each in stage.operators
+                ),
+            )
+            for number, stage in zip(self._numbers, self.graph.stages, strict=True)
+        ]
 
     def _run_stages(self) -> list[DamagedOutputError]:
         """Run what is not complete. Return what was found damaged, and ended the run early."""

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headrace.cli.render.pipeline_display import PipelineDisplay, StageRates
-from headrace.cli.render.units import format_cost, format_time_left
+from headrace.cli.render.units import format_cost, format_rough_time
 from headrace.pipeline.master.stage_state import StageCounts
 from headrace.pipeline.status.job_status import JobStatus, RunOutcome, StageProgress
 from tests.cli.render.test_task_display import Terminal, screen
@@ -106,7 +106,7 @@ def test_a_rate_is_that_of_the_last_half_minute() -> None:
     [(4.4, "4 s"), (75, "1 min 15 s"), (1200, "20 min"), (7260, "2 h 1 min"), (400_000, "4 d")],
 )
 def test_a_time_left_is_as_exact_as_it_can_be(seconds: float, text: str) -> None:
-    assert format_time_left(seconds) == text
+    assert format_rough_time(seconds) == text
 
 
 def test_money_has_the_digits_that_it_needs() -> None:

@@ -190,7 +190,7 @@ def test_a_query_is_removed_unless_somebody_reads_it(objects: Objects) -> None:
     cleaner = AttemptCleanup(objects)
     with (
         PinnedStage(objects, 1, 2),
-        pytest.raises(UsageError, match="a reader has pinned query 1; remove it when"),
+        pytest.raises(UsageError, match=r"query 1 is held by .* until .*; remove it when"),
     ):
         cleaner.remove_query(1)
     assert keys_of(MapOutputReader(objects).read_partition(TASK, 0)) == [1]

@@ -38,6 +38,10 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
     return _starting_with(incomplete, _jobs(_workspace(context)))
 
 
+def complete_query(context: typer.Context, incomplete: str) -> list[str]:
+    return _starting_with(incomplete, _queries(_workspace(context)))
+
+
 def _workspace(context: typer.Context) -> str:
     given = context.params.get("workspace") or os.environ.get("HEADRACE_WORKSPACE")
     return str(given or DEFAULT_WORKSPACE)
@@ -66,6 +70,14 @@ def _tasks(location: str) -> Iterator[str]:
     # Opening a store that does not exist would create it.
     if not is_address(location) and objects.is_dir():
         yield from (each.task for each in list_tasks(open_objects(str(objects))))
+
+
+def _queries(location: str) -> Iterator[str]:
+    from headrace.exchange.inventory import query_names
+
+    objects = Path(location, "objects")
+    if not is_address(location) and objects.is_dir():
+        yield from sorted(query_names(open_objects(str(objects))).values())
 
 
 def _jobs(location: str) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,9 @@ import typer
 
 import headrace as hr
 from headrace.cli.options.service_options import token_option
-from headrace.errors import UsageError, WorkspaceError
+from headrace.errors import NotFoundError, UsageError, WorkspaceError
 from headrace.journal.location.workspace_ref import check_location, is_address
+from headrace.storage import Objects, open_objects
 
 DEFAULT_WORKSPACE = "./headrace-data"
 
@@ -50,6 +52,15 @@ TlsRootOption = Annotated[
         help="Trust this certificate at a grpc+tls:// address.",
     ),
 ]
+ObjectsOption = Annotated[
+    str,
+    typer.Option(
+        "--objects",
+        metavar="PLACE",
+        show_default=False,
+        help="Objects of no workspace, instead: a directory, or s3://bucket/prefix.",
+    ),
+]
 
 
 def open_workspace(
@@ -80,15 +91,52 @@ def on_workspace(command: Callable[..., None]) -> Callable[..., None]:
 
     A command that declares one of these options itself also receives its value.
     """
-    options = inspect.signature(open_workspace, eval_str=True).parameters
+    return _with_opened(command, open_workspace)
+
+
+@contextmanager
+def open_stored(
+    objects: ObjectsOption = "",
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    token: TokenOption = "",
+    tls_root: TlsRootOption = "",
+) -> Iterator[Objects]:
+    """Open the objects of a workspace, or those that a location names."""
+    if objects:
+        yield _existing_objects(objects)
+        return
+    with open_workspace(workspace, token, tls_root) as ws:
+        yield ws.objects
+
+
+def _existing_objects(location: str) -> Objects:
+    """Open objects. Raises NotFoundError for a directory that is not there: opening makes it."""
+    path = location.removeprefix("file://")
+    if "://" not in path and not Path(path).is_dir():
+        raise NotFoundError(
+            f"there is no directory {location}", do="name one that holds objects, or s3://…"
+        )
+    return open_objects(location)
+
+
+def on_objects(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a workspace or objects, and the objects as argument."""
+    return _with_opened(command, open_stored)
+
+
+def _with_opened(
+    command: Callable[..., None], opener: Callable[..., AbstractContextManager[Any]]
+) -> Callable[..., None]:
+    """Give a command the options of an opener, and what it opens as first argument."""
+    options = inspect.signature(opener, eval_str=True).parameters
     naming = {name: each for name, each in options.items() if name != "create"}
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
     @wraps(command)
     def opened(**given: Any) -> None:
         try:
-            with open_workspace(**{name: given[name] for name in naming}) as ws:
-                command(ws, **{each.name: given[each.name] for each in own})
+            with opener(**{name: given[name] for name in naming}) as found:
+                command(found, **{each.name: given[each.name] for each in own})
         except hr.InDoubtError as error:
             raise _with_command(error, given["workspace"]) from error
 

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from headrace.cli.render.output import console, print_json, print_line, print_note
-from headrace.cli.render.units import counted, format_cost, format_time_left
+from headrace.cli.render.units import counted, format_cost, format_rough_time
 from headrace.pipeline.status.job_status import JobStatus, StageProgress
 
 STAGE_COLUMNS = ("stage", "units", "rows", "rows/s", "ETA", "workers", "in flight", "calls",
@@ -135,7 +135,7 @@ class PipelineDisplay:
         left = max((each.time_left_s for each in rates if each.time_left_s), default=None)
         parts = [", ".join(units) + " units", *_calls(status)]
         if left is not None:
-            parts.append(f"ETA {format_time_left(left)}")
+            parts.append(f"ETA {format_rough_time(left)}")
         return "; ".join(parts)
 
     def _render(self) -> RenderableType:
@@ -203,7 +203,7 @@ def _cells(name: str, status: JobStatus, stage: StageProgress, rate: StageRate) 
         _units(stage),
         f"{status.stages[name].rows_in:,}",
         "" if rate.rows_per_s is None else f"{rate.rows_per_s:,.0f}",
-        "" if rate.time_left_s is None else format_time_left(rate.time_left_s),
+        "" if rate.time_left_s is None else format_rough_time(rate.time_left_s),
         f"{stage.working}",
         f"{stage.calls_under_way:,}" if is_paid else "",
         f"{stage.calls:,}" if is_paid else "",

@@ -57,8 +57,8 @@ def format_size(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def format_time_left(seconds: float) -> str:
-    """Return a time that nobody knows exactly, such as `3 h 20 min`."""
+def format_rough_time(seconds: float) -> str:
+    """Return a time that people need only roughly, such as `3 h 20 min`."""
     minutes, rest_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 48:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Self
 
-from headrace.errors import DataError, HeadraceError, NotFoundError, UsageError
+from headrace.errors import DataError, HeadraceError, NotFoundError, UsageError, VersionError
 from headrace.exchange.cleanup.cleanup_plan import (
     Attempt,
     ExpiredAttempt,
@@ -31,6 +31,7 @@ from headrace.exchange.format.layout import (
     INDEX_JSON,
     NAME,
     PINS,
+    PLAN,
     PUBLISHED,
     REMOVED,
     ROOT,
@@ -125,15 +126,17 @@ class AttemptCleanup:
         marks.mark_query(query_id)
         if is_pinned(self._objects, query_id, None, self._now_ms()):
             marks.unmark_query(query_id)
+            holders = dict.fromkeys(map(str, list_pins(self._objects, query_id, self._now_ms())))
             raise UsageError(
-                f"a reader has pinned query {query_id}", do="remove it when nobody reads it"
+                f"query {query_id} is held by {', '.join(holders) or 'a reader'}",
+                do="remove it when nobody computes or reads it",
             )
         keys = [info.key for info in self._objects.list(query_directory(query_id))]
         attempts = {key.rpartition("/")[0] for key in keys if is_attempt_file(key)}
         others = [key for key in keys if not is_attempt_file(key)]
-        # Without its record nobody looks for an attempt. The name, the marks, and pins that come
-        # too late to hold anything, go last.
-        last = [key for key in others if key.split("/")[2] in (NAME, REMOVED, PINS)]
+        # Without its record nobody looks for an attempt. The name, the plan, the marks, and pins
+        # that come too late to hold anything, go last.
+        last = [key for key in others if key.split("/")[2] in (NAME, PLAN, REMOVED, PINS)]
         for key in sorted(set(others) - set(last), key=lambda key: PUBLISHED not in key):
             self._objects.delete(key)
         for directory in sorted(attempts):
@@ -145,11 +148,16 @@ class AttemptCleanup:
     def _plan_task(
         self, task: MapTask, objects: TaskObjects, expired_before_ms: int
     ) -> TaskCleanup:
-        attempts = [
-            self._attempt(task, objects, attempt)
-            for attempt in sorted(objects.claimed | objects.files.keys())
-        ]
-        return plan_cleanup(task, self._registry.records(task), attempts, expired_before_ms)
+        try:
+            attempts = [
+                self._attempt(task, objects, attempt)
+                for attempt in sorted(objects.claimed | objects.files.keys())
+            ]
+            records = self._registry.records(task)
+        except VersionError as error:
+            logger.info("cleanup keeps %s: %s", task, error)
+            return TaskCleanup(task)  # only the newer Headrace that wrote it knows what it is
+        return plan_cleanup(task, records, attempts, expired_before_ms)
 
     def _attempt(self, task: MapTask, objects: TaskObjects, attempt: int) -> Attempt:
         files = objects.files.get(attempt, [])

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Self
 
 import msgspec
@@ -47,6 +48,10 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds_at(self, at_ms: int) -> bool:
         return at_ms <= self.held_until_ms + SKEW_MS
+
+    def __str__(self) -> str:
+        until = datetime.fromtimestamp(self.held_until_ms // 1_000, UTC)
+        return f"{self.holder or 'a reader'} until {until:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def now_ms() -> int:

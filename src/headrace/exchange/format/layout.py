@@ -10,6 +10,7 @@
     shuffle/{query}/removed/{mark}                                   the same for a whole query
     shuffle/{query}/pins/{pin}                                       what readers hold
     shuffle/{query}/name                                             the query's name, for people
+    shuffle/{query}/plan                                             what its stages do, for people
 
 `index.bin` is the magic `FFQI`, the version and the length of the payload as little-endian u32, and
 the payload, which is the same JSON as `index.json`.
@@ -30,6 +31,7 @@ LATEST = 0
 """Stands for the latest attempt; the attempts of a map task are numbered from 1."""
 CLAIMS, PUBLISHED, REMOVED, PINS = "claims", "published", "removed", "pins"
 NAME = "name"
+PLAN = "plan"
 INDEX_BIN = "index.bin"
 INDEX_JSON = "index.json"
 INDEX_MAGIC = b"FFQI"
