@@ -117,7 +117,8 @@ class Query
     repartition(self, *keys: str, partitions: int = 16) -> Query
     sink(self, sink: Any) -> Query
     stages: StageGraph
-    run(self, name: str, spark: Any = None) -> PlanRun
+    run(self, name: str, spark: Any = None, *, objects: str | PathLike[str] | Objects = '') ->
+        PlanRun
 class RateLimitSpec(*, name: str, requests_per_minute: float | None = None, tokens_per_minute:
         float | None = None, burst_s: float = 1.0)
 class Retries

@@ -157,9 +157,10 @@ class ShuffleWrite:
     partitions: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.partitions <= PARTITIONS_MAX:
+        given = self.partitions
+        if type(given) is not int or not 1 <= given <= PARTITIONS_MAX:
             raise UsageError(
-                f"{self}: partitions must be from 1 to {PARTITIONS_MAX}, got {self.partitions}",
+                f"{self}: partitions must be from 1 to {PARTITIONS_MAX}, got {given!r}",
                 do="give another number of partitions",
             )
 

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import DamagedOutputError, DataError, SchemaError, StoppedError
+from headrace.errors import DamagedOutputError, DataError, SchemaError, StoppedError, UsageError
 from headrace.exchange import (
     MapOutputReader,
     MapOutputWriter,
@@ -154,6 +154,8 @@ class PlanRun:
 
         Computes again what turns out to be damaged.
         """
+        if self._last not in self._indexes:
+            raise UsageError(f"query {self.name!r} is not complete", do="run it first")
         while True:
             try:
                 with self._pinned():

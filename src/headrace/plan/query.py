@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from os import PathLike, fspath
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -40,10 +41,14 @@ from headrace.plan.operators import (
 )
 from headrace.plan.plan_run import PlanRun, TaskRunner, ThreadTaskRunner
 from headrace.plan.stages import StageGraph, cut_stages
-from headrace.storage import Objects
+from headrace.storage import Objects, open_objects
 
 PARTITIONS = 16
 """Of a shuffle, unless the query says otherwise. It is part of the plan, not of the machine."""
+
+
+NAME_CHARS = 200
+"""Of the name of a query, at most."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,18 @@ class Query:
         self, function: Callable[..., Any], *, schema: pa.Schema | None = None, version: str = ""
     ) -> Query:
         """Apply a function to each record batch; it returns a record batch or a table."""
+        _check_callable("map()", function, "a function of record batches")
         return self._grown(Map(self.root, function, schema, version))
 
     def filter(self, function: Callable[..., Any], *, version: str = "") -> Query:
         """Keep the rows of each record batch for which the returned mask is true."""
+        _check_callable("filter()", function, "a function of record batches")
         return self._grown(Filter(self.root, function, version))
 
     def select(self, *columns: str) -> Query:
         """Keep these columns, in this order."""
+        if not columns:
+            raise UsageError("select() names no column", do="name the columns to keep")
         return self._grown(Project(self.root, columns))
 
     def group_by(self, *keys: str, partitions: int = PARTITIONS) -> GroupedQuery:
@@ -109,6 +118,14 @@ class Query:
         keys = (on,) if isinstance(on, str) else tuple(on)
         if not keys:
             raise UsageError("join() names no column", do="name the columns to join on")
+        if not isinstance(other, Query):
+            raise UsageError(
+                f"join() got a {type(other).__name__}", do="give a query, begun with hr.scan"
+            )
+        if how not in get_args(JoinKind):
+            raise UsageError(
+                f"{how!r} is no kind of join", do=f"use one of {', '.join(get_args(JoinKind))}"
+            )
         left, right = (
             ShuffleRead(ShuffleWrite(each.root, keys, partitions)) for each in (self, other)
         )
@@ -121,7 +138,11 @@ class Query:
         return self._grown(ShuffleRead(ShuffleWrite(self.root, keys, partitions)))
 
     def sink(self, sink: Any) -> Query:
-        """Hand the rows of each task to a sink."""
+        """Hand the rows of each task to a function of them and a key, as an Arrow table.
+
+        The key is text that names the rows: a task that is tried again has the same rows and key.
+        """
+        _check_callable("sink()", sink, "a function of a table and a key")
         return self._grown(PlanSink(self.root, sink))
 
     def _grown(self, root: Operator) -> Query:
@@ -133,20 +154,40 @@ class Query:
         """The stages that the query is cut into."""
         return cut_stages(self.root)
 
-    def run(self, name: str, spark: Any = None) -> PlanRun:
+    def run(
+        self, name: str, spark: Any = None, *, objects: str | PathLike[str] | Objects = ""
+    ) -> PlanRun:
         """Run the query, and return a run whose `table()` has its rows.
 
         A later run of the same name, in any application, computes only what is not there yet. Tasks
-        are those of the Spark session, or threads of this process if none is given.
+        are those of the Spark session, or threads of this process if none is given. Their output is
+        kept in the workspace, or in `objects`, such as `s3://bucket/prefix`: every process that
+        runs tasks must reach it.
         """
+        _check_name(name)
         if self._home is None:
             raise UsageError(f"query {name!r} has no workspace", do="begin it with hr.scan")
         runner = self._home.runner(spark) if spark else ThreadTaskRunner(os.cpu_count() or 1)
-        objects = self._home.objects()
-        run = PlanRun(name, self.stages, objects, runner)
-        with BackgroundCleanup(AttemptCleanup(objects)):
+        if isinstance(objects, str | PathLike):
+            held = open_objects(fspath(objects)) if objects else self._home.objects()
+        else:
+            held = objects
+        run = PlanRun(name, self.stages, held, runner)
+        with BackgroundCleanup(AttemptCleanup(held)):
             run.run()
         return run
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > NAME_CHARS:
+        raise UsageError(
+            f"{name!r} is no name of a query", do=f"use text of 1 to {NAME_CHARS} characters"
+        )
+
+
+def _check_callable(where: str, given: object, wanted: str) -> None:
+    if not callable(given):
+        raise UsageError(f"{where} got a {type(given).__name__}", do=f"give {wanted}")
 
 
 class GroupedQuery:

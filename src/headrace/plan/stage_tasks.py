@@ -34,6 +34,7 @@ from headrace.plan.operators import (
     ShuffleRead,
     ShuffleWrite,
     SourceScan,
+    function_name,
     inputs,
 )
 from headrace.plan.source_hash import source_hash
@@ -106,7 +107,8 @@ def _identity(graph: StageGraph, operator: Operator, numbers: Sequence[int]) -> 
         case ShuffleRead():
             return f"{operator} of {numbers[graph.producer(operator).stage_id]}"
         case Map() | Filter():
-            code = operator.version or source_hash(operator.function)
+            function, version = operator.function, operator.version
+            code = f"{function_name(function)} {version}" if version else source_hash(function)
             schema = operator.schema if isinstance(operator, Map) else None
             return f"{type(operator).__name__} {code} {schema}"
         case PlanSink():

@@ -157,9 +157,9 @@ class CollectionSource(UnitSource):
 
 
 def check_rows_per_unit(rows_per_unit: int) -> int:
-    if rows_per_unit < 1:
+    if type(rows_per_unit) is not int or rows_per_unit < 1:
         raise UsageError(
-            f"rows_per_unit must be at least 1, got {rows_per_unit}", do="give it a larger number"
+            f"rows_per_unit must be at least 1, got {rows_per_unit!r}", do="give it a larger number"
         )
     return rows_per_unit
 

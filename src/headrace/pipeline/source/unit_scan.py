@@ -142,6 +142,10 @@ class TableScan:
 
 def scan_source(data: Any, workspace: Workspace, rows_per_unit: int = ROWS_PER_UNIT) -> ScanSource:
     """Return the source of a query. Raises UsageError for what is none."""
+    if not isinstance(workspace, Workspace):
+        raise UsageError(
+            f"{workspace!r} is no workspace", do='give an open one, such as hr.open("./data")'
+        )
     if isinstance(data, pa.RecordBatch):
         data = pa.table(data)
     if type(data).__module__.partition(".")[0] == "pandas":
@@ -154,6 +158,6 @@ def scan_source(data: Any, workspace: Workspace, rows_per_unit: int = ROWS_PER_U
         return FileScan(data, rows_per_unit)
     raise UsageError(
         f"a query cannot scan a {type(data).__name__}",
-        do="give files, a collection or an Arrow table; a DataFrame is the source of a pipeline,"
-        " which stores its rows once",
+        do="give files, a collection, an Arrow table or a pandas DataFrame; a DataFrame of Spark"
+        " is the source of a pipeline, which stores its rows once",
     )
