@@ -97,7 +97,7 @@ def finished(name: str, query: Query, objects: Objects) -> PlanRun:
     return run
 
 
-def test_a_second_run_computes_nothing(objects: Objects) -> None:
+def test_a_second_run_computes_nothing(objects: Objects) -> None:  # proves G21
     reads: Counter[str] = Counter()
     first = finished("totals", totals(CountedSource(reads)), objects)
     assert results(first) == expected()
@@ -109,7 +109,7 @@ def test_a_second_run_computes_nothing(objects: Objects) -> None:
     assert set(reads.values()) == {1}
 
 
-def test_units_that_are_added_are_read_alone(objects: Objects) -> None:
+def test_units_that_are_added_are_read_alone(objects: Objects) -> None:  # proves G21
     reads: Counter[str] = Counter()
     finished("totals", totals(CountedSource(reads, 6)), objects)
     grown = finished("totals", totals(CountedSource(reads, 8)), objects)
@@ -118,7 +118,7 @@ def test_units_that_are_added_are_read_alone(objects: Objects) -> None:
     assert [(each.computed, each.reused) for each in grown.reports.values()] == [(2, 6), (3, 0)]
 
 
-def test_another_function_is_another_stage(objects: Objects) -> None:
+def test_another_function_is_another_stage(objects: Objects) -> None:  # proves G21
     reads: Counter[str] = Counter()
     source = CountedSource(reads)
 
@@ -132,7 +132,7 @@ def test_another_function_is_another_stage(objects: Objects) -> None:
     assert set(reads.values()) == {2}
 
 
-def test_what_comes_later_in_a_plan_may_change(objects: Objects) -> None:
+def test_what_comes_later_in_a_plan_may_change(objects: Objects) -> None:  # proves G21
     reads: Counter[str] = Counter()
     finished("totals", totals(CountedSource(reads)), objects)
     changed = totals(CountedSource(reads)).filter(lambda batch: pc.less(batch["key"], 2))
