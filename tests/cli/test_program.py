@@ -32,7 +32,7 @@ NOT_A_WORKSPACE = (
 )
 GROUPS = (
     *(("collections",), ("journals",), ("shuffle",), ("task",), ("pipeline",)),
-    *(("dead-letters",), ("plan",), ("bench",)),
+    *(("dead-letters",), ("plan",), ("exchange",), ("bench",)),
 )
 CREATE = ("collections", "create", "orders")
 

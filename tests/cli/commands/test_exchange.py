@@ -182,7 +182,7 @@ def test_an_index_of_a_newer_version_is_named_and_kept(
     assert (result.exit_code, result.stdout.splitlines()[1]) == (1, f"1      {file}  {why}")
     shown = ok("exchange", "inspect", "1", *STORED, "--stage", "2")
     assert f"{file} {why}" in shown
-    assert "1 map tasks cannot be read" in ok("exchange", "inspect", "1", *STORED)
+    assert "1 map task cannot be read" in ok("exchange", "inspect", "1", *STORED)
     # Cleanup cannot know what it is, and goes on with the rest.
     write(stored, {0: [1]}, replaces=written.attempt)
     assert "nothing to remove" in ok("exchange", "gc", *STORED, "--ttl", "0s")

@@ -49,7 +49,7 @@ def list_all(
     stages: Annotated[bool, typer.Option("--stages", help="Show a row for each stage.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the queries that have stored anything: map tasks, attempts, bytes.
+    """List the queries that have stored anything.
 
     A map task is published when it has output that readers see. The age is that of the newest file.
     """
@@ -94,10 +94,11 @@ def inspect(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what is stored of a query: stages, map tasks, what is published, and who holds it.
+    """Show what a query has stored, and who holds it.
 
-    The skew of a stage is its largest reduce partition against the median. What cannot be read is
-    named, and hides nothing else; `headrace exchange verify` reads the rows too.
+    It shows stages, or with --stage or --task their map tasks and files. The skew of a stage is its
+    largest reduce partition against the median. What cannot be read is named, and hides nothing
+    else; `headrace exchange verify` reads the rows too.
     """
     from headrace.cli.render import exchange_display as display
     from headrace.exchange import describe_stages
@@ -148,7 +149,7 @@ def verify(
     ] = "",
     json: JsonOption = False,
 ) -> None:
-    """Read all published output, compare it with its checksums, and list what is damaged.
+    """Read all published output, and list what is damaged.
 
     Exits with 1 if anything is damaged, missing or of a newer Headrace. Changes nothing: the next
     run of the query computes again what it needs of it.
@@ -209,10 +210,11 @@ def gc(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove attempts that nobody needs: those that were replaced, or never published.
+    """Remove attempts that nobody needs.
 
-    The latest published attempt of every map task stays, whatever its age, and so does what a
-    reader holds. Every running query does the same for its workspace now and then.
+    These were replaced, or never published. The latest published attempt of every map task stays,
+    whatever its age, and so does what a reader holds. Every running query does the same for its
+    workspace now and then.
     """
     from headrace.cli.render import exchange_display as display
     from headrace.exchange import AttemptCleanup

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.cli.render.units import format_rough_time, format_size
+from headrace.cli.render.units import counted, format_rough_time, format_size
 from headrace.errors import DamagedOutputError, VersionError
 from headrace.exchange import QueryInventory, StageDescription, StageInventory
 from headrace.exchange.cleanup.attempt_cleanup import CleanupReport
@@ -119,7 +119,7 @@ def stage_lines(stages: Sequence[StageDescription], names: StageNames) -> dict[s
     for each in stages:
         name, what = names.name(each.stage_id), names.what(each.stage_id)
         if each.unreadable:
-            problem = f"{each.unreadable} map tasks cannot be read, see --stage {name}"
+            problem = f"{counted(each.unreadable, 'map task')} cannot be read, see --stage {name}"
             what = f"{what}; {problem}" if what else problem
         if what:
             fields[f"stage {name}"] = what
@@ -211,7 +211,7 @@ def described_stages(
             {
                 "stage": None if each.stage_id is None else str(each.stage_id),
                 "holder": each.holder,
-                "held_until_ms": each.held_until_ms,
+                "kept_until_ms": each.kept_until_ms,
             }
             for each in pins
         ],

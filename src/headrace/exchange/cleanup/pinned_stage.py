@@ -46,11 +46,16 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     held_until_ms: int
     holder: str
 
+    @property
+    def kept_until_ms(self) -> int:
+        """Until when cleanup respects it, if nobody renews it."""
+        return self.held_until_ms + SKEW_MS
+
     def holds_at(self, at_ms: int) -> bool:
-        return at_ms <= self.held_until_ms + SKEW_MS
+        return at_ms <= self.kept_until_ms
 
     def __str__(self) -> str:
-        until = datetime.fromtimestamp(self.held_until_ms // 1_000, UTC)
+        until = datetime.fromtimestamp(self.kept_until_ms // 1_000, UTC)
         return f"{self.holder or 'a reader'} until {until:%Y-%m-%dT%H:%M:%SZ}"
 
 
