@@ -44,6 +44,7 @@ class Job
     sources: list[Stage]
     is_durable(self, stage: str) -> bool
     validate(self) -> None
+    columns(self, *stages: str) -> pa.Schema | None
     phases(self) -> dict[str, int]
     fingerprint(self, stage: str) -> str
     layout(self, stage: str) -> str
@@ -86,6 +87,12 @@ class Pipeline
     http(self, operator: Any, **options: Any) -> Self
     spark(self, function: Callable[..., Any], *, rows_per_unit: int = 1000, name: str = '',
         version: str = '') -> Self
+    group_by(self, *keys: str, partitions: int = 16, rows_per_unit: int = 1000, name: str =
+        'group-by') -> GroupedPipeline
+    distinct(self, *keys: str, partitions: int = 16, rows_per_unit: int = 1000, name: str =
+        'distinct') -> Self
+    join(self, other: Pipeline, on: str | Sequence[str], *, how: JoinKind = 'inner', partitions:
+        int = 16, rows_per_unit: int = 1000, name: str = 'join') -> Self
     sink(self, sink: Any, *, name: str = 'sink', workers: int = 1, version: str = '') -> Self
     job: Job
     plan(self) -> JobPlan
@@ -159,6 +166,7 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
 class Stage
     source: UnitSource | None
     takes_all: bool
+    shuffle: ShuffleOperator | None
     spec: StageOperator
 class StageConfig(*, queue_backend: Literal['local', 'memory'] = 'local', batch_size: int = 100,
         fetch_timeout_ms: int = 1000, enable_persistence: bool = True, workers: int = 1,

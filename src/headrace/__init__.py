@@ -41,8 +41,9 @@ from headrace.version import VERSION
 
 if TYPE_CHECKING:
     from headrace import spark
-    from headrace.pipeline.builder import Engine, Pipeline
+    from headrace.pipeline.builder import Pipeline
     from headrace.pipeline.calls.answer import Answer, current_call
+    from headrace.pipeline.engine import Engine
     from headrace.pipeline.job import Job, Stage, StageConfig
     from headrace.pipeline.operators.http import http
     from headrace.pipeline.operators.openai import openai_chat, openai_embeddings
@@ -198,8 +199,8 @@ def source(
     data: Any, workspace: Workspace, *, rows_per_unit: int = 1000, version: str = ""
 ) -> UnitSource:
     """Return the source of a `Stage`, from whatever `Pipeline.source` takes."""
-    builder = import_module("headrace.pipeline.builder")
-    found: UnitSource = builder.as_source(
+    engine = import_module("headrace.pipeline.engine")
+    found: UnitSource = engine.as_source(
         data, workspace, _engine(workspace), rows_per_unit, version
     )
     return found

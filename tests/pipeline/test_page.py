@@ -17,6 +17,7 @@ pytestmark = pytest.mark.crash  # it starts processes
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 SECTIONS = (
     "Operators",
+    "Group, join, distinct",
     "HTTP services",
     "Sources and units",
     "Sinks",
@@ -38,6 +39,7 @@ def load_model():
 EXPECTED = """\
 [{'word': 'cup'}, {'word': 'for'}, {'word': '4.00'}, {'word': 'tray'}, {'word': 'for'}, \
 {'word': '12.00'}]
+[{'country': 'de', 'orders': 3, 'cents': 2400}, {'country': 'fr', 'orders': 2, 'cents': 3500}]
 0.006
 ['product', 'cents', 'answer', 'embedding']
 1

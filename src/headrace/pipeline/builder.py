@@ -13,20 +13,26 @@ captions.run()
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from os import PathLike
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import pyarrow as pa
 
 from headrace.errors import UsageError
-from headrace.journal.collection import Collection
 from headrace.journal.workspace import Workspace
+from headrace.pipeline.branches import BuiltStage, assemble, merge
 from headrace.pipeline.calls.bodies import Kind
 from headrace.pipeline.contract import Runner, StageOperator
 from headrace.pipeline.dead_letters import DeadLetter
+from headrace.pipeline.engine import Engine, as_source
 from headrace.pipeline.job import Job, Stage, StageConfig
 from headrace.pipeline.operators.operator import operator_spec
+from headrace.pipeline.operators.shuffles import (
+    DistinctOperator,
+    GroupOperator,
+    JoinOperator,
+    ShuffleOperator,
+)
 from headrace.pipeline.run.job_plan import JobPlan, plan_job
 from headrace.pipeline.run.job_results import read_results
 from headrace.pipeline.run.job_run import JobRun, RunSummary
@@ -34,37 +40,13 @@ from headrace.pipeline.run.record import OnChange
 from headrace.pipeline.run.thread_runner import ThreadRunner
 from headrace.pipeline.sinks import CallableSink
 from headrace.pipeline.source.source_units import ROWS_PER_UNIT
-from headrace.pipeline.source.sources import CollectionSource, FileSource, TableSource, UnitSource
 from headrace.pipeline.status.job_catalog import find_dead_letters, replay_dead_letters
 from headrace.pipeline.status.job_status import JobStatus, read_status
+from headrace.plan.operators import JoinKind
+from headrace.plan.query import PARTITIONS
 from headrace.settings import ServiceSettings
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
-
-
-class EngineRunner(Runner, Protocol):
-    """A runner that knows how its workers reach the driver."""
-
-    @property
-    def service(self) -> ServiceSettings: ...
-
-
-class Engine(Protocol):
-    """What Spark adds to a pipeline. It is made when a pipeline first needs it."""
-
-    def source(self, data: Any, rows_per_unit: int, version: str) -> UnitSource | None:
-        """Return a source of `data`; None if the engine does not know it."""
-
-    def sink(self, sink: Any) -> StageOperator | None:
-        """Return a sink; None if the engine does not know it."""
-
-    def stage(
-        self, function: Callable[..., Any], rows_per_unit: int, version: str
-    ) -> StageOperator:
-        """Return the operator of a stage whose function takes and returns DataFrames."""
-
-    def runner(self, session: Any) -> EngineRunner:
-        """Return a runner on `session`. If it is None, use the active session or make one."""
 
 
 class Pipeline:
@@ -90,8 +72,10 @@ class Pipeline:
         self._engine = engine
         self._running: JobRun | None = None
         self._is_stopping = False
-        self._stages: list[tuple[Stage, bool]] = []
-        """Each stage, and True if its user chose where its output lives."""
+        self._stages: list[BuiltStage] = []
+        """The last one is what the next stage reads."""
+        self.is_joined = False
+        """True if the pipeline is part of another, which has its stages."""
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -114,10 +98,10 @@ class Pipeline:
         if self._stages:
             raise UsageError(
                 f"pipeline {self.name!r} has a source already",
-                do="build a Job to read from several sources",
+                do="build a Job to read from several sources, or join two pipelines",
             )
         found = as_source(data, self.workspace, self._engine, rows_per_unit, version)
-        self._stages.append((Stage(name, found), True))
+        self._stages.append(BuiltStage(Stage(name, found), True, ()))
         return self
 
     def map(self, function: Callable[..., Any], **options: Any) -> Self:
@@ -163,6 +147,94 @@ class Pipeline:
         operator = self._required_engine("a spark stage").stage(function, rows_per_unit, version)
         return self._append(name or _name_of(function, "spark"), operator, True, StageConfig())
 
+    def group_by(
+        self,
+        *keys: str,
+        partitions: int = PARTITIONS,
+        rows_per_unit: int = ROWS_PER_UNIT,
+        name: str = "group-by",
+    ) -> GroupedPipeline:
+        """Group all rows by key; `agg` says what to make of each group. Without keys it is one.
+
+        The stage begins when the stages before it are done. Its tasks shuffle the rows into
+        `partitions`, and what they have published is not computed again after a crash. Its result
+        is stored once, in units of up to `rows_per_unit` rows.
+        """
+        return GroupedPipeline(self, keys, partitions, rows_per_unit, name)
+
+    def distinct(
+        self,
+        *keys: str,
+        partitions: int = PARTITIONS,
+        rows_per_unit: int = ROWS_PER_UNIT,
+        name: str = "distinct",
+    ) -> Self:
+        """Keep one row for each key, whichever. The rest is as for `group_by`."""
+        operator = DistinctOperator(keys, partitions=partitions, rows_per_unit=rows_per_unit)
+        return self._shuffle(name, operator)
+
+    def join(
+        self,
+        other: Pipeline,
+        on: str | Sequence[str],
+        *,
+        how: JoinKind = "inner",
+        partitions: int = PARTITIONS,
+        rows_per_unit: int = ROWS_PER_UNIT,
+        name: str = "join",
+    ) -> Self:
+        """Join with the rows of another pipeline on columns that both have.
+
+        The stages of the other become stages of this one, which runs them under its own name. The
+        rest is as for `group_by`.
+        """
+        operator = JoinOperator(on, how, partitions=partitions, rows_per_unit=rows_per_unit)
+        self._check_begun(name)
+        self._check_joinable(other)
+        mine, branch = self._last, other._last
+        self._shuffle(name, operator, merge(self._stages, other._stages, other.name), mine, branch)
+        other.is_joined = True
+        return self
+
+    def _check_joinable(self, other: Pipeline) -> None:
+        if not isinstance(other, Pipeline):
+            raise UsageError(f"a {type(other).__name__} cannot be joined", do="give a pipeline")
+        if other is self:
+            raise UsageError(
+                f"pipeline {self.name!r} is joined with itself",
+                do="build its other side as a pipeline of its own",
+            )
+        other._check_begun("join")
+        if self.workspace.directory != other.workspace.directory:
+            raise UsageError(
+                f"pipeline {other.name!r} is of the workspace {other.workspace.location}, and"
+                f" {self.name!r} of {self.workspace.location}",
+                do="build both in one workspace",
+            )
+        if other._budget is not None:
+            raise UsageError(
+                f"pipeline {other.name!r} has a budget, and becomes part of {self.name!r}",
+                do=f"give the budget to {self.name!r}",
+            )
+
+    def _shuffle(
+        self,
+        name: str,
+        operator: ShuffleOperator,
+        stages: Sequence[BuiltStage] = (),
+        *above: str,
+    ) -> Self:
+        """Add a stage that shuffles; `stages` and `above` are those of a join."""
+        before = self._stages
+        self._stages = list(stages or before)
+        try:
+            self._append(name, operator, True, StageConfig(), above)
+            assemble(self.name, self._stages).columns(self._last)
+        except UsageError:
+            self._stages = before
+            raise
+        return self
+
     def sink(self, sink: Any, *, name: str = "sink", workers: int = 1, version: str = "") -> Self:
         """Write the rows to a sink: `hr.parquet(...)` and the like, a collection, or a function.
 
@@ -196,19 +268,33 @@ class Pipeline:
         return self._append(name, operator, durable is not None or must, config)
 
     def _append(
-        self, name: str, operator: StageOperator, is_chosen: bool, config: StageConfig
+        self,
+        name: str,
+        operator: StageOperator,
+        is_chosen: bool,
+        config: StageConfig,
+        above: Sequence[str] = (),
     ) -> Self:
+        self._check_begun(name)
+        taken = {each.name for each in self._stages}
+        unique, number = name, 2
+        while unique in taken:
+            unique, number = f"{name}-{number}", number + 1
+        self._stages.append(
+            BuiltStage(Stage(unique, operator, config), is_chosen, tuple(above) or (self._last,))
+        )
+        return self
+
+    def _check_begun(self, name: str) -> None:
         self._check_open()
         if not self._stages:
             raise UsageError(
                 f"pipeline {self.name!r} begins with stage {name!r}", do="call source first"
             )
-        taken = {stage.stage_id for stage, _ in self._stages}
-        unique, number = name, 2
-        while unique in taken:
-            unique, number = f"{name}-{number}", number + 1
-        self._stages.append((Stage(unique, operator, config), is_chosen))
-        return self
+
+    @property
+    def _last(self) -> str:
+        return self._stages[-1].name
 
     def _check_open(self) -> None:
         if self._given:
@@ -229,15 +315,7 @@ class Pipeline:
         if self._given:
             self._given.validate()
             return self._given
-        job = Job(self.name, budget=self._budget)
-        above: list[str] = []
-        for number, (stage, is_chosen) in enumerate(self._stages):
-            is_last = number == len(self._stages) - 1
-            is_read_whole = not is_last and self._stages[number + 1][0].takes_all
-            if (is_last or is_read_whole) and not is_chosen and not stage.source:
-                stage = Stage(stage.stage_id, stage.operator, _on_disk(stage.config))
-            job.add_stage(stage, above)
-            above = [stage.stage_id]
+        job = assemble(self.name, self._stages, self._budget)
         job.validate()
         return job
 
@@ -311,42 +389,32 @@ class Pipeline:
         return read_results(self.workspace, job, stage or list(job.stages)[-1])
 
 
-def as_source(
-    data: Any,
-    workspace: Workspace,
-    engine: Callable[[], Engine] | None,
-    rows_per_unit: int = ROWS_PER_UNIT,
-    version: str = "",
-) -> UnitSource:
-    """Return the source of whatever `Pipeline.source` takes."""
-    if isinstance(data, UnitSource):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        data = pa.table(data)
-    if type(data).__module__.partition(".")[0] == "pandas":
-        data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pa.Table):
-        return TableSource(data, rows_per_unit)
-    if isinstance(data, Collection):
-        return CollectionSource(workspace, data.name)
-    if isinstance(data, str | PathLike | list | tuple):
-        return FileSource(data, rows_per_unit)
-    found = engine().source(data, rows_per_unit, version) if engine else None
-    if found is None:
-        raise UsageError(
-            f"a {type(data).__name__} is no source",
-            do="give files, a collection, an Arrow table or a DataFrame",
+class GroupedPipeline:
+    """Grouped rows of a pipeline, until `agg` says what to make of each group."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        keys: tuple[str, ...],
+        partitions: int,
+        rows_per_unit: int,
+        name: str,
+    ) -> None:
+        self._pipeline = pipeline
+        self._keys = keys
+        self._partitions = partitions
+        self._rows_per_unit = rows_per_unit
+        self._name = name
+
+    def agg(self, **aggregates: Any) -> Pipeline:
+        """Make one row of each group: `agg(n="count", total=("cents", "sum"))`."""
+        operator = GroupOperator(
+            self._keys,
+            aggregates,
+            partitions=self._partitions,
+            rows_per_unit=self._rows_per_unit,
         )
-    return found
-
-
-def _on_disk(config: StageConfig) -> StageConfig:
-    return StageConfig(
-        batch_size=config.batch_size,
-        fetch_timeout_ms=config.fetch_timeout_ms,
-        workers=config.workers,
-        resources=config.resources,
-    )
+        return self._pipeline._shuffle(self._name, operator)
 
 
 def _name_of(target: Any, kind: str) -> str:

@@ -225,6 +225,8 @@ class StagePlan:
     """True if the stage has no workers: the runner computes it from all rows at once."""
     phase: int = 0
     """Counts from 0. A phase begins when the stages of the phases before it are over."""
+    is_shuffle: bool = False
+    """True if a stage that takes all rows is a query, whose tasks run in threads or on Spark."""
 
 
 class WorkerAssignment(Protocol):

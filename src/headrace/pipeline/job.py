@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import msgspec
+import pyarrow as pa
 
 from headrace.errors import UsageError
 from headrace.pipeline.contract import StageOperator
 from headrace.pipeline.ledger.totals import to_nanos
+from headrace.pipeline.operators.shuffles import ShuffleOperator
 from headrace.pipeline.source.source_units import digest
 from headrace.pipeline.source.sources import UnitSource
+from headrace.plan.unified_columns import unify_columns
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -67,6 +70,11 @@ class Stage:
     def takes_all(self) -> bool:
         """True if the stage begins when its input is complete, and gets all rows at once."""
         return getattr(self.operator, "takes_all", False)
+
+    @property
+    def shuffle(self) -> ShuffleOperator | None:
+        """The operator of a stage that takes all rows at once and is run as a query."""
+        return self.operator if isinstance(self.operator, ShuffleOperator) else None
 
     @property
     def spec(self) -> StageOperator:
@@ -140,6 +148,8 @@ class Job:
         for stage in self.stages.values():
             if stage.takes_all:
                 self._check_takes_all(stage)
+            if stage.shuffle:
+                self.columns(stage.stage_id)
             is_read = bool(self.downstreams(stage.stage_id))
             if not is_read and stage.source:
                 raise UsageError(f"nobody reads source {stage.stage_id!r}", do="remove it")
@@ -181,6 +191,34 @@ class Job:
                     do=f'give {name!r} queue_backend="local"',
                 )
 
+    def columns(self, *stages: str) -> pa.Schema | None:
+        """Return the columns of what stages produce together; None if only a run shows them.
+
+        Raises UsageError, which names stage, operator and column, for a shuffle that cannot run.
+        """
+        found: dict[str, pa.Schema | None] = {}
+        for name in self.stages:
+            found[name] = self._columns(name, [found[each] for each in self.upstreams(name)])
+        return _unified([found[each] for each in stages])
+
+    def _columns(self, stage: str, above: Sequence[pa.Schema | None]) -> pa.Schema | None:
+        operator = self.stages[stage].operator
+        try:
+            if not isinstance(operator, ShuffleOperator):
+                declared = getattr(operator, "schema", None)
+                is_filter = declared is None and getattr(operator, "kind", "") == "filter"
+                return _unified(above) if is_filter else declared
+            if operator.sides == 1:
+                return operator.columns([_unified(above)])
+            if operator.sides != len(above):
+                raise UsageError(
+                    f"{operator} reads {operator.sides} stages, got {len(above)}",
+                    do="name so many upstream stages",
+                )
+            return operator.columns(above)
+        except UsageError as error:
+            raise type(error)(f"stage {stage!r}: {error.what}", do=error.do) from error
+
     def phases(self) -> dict[str, int]:
         """Return the phase of each stage, from 0.
 
@@ -210,6 +248,11 @@ class Job:
     def layout(self, stage: str) -> str:
         """Identify what the offsets of a stage, and of those below it, are offsets of."""
         return digest(str(self.is_durable(stage)), *self.upstreams(stage))
+
+
+def _unified(schemas: Sequence[pa.Schema | None]) -> pa.Schema | None:
+    known = [each for each in schemas if each is not None]
+    return unify_columns(known) if known and len(known) == len(schemas) else None
 
 
 def check_name(kind: str, name: str) -> str:

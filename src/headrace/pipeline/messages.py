@@ -10,6 +10,8 @@ from headrace.errors import DataError
 
 ONLY = "only"
 """Names, in the metadata of a message that is replayed, the group of the input that it is for."""
+UNIT = "unit"
+"""Holds, in the metadata of a message without a payload, the unit of a source that it is about."""
 REPLAY_OF = "replay_of"
 """Names, in the metadata of a message that is replayed, the unit that its rows are from."""
 
@@ -35,6 +37,11 @@ class QueueMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     origin: Origin | None = None
     """None in a durable topic."""
+
+    @property
+    def may_have_rows(self) -> bool:
+        """True if the message refers to rows, as far as is known before they are read."""
+        return bool(self.data_ref) or UNIT in self.metadata
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -22,8 +22,9 @@ def load_pipelines(file: Path) -> list[Pipeline]:
 
 
 def find_pipelines(defined: Mapping[str, Any], file: Path) -> list[Pipeline]:
-    """Return the pipelines among what a file defines."""
-    found = {id(each): each for each in defined.values() if isinstance(each, Pipeline)}
+    """Return the pipelines among what a file defines, but for those that are parts of others."""
+    pipelines = [each for each in defined.values() if isinstance(each, Pipeline)]
+    found = {id(each): each for each in pipelines if not each.is_joined}
     names = [each.name for each in found.values()]
     for name in names:
         if names.count(name) > 1:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -164,13 +164,37 @@ class PlanRun:
                 self._note([error])
                 self.run()
 
+    def map_results(self, what: str, function: Callable[[pa.Table], R]) -> list[R]:
+        """Call a function with the rows of each task of the last stage, in tasks of the runner.
+
+        The run must be complete. Returns what the function returned for each task that has rows.
+        Computes again what turns out to be damaged, and calls the function again for all.
+        """
+        while True:
+            indexes = [each for each in self._indexes[self._last] if each.rows]
+            schema = self._result_schema()
+            if schema is None or not indexes:
+                return []
+            with self._pinned():
+                work = ResultWork(self.objects, schema, function)
+                found = self.runner.run(what, work, indexes)
+            damages = [each for each in found if isinstance(each, DamagedOutputError)]
+            if not damages:
+                return [each for each in found if not isinstance(each, DamagedOutputError)]
+            self._note(damages)
+            self.run()
+
     def _read_results(self) -> pa.Table:
         indexes = self._indexes[self._last]
-        schema = _unified_schema(self.graph.stages[self._last].root, None, indexes)
+        schema = self._result_schema()
         if schema is None:
             return pa.table({})
         tables = [fit(self._reader.read(index, 0), schema) for index in indexes if index.rows]
         return pa.concat_tables([schema.empty_table(), *tables])
+
+    def _result_schema(self) -> pa.Schema | None:
+        root = self.graph.stages[self._last].root
+        return _unified_schema(root, None, self._indexes[self._last])
 
     @property
     def _last(self) -> int:
@@ -337,6 +361,22 @@ class StageWork:
         for part in split_rows(rows, keys, partitions):
             writer.write(part.partition, part.rows)
         return writer.publish().output
+
+
+@dataclass(frozen=True)
+class ResultWork(Generic[R]):
+    """Hands the rows of a task of the last stage to a function. It travels as `StageWork` does."""
+
+    objects: Objects
+    schema: pa.Schema
+    function: Callable[[pa.Table], R]
+
+    def __call__(self, index: MapTaskIndex) -> R | DamagedOutputError:
+        try:
+            rows = MapOutputReader(self.objects).read(index, 0)
+        except DamagedOutputError as error:
+            return error
+        return self.function(fit(rows, self.schema))
 
 
 def _concatenated(

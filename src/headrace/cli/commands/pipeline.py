@@ -60,7 +60,12 @@ def status(
     Units count over all runs, everything else over the last one. A job whose process was killed is
     shown as killed: run it again, and it goes on.
     """
-    from headrace.cli.render.pipeline_display import STAGE_COLUMNS, described, stage_rows, summary
+    from headrace.cli.render.pipeline_display import (
+        described,
+        stage_columns,
+        stage_rows,
+        summary,
+    )
     from headrace.pipeline.status.job_catalog import job_record, list_statuses
     from headrace.pipeline.status.job_status import read_status
 
@@ -77,7 +82,8 @@ def status(
         print_json(described(one))
         return
     print_line(f"{name}: {summary(one)}")
-    print_table(stage_rows(one), STAGE_COLUMNS, numbers=STAGE_COLUMNS[1:])
+    columns = stage_columns(one)
+    print_table(stage_rows(one), columns, numbers=columns[1:])
 
 
 def _job_row(status: JobStatus) -> tuple[object, ...]:
@@ -146,7 +152,7 @@ def _print_plan(plan: JobPlan) -> None:
         (
             (
                 each.stage,
-                each.workers,
+                "" if each.query else each.workers,
                 "disk" if each.is_durable else "memory",
                 *_forecast_cells(each),
             )
@@ -155,6 +161,12 @@ def _print_plan(plan: JobPlan) -> None:
         ("stage", "workers", "output", "calls", "in the ledger", "cost"),
         numbers=("workers", "calls", "in the ledger", "cost"),
     )
+    if queries := [each for each in plan.stages if each.query]:
+        print_table(
+            ((each.stage, each.query, each.tasks_published) for each in queries),
+            ("stage", "shuffles", "tasks published"),
+            numbers=("tasks published",),
+        )
 
 
 def _forecast_cells(stage: Any) -> tuple[str, str, str]:
@@ -200,6 +212,8 @@ def inspect(
             "record": record.number,
             "payloads": f"{counted(found.payload_objects, 'object')},"
             f" {format_size(found.payload_bytes)}",
+            "shuffle files": f"{counted(found.shuffle_objects, 'object')},"
+            f" {format_size(found.shuffle_bytes)}",
         }
     )
     names = [stage] if stage else list(record.stages)
@@ -269,6 +283,8 @@ def _described(found: JobDescription, stage: str) -> dict[str, Any]:
         "partitions": record.partitions,
         "payload_objects": found.payload_objects,
         "payload_bytes": found.payload_bytes,
+        "shuffle_objects": found.shuffle_objects,
+        "shuffle_bytes": found.shuffle_bytes,
         "stages": {
             name: msgspec.to_builtins(each) | {"calls": _described_calls(found, name)}
             for name, each in record.stages.items()
@@ -327,8 +343,9 @@ def gc(
 
 
 def _amount(found: Garbage) -> str:
+    objects = len(found.objects) + sum(each.objects for each in found.shuffles)
     return (
-        f"{counted(len(found.topics), 'topic')}, {counted(len(found.objects), 'object')}"
+        f"{counted(len(found.topics), 'topic')}, {counted(objects, 'object')}"
         f" ({format_size(found.bytes)}) and {counted(found.results, 'result')}"
     )
 
@@ -336,6 +353,7 @@ def _amount(found: Garbage) -> str:
 def _print_garbage(found: Garbage) -> None:
     rows: list[tuple[object, ...]] = [("topic", topic, "") for topic in found.topics]
     rows += [("object", each.key, format_size(each.bytes)) for each in found.objects]
+    rows += [("shuffle files", each.name, format_size(each.bytes)) for each in found.shuffles]
     rows += [("results", each.stage, f"{each.results:,}") for each in found.ledger]
     print_table(rows, ("what", "name", "size"), numbers=("size",))
 
@@ -347,6 +365,7 @@ def _described_garbage(name: str, found: Garbage, *, removed: bool) -> dict[str,
         "topics": found.topics,
         "objects": [{"key": each.key, "bytes": each.bytes} for each in found.objects],
         "bytes": found.bytes,
+        "shuffle_files": [each._asdict() for each in found.shuffles],
         "ledger": [each._asdict() for each in found.ledger],
     }
 
@@ -354,7 +373,9 @@ def _described_garbage(name: str, found: Garbage, *, removed: bool) -> dict[str,
 @app.command(epilog=as_example("headrace pipeline delete captions --yes"))
 @on_workspace
 def delete(ws: hr.Workspace, name: JobArgument, yes: YesOption = False) -> None:
-    """Delete a job: its topics, payloads, ledger and records. What its sinks hold stays there.
+    """Delete a job: its topics, payloads, shuffle files, ledger and records.
+
+    What its sinks hold stays there.
 
     A later run of that name begins from scratch and pays for everything again. A running job is
     refused.

@@ -22,6 +22,8 @@ from headrace.pipeline.status.job_status import JobStatus, StageProgress
 
 STAGE_COLUMNS = ("stage", "units", "rows", "rows/s", "ETA", "workers", "in flight", "calls",
                  "found", "dead", "cost")  # fmt: skip
+TASK_COLUMNS = ("tasks", "reused")
+"""These follow if a stage shuffles."""
 _LINE_S = 5.0
 """In a pipe, lines about a pipeline are at least this far apart."""
 _WINDOW_S = 30.0
@@ -133,7 +135,7 @@ class PipelineDisplay:
         units = (f"{name} {_units(each)}" for name, each in status.progress.items())
         rates = [self._rates.rate(name) for name in status.progress]
         left = max((each.time_left_s for each in rates if each.time_left_s), default=None)
-        parts = [", ".join(units) + " units", *_calls(status)]
+        parts = [", ".join(units) + " units", *_tasks(status), *_calls(status)]
         if left is not None:
             parts.append(f"ETA {format_rough_time(left)}")
         return "; ".join(parts)
@@ -177,18 +179,24 @@ class _NoteHandler(logging.Handler):
         self._note(record.getMessage())
 
 
+def stage_columns(status: JobStatus) -> tuple[str, ...]:
+    shuffles = any(each.tasks for each in status.progress.values())
+    return STAGE_COLUMNS + TASK_COLUMNS if shuffles else STAGE_COLUMNS
+
+
 def stage_rows(
     status: JobStatus, rates: dict[str, StageRate] | None = None
 ) -> list[tuple[str, ...]]:
-    """Return what STAGE_COLUMNS name, for each stage."""
+    """Return what `stage_columns` name, for each stage."""
+    width = len(stage_columns(status))
     return [
-        _cells(name, status, each, (rates or {}).get(name) or StageRate())
+        _cells(name, status, each, (rates or {}).get(name) or StageRate())[:width]
         for name, each in status.progress.items()
     ]
 
 
 def stage_table(status: JobStatus, rates: dict[str, StageRate]) -> Table:
-    table = Table(*STAGE_COLUMNS, box=None, pad_edge=False, header_style="bold")
+    table = Table(*stage_columns(status), box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"
     for row in stage_rows(status, rates):
@@ -210,6 +218,8 @@ def _cells(name: str, status: JobStatus, stage: StageProgress, rate: StageRate) 
         f"{stage.calls_found:,}" if is_paid else "",
         f"{stage.dead_letters:,}",
         format_cost(stage.cost) if is_paid else "",
+        f"{stage.tasks:,}" if stage.tasks else "",
+        f"{stage.tasks_reused:,}" if stage.tasks else "",
     )
 
 
@@ -240,12 +250,21 @@ def _calls(status: JobStatus) -> list[str]:
     return parts
 
 
+def _tasks(status: JobStatus) -> list[str]:
+    """Return the tasks of all stages that shuffle, in words; nothing if none has any."""
+    tasks = sum(each.tasks for each in status.progress.values())
+    reused = sum(each.tasks_reused for each in status.progress.values())
+    if not tasks:
+        return []
+    return [counted(tasks, "task") + (f", {reused:,} reused" if reused else "")]
+
+
 def summary(status: JobStatus) -> str:
     """Return how a run ended, or stands, in one line."""
     why = status.error or "; ".join(dict.fromkeys(status.paused.values()))
     units = ", ".join(f"{name} {_units(each)}" for name, each in status.progress.items())
     parts = [f"{units} units"] if units else []
-    parts += [*_calls(status), f"{status.seen - status.began:.1f} s"]
+    parts += [*_tasks(status), *_calls(status), f"{status.seen - status.began:.1f} s"]
     return f"{status.outcome}{f': {why}' if why else ''}; " + "; ".join(parts)
 
 

@@ -180,6 +180,12 @@ def list_pins(objects: Objects, query_id: int, at_ms: int) -> list[Pin]:
     return sorted(held, key=lambda pin: (pin.stage_id or 0, pin.holder, pin.held_until_ms))
 
 
+def release_pins(objects: Objects, query_id: int) -> None:
+    """Release everything of a query whose readers are dead for certain, before its leases end."""
+    for info in objects.list(f"{query_directory(query_id)}/{PINS}"):
+        objects.delete(info.key)
+
+
 def _stored_pins(objects: Objects, query_id: int) -> Iterator[tuple[str, Pin]]:
     """Yield the key of each pin, and the pin. One that is damaged holds everything for a lease."""
     for info in objects.list(f"{query_directory(query_id)}/{PINS}"):

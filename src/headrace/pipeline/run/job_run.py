@@ -51,6 +51,7 @@ from headrace.pipeline.status.run_figures import RunFigures
 from headrace.pipeline.status.unit_counts import UnitCounts
 from headrace.pipeline.worker.environment import WorkerStage
 from headrace.pipeline.worker.work_assignment import LocalAssignment, RemoteAssignment
+from headrace.plan.plan_run import PlanRun
 from headrace.queues.contract import QueueBackend
 from headrace.queues.local_backend import LocalBackend
 from headrace.queues.memory_backend import MemoryBackend, MemoryTopics
@@ -99,9 +100,11 @@ class JobRun:
         """
         job.validate()
         self.job = job
-        self._workspace = workspace
+        self.workspace = workspace
         self._service = service or ServiceSettings()
         self._memory = MemoryTopics()
+        self.shuffles: dict[str, PlanRun] = {}
+        """The queries that this run has begun, by stage."""
         with ExitStack() as stack:
             stack.enter_context(JobLock(workspace, job.id))
             stack.callback(self._memory.close)
@@ -113,7 +116,9 @@ class JobRun:
             self.services = RunServices(self.master, self._memory, self._ledger(), job.budget)
             stack.callback(self.services.close)
             counts = UnitCounts(job, self.topics, self.inputs)
-            self._figures = RunFigures(job, self.record, self.master, self.services, counts)
+            self._figures = RunFigures(
+                job, self.record, self.master, self.services, counts, self.shuffles
+            )
             for stage in job.operators:
                 if limit := getattr(stage.spec, "rate_limit", None):
                     self.services.rate_limits.declare(limit)
@@ -124,21 +129,21 @@ class JobRun:
     def _new_scratch(self) -> Path:
         """Return the directory for payloads of stages on memory, empty."""
         self._remove_scratch()
-        return job_directory(self._workspace, self.job) / "scratch" / str(self.record.number)
+        return job_directory(self.workspace, self.job) / "scratch" / str(self.record.number)
 
     def _remove_scratch(self) -> None:
         """Remove payloads of this run, and those that a killed run left."""
-        shutil.rmtree(job_directory(self._workspace, self.job) / "scratch", ignore_errors=True)
+        shutil.rmtree(job_directory(self.workspace, self.job) / "scratch", ignore_errors=True)
 
     def _ledger(self) -> tuple[Path, str] | None:
         """Return where the ledger is; None if no stage needs one."""
         if not any(stage.spec.expensive for stage in self.job.operators):
             return None
-        return ledger_directory(self._workspace, self.job), self.record.generation
+        return ledger_directory(self.workspace, self.job), self.record.generation
 
     async def _prepare(self) -> JobState:
         job = self.job
-        async with LocalBackend(self._workspace) as local:
+        async with LocalBackend(self.workspace) as local:
             units = await asyncio.to_thread(self._plan)
             self.topics = job_topics(job, self.record)
             memory = MemoryBackend(self._memory)
@@ -149,7 +154,7 @@ class JobRun:
                     await local.create_topic(f"{topic.name}{DEAD}", topic.partitions)
             for stage, plans in units.items():
                 await self._fill(local, stage, plans)
-            results = sealed_results(self._workspace, self.record)
+            results = sealed_results(self.workspace, self.record)
             sealed = await asyncio.to_thread(results.load_all, job)
             for stage in sealed:
                 await results.fill(local, stage, self.topics[stage])
@@ -161,7 +166,7 @@ class JobRun:
 
         Fixes the number of partitions if it is open.
         """
-        lists = unit_lists(self._workspace, self.record)
+        lists = unit_lists(self.workspace, self.record)
         found: dict[str, dict[int, list[Unit]]] = {}
         for stage in self.job.sources:
             assert stage.source
@@ -178,11 +183,11 @@ class JobRun:
             self.record = msgspec.structs.replace(
                 self.record, number=self.record.number + 1, partitions=max(1, min(count, wanted))
             )
-            Records(self._workspace.objects, self.job.id).write(self.record)
+            Records(self.workspace.objects, self.job.id).write(self.record)
         return found
 
     async def _fill(self, local: QueueBackend, stage: str, plans: dict[int, list[Unit]]) -> None:
-        lists = unit_lists(self._workspace, self.record)
+        lists = unit_lists(self.workspace, self.record)
         topic = self.topics[stage]
         for plan, units in plans.items():
             await fill_topic(local, topic.name, topic.partitions, plan, units)
@@ -203,19 +208,20 @@ class JobRun:
                 dict(stage.config.resources),
                 stage.takes_all,
                 phases[stage.stage_id],
+                stage.shuffle is not None,
             )
             for stage in self.job.operators
         ]
 
     def assignment(self, stage: str) -> WorkerAssignment:
         stage_for_worker = self.worker_stage(stage)
-        return LocalAssignment(stage_for_worker, self._workspace, self.payloads, self.services)
+        return LocalAssignment(stage_for_worker, self.workspace, self.payloads, self.services)
 
     def remote_assignment(self, stage: str) -> WorkerAssignment:
         address, service = self.services.serve(self._service)
         return RemoteAssignment(
             self.worker_stage(stage),
-            self._workspace.reach(),
+            self.workspace.reach(),
             self.payloads,
             address,
             service,
@@ -249,9 +255,9 @@ class JobRun:
 
     def whole_stage(self, stage: str) -> WholeStage:
         """Return how a stage that takes all rows at once is computed."""
-        results = sealed_results(self._workspace, self.record)
+        results = sealed_results(self.workspace, self.record)
         topic = self.topics[stage]
-        return WholeStage(stage, self._workspace, self.master, results, self.inputs[stage], topic)
+        return WholeStage(stage, self.workspace, self.master, results, self.inputs[stage], topic)
 
     def worker_failed(self, stage: str, error: BaseException) -> None:
         if not isinstance(error, HeadraceError):

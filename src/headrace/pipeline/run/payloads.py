@@ -131,13 +131,22 @@ class Payloads:
         except UsageError as error:
             raise DataError(f"the payload {ref} is cut off", do=_RESTORE) from error
 
-    def schema(self, ref: str) -> pa.Schema:
-        """Return the columns of a durable payload, from its first bytes. Raises DataError."""
-        key, start, bytes = payload_place(ref)
+    def size(self, ref: str) -> int:
+        """Return the size of a durable payload. Raises DataError if it is missing."""
+        place = payload_place(ref)
+        return self._object_size(place.key) if place.bytes is None else place.bytes
+
+    def _object_size(self, key: str) -> int:
         info = self._objects.head(key)
         if info is None:
             raise DataError(f"the payload {key} is missing", do=_RESTORE)
-        longest = (info.bytes if bytes is None else bytes) - _MAGIC_BYTES
+        return info.bytes
+
+    def schema(self, ref: str) -> pa.Schema:
+        """Return the columns of a durable payload, from its first bytes. Raises DataError."""
+        key, start, bytes = payload_place(ref)
+        object_bytes = self._object_size(key)
+        longest = (object_bytes if bytes is None else bytes) - _MAGIC_BYTES
         for length in (min(longest, _SCHEMA_BYTES), longest):
             data = self._objects.get_range(key, start + _MAGIC_BYTES, length)
             try:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
+from collections.abc import Callable
+from functools import partial
 
 from headrace.errors import PeerLostError, UsageError
 from headrace.pipeline.contract import RunControl
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.shuffle_stage import run_shuffle_stage
+from headrace.plan.plan_run import ThreadTaskRunner
 
 
 class ThreadRunner:
-    """One thread a worker. A worker that is lost is started again."""
+    """One thread a worker. A worker that is lost is started again.
+
+    A stage that shuffles has a thread that waits for its input; its tasks then have as many threads
+    as there are cores.
+    """
 
     def __init__(self, deaths: tuple[type[BaseException], ...] = ()) -> None:
         """A worker that raises one of `deaths` counts as a process that was killed."""
@@ -19,20 +29,31 @@ class ThreadRunner:
         self._running = 0
 
     def run(self, control: RunControl) -> None:
-        if whole := [plan.stage for plan in control.stages if plan.takes_all]:
+        plans = [plan for plan in control.stages if not plan.is_shuffle]
+        if whole := [plan.stage for plan in plans if plan.takes_all]:
             raise UsageError(
                 f"stage {whole[0]!r} needs Spark, and the workers are threads",
                 do="run the pipeline with a Spark session",
             )
         threads = [
             threading.Thread(
-                target=self._run_worker,
-                args=(control, plan.stage, f"{plan.stage}.{number}"),
+                target=self._run_thread,
+                args=(partial(self._keep_running, control, plan.stage, f"{plan.stage}.{number}"),),
                 name=f"headrace-{plan.stage}-{number}",
                 daemon=True,
             )
-            for plan in control.stages
+            for plan in plans
             for number in range(plan.workers)
+        ]
+        threads += [
+            threading.Thread(
+                target=self._run_thread,
+                args=(partial(_run_shuffle, control, plan.stage),),
+                name=f"headrace-{plan.stage}",
+                daemon=True,
+            )
+            for plan in control.stages
+            if plan.is_shuffle
         ]
         self._running = len(threads)
         for thread in threads:
@@ -50,9 +71,9 @@ class ThreadRunner:
         with self._changed:
             self._changed.wait_for(lambda: not self._running)
 
-    def _run_worker(self, control: RunControl, stage: str, name: str) -> None:
+    def _run_thread(self, work: Callable[[], None]) -> None:
         try:
-            self._keep_running(control, stage, name)
+            work()
         finally:
             with self._changed:
                 self._running -= 1
@@ -67,3 +88,9 @@ class ThreadRunner:
             except BaseException as error:  # noqa: BLE001  the run fails with it
                 control.worker_failed(stage, error)
                 return
+
+
+def _run_shuffle(control: RunControl, stage: str) -> None:
+    assert isinstance(control, JobRun)
+    runner = ThreadTaskRunner(os.cpu_count() or 1, partial(control.is_over, stage))
+    run_shuffle_stage(control, stage, runner)

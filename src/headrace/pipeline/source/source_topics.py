@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headrace.errors import DataError, FencedError, NotFoundError
-from headrace.pipeline.messages import QueueMessage, encode_message
+from headrace.pipeline.messages import UNIT, QueueMessage, encode_message
 from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import TableUnit, Unit, encode_unit, unit_id, unit_rows
 from headrace.pipeline.source.sources import UnitSource
@@ -110,4 +110,4 @@ async def fill_topic(
 def _message(unit: Unit) -> QueueMessage:
     if isinstance(unit, TableUnit):
         return QueueMessage(unit_id(unit), unit.ref, unit.rows)
-    return QueueMessage(unit_id(unit), "", unit_rows(unit), {"unit": encode_unit(unit)})
+    return QueueMessage(unit_id(unit), "", unit_rows(unit), {UNIT: encode_unit(unit)})

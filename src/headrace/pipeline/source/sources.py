@@ -54,6 +54,11 @@ class UnitSource(ABC):
     def plan(self, payloads: Payloads, stage: str) -> list[Unit]:
         """Return the units. Stores rows that nobody could read again otherwise."""
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns of all rows; None if rows must be read to know."""
+        return None
+
     def preview(self) -> tuple[int, int | None]:
         """Return how many units and rows `plan` would give, without storing anything.
 
@@ -72,6 +77,10 @@ class TableSource(UnitSource):
     def __init__(self, table: pa.Table, rows_per_unit: int = ROWS_PER_UNIT) -> None:
         self._table = table
         self._rows_per_unit = check_rows_per_unit(rows_per_unit)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
 
     def fingerprint(self) -> str:
         return digest(str(self._rows_per_unit), rows_digest(self._table))
@@ -136,6 +145,10 @@ class CollectionSource(UnitSource):
     def __init__(self, workspace: Workspace, collection: str) -> None:
         self._workspace = workspace
         self._collection = collection
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._workspace.collection(self._collection).schema
 
     def fingerprint(self) -> str:
         """Identify the collection: what is appended later is not part of the source."""

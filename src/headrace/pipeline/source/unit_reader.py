@@ -18,16 +18,40 @@ from headrace.journal.workspace import Workspace
 from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import FileUnit, JournalUnit, TableUnit, Unit
 
+BINARY_COLUMNS = pa.schema({"path": pa.string(), "content": pa.large_binary()})
 
-def read_unit(unit: Unit, payloads: Payloads, workspace: Workspace) -> pa.Table:
-    """Return the rows of a unit. Raises ChangedError if they are no longer what was planned."""
+
+def read_unit(unit: Unit, payloads: Payloads, workspace: Workspace | None) -> pa.Table:
+    """Return the rows of a unit. Raises ChangedError if they are no longer what was planned.
+
+    Only a range of a journal needs the workspace.
+    """
     match unit:
         case TableUnit(ref=ref):
             return payloads.get(ref)
         case FileUnit():
             return read_file(unit)
         case JournalUnit():
+            assert workspace is not None
             return read_journal(unit, workspace)
+
+
+def unit_columns(unit: Unit, payloads: Payloads, workspace: Workspace) -> pa.Schema:
+    """Return the columns of a unit, without its rows if its format tells."""
+    match unit:
+        case TableUnit(ref=ref):
+            return payloads.schema(ref)
+        case FileUnit(format="parquet", path=path):
+            try:
+                return pq.read_schema(path)
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(unit, error) from error
+        case FileUnit(format="binary"):
+            return BINARY_COLUMNS
+        case FileUnit():
+            return read_file(unit).schema
+        case JournalUnit(collection=collection):
+            return workspace.collection(collection).schema
 
 
 def file_fingerprint(path: str) -> str:
@@ -45,12 +69,16 @@ def read_file(unit: FileUnit) -> pa.Table:
     try:
         table = _file_rows(unit)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{unit.path} cannot be read as {unit.format}: {error}", do="mend or remove the file"
-        ) from error
+        raise _unreadable(unit, error) from error
     # Whoever replaced the file meanwhile may have mixed old rows with new ones.
     _check_unchanged(unit)
     return table
+
+
+def _unreadable(unit: FileUnit, error: Exception) -> DataError:
+    return DataError(
+        f"{unit.path} cannot be read as {unit.format}: {error}", do="mend or remove the file"
+    )
 
 
 def _check_unchanged(unit: FileUnit) -> None:
@@ -68,7 +96,7 @@ def _file_rows(unit: FileUnit) -> pa.Table:
         return pyarrow.json.read_json(unit.path)
     if unit.format == "binary":
         content = Path(unit.path).read_bytes()
-        return pa.table({"path": [unit.path], "content": pa.array([content], pa.large_binary())})
+        return pa.table({"path": [unit.path], "content": [content]}, BINARY_COLUMNS)
     with pq.ParquetFile(unit.path) as file:
         return _parquet_rows(file, unit.first, unit.count)
 

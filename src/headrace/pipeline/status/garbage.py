@@ -1,9 +1,10 @@
 """What of a job no run will need again, and how it is removed.
 
 A job that began from scratch leaves its old generation; a stage that was recomputed leaves its old
-revision; a worker that died leaves payloads that no message refers to. Only what the newest record
-leads to is kept: its topics, their payloads, lists of units, sealed results and sink batches, and
-the calls of its stages in the ledger.
+revision; a worker that died leaves payloads that no message refers to; a stage that is sealed
+leaves its shuffle files. Only what the newest record leads to is kept: its topics, their payloads,
+lists of units, sealed results and sink batches, the shuffle files of stages that are not sealed,
+and the calls of its stages in the ledger.
 
 Nothing that is removed is referred to, so a process may die between any two steps: the next run is
 the same, and the next collection goes on.
@@ -25,6 +26,12 @@ from headrace.pipeline.run.job_run import job_prefix, run_async, unit_lists
 from headrace.pipeline.run.payloads import payload_place
 from headrace.pipeline.run.record import JobLock, JobRecord, Records
 from headrace.pipeline.run.sealed_results import SealedResults
+from headrace.pipeline.run.shuffle_files import (
+    ShuffleFiles,
+    list_shuffle_files,
+    remove_shuffle_files,
+    shuffle_name,
+)
 from headrace.pipeline.source.source_units import TableUnit
 from headrace.pipeline.status.job_catalog import job_record
 from headrace.queues.local_backend import LocalBackend
@@ -51,10 +58,12 @@ class Garbage(NamedTuple):
     topics: list[str]
     objects: list[ObjectInfo]
     ledger: list[LedgerPart]
+    shuffles: list[ShuffleFiles]
 
     @property
     def bytes(self) -> int:
-        return sum(each.bytes for each in self.objects)
+        objects = sum(each.bytes for each in self.objects)
+        return objects + sum(each.bytes for each in self.shuffles)
 
     @property
     def results(self) -> int:
@@ -62,7 +71,7 @@ class Garbage(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return not (self.topics or self.objects or self.ledger)
+        return not (self.topics or self.objects or self.ledger or self.shuffles)
 
 
 def find_garbage(workspace: Workspace, job: str) -> Garbage:
@@ -133,7 +142,10 @@ def _find(workspace: Workspace, record: JobRecord) -> Garbage:
     if record.partitions:
         keys |= _listed_payloads(workspace, record)
     return Garbage(
-        topics, _unneeded_objects(workspace, record, keys), _unneeded_calls(workspace, record)
+        topics,
+        _unneeded_objects(workspace, record, keys),
+        _unneeded_calls(workspace, record),
+        _unneeded_shuffles(workspace, record),
     )
 
 
@@ -213,6 +225,17 @@ def _unneeded_calls(workspace: Workspace, record: JobRecord) -> list[LedgerPart]
     return found
 
 
+def _unneeded_shuffles(workspace: Workspace, record: JobRecord) -> list[ShuffleFiles]:
+    """Return the shuffle files of all stages but those that a run began and did not seal."""
+    needed: set[str] = set()
+    if record.partitions:
+        sealed = SealedResults(workspace.objects, job_prefix(record), record)
+        unsealed = [stage for stage in record.stages if sealed.load(stage) is None]
+        needed = {shuffle_name(record, stage) for stage in unsealed}
+    found = list_shuffle_files(workspace.objects, record.job)
+    return [each for each in found if each.name not in needed]
+
+
 # -- how it is removed ---------------------------------------------------------------------------
 
 
@@ -221,6 +244,8 @@ def _steps(workspace: Workspace, job: str, garbage: Garbage) -> Iterator[Step]:
         yield partial(_delete_topic, workspace, topic)
     for each in garbage.objects:
         yield partial(workspace.objects.delete, each.key)
+    for files in garbage.shuffles:
+        yield partial(remove_shuffle_files, workspace.objects, files.query_id)
     ledger = _directory(workspace, job) / "ledger"
     for part in garbage.ledger:
         yield partial(_forget_calls, ledger, part)

@@ -14,6 +14,7 @@ from headrace.pipeline.ledger.totals import CallFigures
 from headrace.pipeline.messages import ONLY, decode_message
 from headrace.pipeline.run.job_run import job_prefix, run_async
 from headrace.pipeline.run.record import JobRecord, Records
+from headrace.pipeline.run.shuffle_files import list_shuffle_files
 from headrace.pipeline.status.job_status import JobStatus, read_status
 from headrace.queues.local_backend import LocalBackend
 
@@ -60,6 +61,8 @@ class JobDescription(NamedTuple):
     """By stage; stages without calls are left out."""
     payload_objects: int
     payload_bytes: int
+    shuffle_objects: int
+    shuffle_bytes: int
 
 
 def list_jobs(directory: Path | None, location: str) -> list[str]:
@@ -138,6 +141,7 @@ def describe_job(workspace: Workspace, job: str) -> JobDescription:
                 in_doubt = figures.in_doubt + figures.under_way
                 figures = figures._replace(under_way=0, in_doubt=in_doubt)
             calls[name] = figures
+    shuffles = list_shuffle_files(workspace.objects, job)
     payloads = workspace.objects.list(f"{job_prefix(record)}/payloads")
     return JobDescription(
         record,
@@ -146,6 +150,8 @@ def describe_job(workspace: Workspace, job: str) -> JobDescription:
         calls,
         len(payloads),
         sum(each.bytes for each in payloads),
+        sum(each.objects for each in shuffles),
+        sum(each.bytes for each in shuffles),
     )
 
 

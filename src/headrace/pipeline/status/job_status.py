@@ -65,6 +65,10 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0
     cost_in_all: float = 0.0
     """What the results of this stage cost, in all runs."""
+    tasks: int = 0
+    """Tasks of a stage that shuffles whose output is there."""
+    tasks_reused: int = 0
+    """Those of them that this run did not compute, because an earlier one had."""
 
 
 class JobStatus(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from headrace.pipeline.run.record import JobRecord
 from headrace.pipeline.run.run_services import RunServices
 from headrace.pipeline.status.job_status import JobStatus, StageProgress
 from headrace.pipeline.status.unit_counts import StageUnits, UnitCounts, look
+from headrace.plan.plan_run import PlanRun
 from headrace.queues.contract import QueueBackend
 
 
@@ -29,12 +30,15 @@ class RunFigures:
         master: Master,
         services: RunServices,
         counts: UnitCounts,
+        shuffles: Mapping[str, PlanRun],
     ) -> None:
+        """`shuffles` gets the query of each stage that shuffles when the run begins it."""
         self._job = job
         self._record = record
         self._master = master
         self._services = services
         self._counts = counts
+        self._shuffles = shuffles
         self._began = time.time()
         self._calls_before = services.calls()
         self._start = master.look(look)
@@ -86,6 +90,7 @@ class RunFigures:
                 working[stage.stage_id],
                 calls.get(ledger_stage := self._record.stages[stage.stage_id].ledger_stage),
                 self._calls_before.get(ledger_stage),
+                self._shuffles.get(stage.stage_id),
             )
             for stage in self._job.operators
         }
@@ -107,8 +112,10 @@ def _stage_progress(
     working: int,
     calls: CallFigures | None,
     calls_before: CallFigures | None,
+    shuffle: PlanRun | None,
 ) -> StageProgress:
     """Put the figures of a stage together. Pure."""
+    reports = list(shuffle.reports.values()) if shuffle else []
     now = calls or CallFigures(StageTotals())
     before = calls_before or CallFigures(StageTotals())
     totals = now.totals
@@ -130,6 +137,8 @@ def _stage_progress(
         in_doubt=now.in_doubt,
         cost=to_money(totals.spent - before.totals.spent),
         cost_in_all=to_money(totals.spent),
+        tasks=sum(each.tasks for each in reports),
+        tasks_reused=sum(each.reused for each in reports),
     )
 
 

@@ -28,7 +28,7 @@ from headrace.pipeline.master.messages import (
     Pause,
     Probing,
 )
-from headrace.pipeline.messages import REPLAY_OF, QueueMessage, encode_message
+from headrace.pipeline.messages import REPLAY_OF, UNIT, QueueMessage, encode_message
 from headrace.pipeline.source.source_units import decode_unit
 from headrace.pipeline.source.unit_reader import read_unit
 from headrace.pipeline.worker.environment import WorkerEnvironment, WorkerStage
@@ -217,7 +217,7 @@ class ClaimedWork:
         payloads = self._environment.payloads
         if message.data_ref:
             return payloads.get(message.data_ref)
-        if (unit := message.metadata.get("unit")) is not None:
+        if (unit := message.metadata.get(UNIT)) is not None:
             return read_unit(decode_unit(unit), payloads, self._environment.workspace)
         return None
 

@@ -20,12 +20,14 @@ from headrace.pipeline.contract import (
     UnitRows,
 )
 from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.shuffle_stage import run_shuffle_stage
 from headrace.pipeline.source.source_units import digest
 from headrace.settings import ServiceSettings
 from headrace.spark.pipelines.dataframe_source import DataFrameSource
 from headrace.spark.pipelines.sink_feed import SinkFeed
 from headrace.spark.pipelines.spark_runner import SparkRunner
 from headrace.spark.pipelines.spark_stage import SparkStage, run_spark_stage
+from headrace.spark.plan_runner import PlanRunner
 from headrace.spark.query_failure import one_line_if_gone
 from headrace.spark.sinks.collection_sink import CollectionSink
 from headrace.spark.sinks.contract import Sink
@@ -33,7 +35,7 @@ from headrace.spark.spark_session import session
 
 
 class SparkEngine:
-    """Implements `builder.Engine`."""
+    """Implements `engine.Engine`."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -132,7 +134,10 @@ class PipelineRunner:
         for _, plans in groupby(sorted(control.stages, key=_phase), key=_phase):
             phase = list(plans)
             for plan in phase:
-                if plan.takes_all:
+                if plan.is_shuffle:
+                    is_over = partial(control.is_over, plan.stage)
+                    run_shuffle_stage(control, plan.stage, PlanRunner(self._spark, is_over))
+                elif plan.takes_all:
                     work = partial(
                         run_spark_stage, self._spark, self._workspace, control, plan.stage
                     )

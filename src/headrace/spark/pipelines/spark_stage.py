@@ -27,7 +27,7 @@ from headrace.pipeline.source.sources import check_rows_per_unit
 from headrace.plan.source_hash import source_hash
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.dataframe_source import store_rows
-from headrace.spark.pipelines.stage_rows import has_rows, no_rows, read_rows
+from headrace.spark.pipelines.stage_rows import no_rows, read_rows
 from headrace.spark.query_failure import GONE, explain_in
 
 _LOOK_S = 0.2
@@ -138,7 +138,7 @@ def _read(
     messages: Sequence[QueueMessage],
 ) -> DataFrame | None:
     """Return what an upstream stage has produced; None if there are neither rows nor columns."""
-    found = [message for message in messages if has_rows(message)]
+    found = [message for message in messages if message.may_have_rows]
     if found:
         return read_rows(spark, workspace, run.payloads, found)
     declared = getattr(run.job.stages[upstream].operator, "schema", None)

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.master.inputs import InputTopic
-from headrace.pipeline.messages import QueueMessage, decode_message
+from headrace.pipeline.messages import UNIT, QueueMessage, decode_message
 from headrace.pipeline.run.job_run import run_async
 from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.source.source_units import decode_unit
@@ -71,7 +71,7 @@ async def _fetch_produced(
                 records = [each for each in found if end is None or each.offset < end]
                 for record in records:
                     message = decode_message(record.value)
-                    messages += [message] if has_rows(message) else []
+                    messages += [message] if message.may_have_rows else []
                     rows += message.rows
                     offset = record.offset + 1
                     if rows_max is not None and rows >= rows_max:
@@ -80,11 +80,6 @@ async def _fetch_produced(
                     break
             reached.append(offset if end is None else end)
     return Produced(reached, messages, rows)
-
-
-def has_rows(message: QueueMessage) -> bool:
-    """True if the message refers to rows, as far as is known before they are read."""
-    return bool(message.data_ref) or "unit" in message.metadata
 
 
 def read_rows(
@@ -134,7 +129,7 @@ class _Reader(NamedTuple):
                     # It listens nowhere.
                     service = ServiceSettings(host="127.0.0.1", port=0)
                     opened = stack.enter_context(self.workspace.open(Workspace, service))
-                unit = decode_unit(message.metadata["unit"])
+                unit = decode_unit(message.metadata[UNIT])
                 yield read_unit(unit, self.payloads, opened)
 
 
