@@ -192,7 +192,7 @@ def stop_in_the_middle(build: Callable[[], hr.Pipeline], outputs: int = 4) -> No
             build().run()
 
 
-# proves G17, G21, G22
+# proves G17, G22
 def test_a_run_goes_on_with_the_tasks_that_are_not_published(workspace: hr.Workspace) -> None:
     """With other workers; cleanup has removed nothing of them meanwhile."""
     stop_in_the_middle(lambda: grouped(paid_orders(workspace)))

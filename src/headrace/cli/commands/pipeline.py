@@ -375,10 +375,8 @@ def _described_garbage(name: str, found: Garbage, *, removed: bool) -> dict[str,
 def delete(ws: hr.Workspace, name: JobArgument, yes: YesOption = False) -> None:
     """Delete a job: its topics, payloads, shuffle files, ledger and records.
 
-    What its sinks hold stays there.
-
-    A later run of that name begins from scratch and pays for everything again. A running job is
-    refused.
+    What its sinks hold stays there. A later run of that name begins from scratch and pays for
+    everything again. A running job is refused.
     """
     from headrace.pipeline.status.garbage import delete_job
     from headrace.pipeline.status.job_catalog import job_record
