@@ -39,7 +39,7 @@ def check_paid_once(workspace: hr.Workspace) -> None:
     assert sorted(map(int, bill_of(workspace).read_text().split())) == list(range(ROWS))
 
 
-# proves G17
+# proves G17, G21
 @pytest.mark.parametrize("outputs", [4, UNITS + 1])
 def test_a_driver_that_dies_in_a_shuffle_repeats_no_call_and_no_published_task(
     tmp_path: Path, outputs: int

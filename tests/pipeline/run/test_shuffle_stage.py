@@ -192,7 +192,7 @@ def stop_in_the_middle(build: Callable[[], hr.Pipeline], outputs: int = 4) -> No
             build().run()
 
 
-# proves G17, G22
+# proves G17, G21, G22
 def test_a_run_goes_on_with_the_tasks_that_are_not_published(workspace: hr.Workspace) -> None:
     """With other workers; cleanup has removed nothing of them meanwhile."""
     stop_in_the_middle(lambda: grouped(paid_orders(workspace)))
@@ -296,6 +296,26 @@ def test_a_stage_that_changes_in_the_middle_reads_no_output_of_before(
     assert pipeline.status().progress["group-by"].tasks_reused == 0
     assert max(row["total"] for row in rows_of(pipeline)) <= 100
     assert len(PAID) == ROWS
+
+
+def test_groups_that_are_the_same_after_a_recompute_are_not_paid_again(
+    workspace: hr.Workspace, tmp_path: Path
+) -> None:
+    """A group is a unit here, and units are named by their rows."""
+
+    def build() -> hr.Pipeline:
+        begun = hr.pipeline("job", workspace).source(tmp_path / "*.parquet", rows_per_unit=20)
+        pipeline = grouped(begun, rows_per_unit=1)
+        return pipeline.map(pay_for_group, name="last", version="1", expensive=True, cost=1)
+
+    pq.write_table(orders(), tmp_path / "a.parquet")
+    assert build().run().cost == len(totals())
+    more = pa.table({"n": [1, 2], "lang": ["xx", "yy"], "cents": [1, 2]})
+    pq.write_table(more, tmp_path / "b.parquet")
+    with pytest.raises(ChangedError, match="1 file added"):
+        build().run()
+    assert build().run(on_change="recompute").cost == 2
+    assert len(PAID) == len(set(PAID)) == len(totals()) + 2
 
 
 def test_shuffle_files_stay_until_the_result_is_sealed_or_the_job_is_gone(
