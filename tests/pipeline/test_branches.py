@@ -65,7 +65,7 @@ def test_what_cannot_be_joined_is_refused_and_changes_nothing(
     refused(orders(), "a Table cannot be joined; give a pipeline")
     refused(other, "both inputs have a column 'cents'; rename it", on=["lang", "n"])
     refused(other, "stage 'join': .*nation.* there is no column 'nation'; use", on="nation")
-    refused(other, "is no kind of join; use inner, left", how="outer")
+    refused(other, "is no kind of join; use one of inner", how="outer")
     refused(other, r"join\(\) names no column", on=[])
     refused(other, "partitions must be from 1 to", partitions=0)
     with hr.open(tmp_path / "elsewhere") as elsewhere:
