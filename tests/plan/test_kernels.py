@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import SchemaError, UnitError, UsageError
 from headrace.plan.kernels import apply, evaluate, schema_of
 from headrace.plan.key_columns import split_rows
-from headrace.plan.operators import JoinKind, Operator, ShuffleRead, inputs
+from headrace.plan.operators import PARTITIONS_MAX, JoinKind, Operator, ShuffleRead, inputs
 from headrace.plan.query import Query
 from headrace.plan.stages import StageGraph
 from tests.plan.sample_sources import TableScan
@@ -261,6 +261,19 @@ def test_partitions_hold_every_row_once_and_equal_keys_together(
         assert 0 <= part.partition < partitions
         for row in part.rows.to_pylist():
             assert homes.setdefault(canonical(row["key"]), part.partition) == part.partition
+
+
+def test_rows_of_a_partition_keep_their_order_however_many_partitions_there_are() -> None:
+    keys = [number % 5_000 for number in range(20_000)]
+    table = pa.table({"key": keys, "row": range(len(keys))})
+    parts = list(split_rows(table, ["key"], PARTITIONS_MAX))
+    numbers = [part.partition for part in parts]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] > 255
+    for part in parts:
+        rows = part.rows["row"].to_pylist()
+        assert rows == sorted(rows)
+    assert sorted(row for part in parts for row in part.rows["row"].to_pylist()) == [*range(20_000)]
 
 
 def test_the_columns_of_an_operator_are_those_of_its_rows() -> None:

@@ -77,21 +77,26 @@ def split_rows(table: pa.Table, keys: Sequence[str], partitions: int) -> Iterato
             yield PartitionRows(0, batch)
             continue
         numbers = partition_numbers(batch, keys, partitions)
+        # NumPy sorts integers of 16 bits by radix, several times as fast as wider ones.
         order = np.argsort(numbers, kind="stable")
         sorted_rows = batch.take(pa.array(order))
-        bounds = np.searchsorted(numbers[order], np.arange(partitions + 1))
-        for partition in np.unique(numbers).tolist():
-            begin, end = int(bounds[partition]), int(bounds[partition + 1])
-            yield PartitionRows(partition, sorted_rows.slice(begin, end - begin))
+        counts = np.bincount(numbers, minlength=partitions)
+        ends = np.cumsum(counts)
+        for partition in np.flatnonzero(counts).tolist():
+            count = int(counts[partition])
+            yield PartitionRows(partition, sorted_rows.slice(int(ends[partition]) - count, count))
 
 
 def partition_numbers(
     batch: pa.RecordBatch, keys: Sequence[str], partitions: int
-) -> NDArray[np.int64]:
-    """Return the partition of each row. It depends on the key alone."""
+) -> NDArray[np.uint16]:
+    """Return the partition of each row. It depends on the key alone.
+
+    There are at most 65 536 partitions; `ShuffleWrite` allows fewer.
+    """
     columns = {name: _hashable(batch[name], name) for name in keys}
     hashes = key_hash(pa.record_batch(columns), list(columns))
-    return (hashes % np.uint64(partitions)).astype(np.int64)
+    return (hashes % np.uint64(partitions)).astype(np.uint16)
 
 
 def _hashable(column: pa.Array, name: str) -> pa.Array:

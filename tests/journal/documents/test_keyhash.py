@@ -134,6 +134,16 @@ def test_slices_of_every_type_hash_like_their_rows(ddl_and_values: tuple[str, li
     assert len(set(alone)) == len(set(values))
 
 
+def test_very_many_keys_hash_like_a_few() -> None:
+    numbers = pa.array(range(20_001), pa.int64())
+    whole = pa.record_batch({"number": numbers, "text": numbers.cast(pa.string())})
+    pieces = [whole.slice(first, 1_000) for first in range(0, len(numbers), 1_000)]
+    fields = ["number", "text"]
+    assert key_hash(whole, fields).tolist() == [
+        each for piece in pieces for each in key_hash(piece, fields).tolist()
+    ]
+
+
 def test_fields_of_a_key_are_delimited_and_ordered() -> None:
     rows = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), ("c", "ab"), (None, "abc")]
     assert len(set(hashes("a string, b string", *rows))) == len(rows)

@@ -49,6 +49,7 @@ _DECIMAL = np.uint64(0xEB44ACCAB455D165)
 
 _WORD_BYTES = 8
 _LONG_BYTES = 256
+_BLOCK = 8192
 
 
 def key_hash(batch: pa.RecordBatch, key_fields: Sequence[str]) -> Hashes:
@@ -166,9 +167,12 @@ def _step(hashes: Hashes, word: Hashes) -> Hashes:
 
 def _mix(hashes: Hashes) -> Hashes:
     """Mix the hashes in place, and return them."""
-    hashes ^= hashes >> np.uint64(30)
-    hashes *= _MIX_1
-    hashes ^= hashes >> np.uint64(27)
-    hashes *= _MIX_2
-    hashes ^= hashes >> np.uint64(31)
+    # A block and what is computed of it fit into the cache of a core.
+    for begin in range(0, len(hashes), _BLOCK):
+        block = hashes[begin : begin + _BLOCK]
+        block ^= block >> np.uint64(30)
+        block *= _MIX_1
+        block ^= block >> np.uint64(27)
+        block *= _MIX_2
+        block ^= block >> np.uint64(31)
     return hashes
