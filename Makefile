@@ -50,6 +50,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench utilisation
 	@$(BIN)/headrace bench recovery
 	@$(BIN)/headrace bench ledger
+	@$(BIN)/headrace bench exchange
 	@$(BIN)/headrace bench spark
 
 clean: ## remove .venv, caches and builds

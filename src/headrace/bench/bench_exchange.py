@@ -27,7 +27,6 @@ from headrace.storage import open_objects
 
 Reduce = Callable[[pa.RecordBatch], pa.RecordBatch]
 
-_ROUNDS = 5
 _UNITS = 8
 _PARTITIONS = 8
 _SEED = 7
@@ -40,12 +39,15 @@ class _Totals(NamedTuple):
     """Modulo 2^64."""
 
 
-def bench_exchange(directory: Path, scale: float = 1.0) -> dict[str, float]:
+def bench_exchange(
+    directory: Path, scale: float = 1.0, rounds: int = 5, data_sets: Sequence[DataSet] = DATA_SETS
+) -> dict[str, float]:
     """Measure shuffles by key, from the start of a query until its result is here.
 
-    All engines read the same units of Parquet files and add the rows up after the shuffle, in
-    Python, two tasks at once. A ratio is the median over rounds of our time divided by that of
-    Spark; one without the name of a data set is the worst of all data sets.
+    All engines read the same units of Parquet files, with the same function, and add the rows up
+    after the shuffle, in Python, two tasks at once; Spark gives each task one thread. Our rows are
+    synced, those of Spark's checkpoint are not. A ratio is the median over rounds of our time
+    divided by that of Spark; one without the name of a data set is the worst of all data sets.
     """
     directory = directory.absolute()
     step("starting Spark")
@@ -56,7 +58,7 @@ def bench_exchange(directory: Path, scale: float = 1.0) -> dict[str, float]:
     }
     measured: dict[str, float] = {}
     with temporary_session(0, master="local[2]", conf=conf, log=directory / "spark.log") as spark:
-        for data in DATA_SETS:
+        for data in data_sets:
             step(f"{data.name}: generating rows")
             files = directory / data.name
             files.mkdir()
@@ -64,10 +66,10 @@ def bench_exchange(directory: Path, scale: float = 1.0) -> dict[str, float]:
             rows_per_unit = -(-table.num_rows // _UNITS)
             pq.write_table(table, files / "rows.parquet", rows_per_unit, use_dictionary=False)
             engines = _Engines(spark, directory, data, rows_per_unit)
-            measured |= _compare(data.name, engines, table)
+            measured |= _compare(data.name, engines, table, rounds)
             shutil.rmtree(files)
     worst = {
-        f"ratio_{kind}": max(measured[f"{data.name}_ratio_{kind}"] for data in DATA_SETS)
+        f"ratio_{kind}": max(measured[f"{data.name}_ratio_{kind}"] for data in data_sets)
         for kind in ("durable", "plain")
     }
     return worst | measured
@@ -137,8 +139,11 @@ def _reduce_batches(reduce: Reduce, batches: Iterable[pa.RecordBatch]) -> Iterat
     return map(reduce, batches)
 
 
-def _compare(name: str, engines: _Engines, table: pa.Table) -> dict[str, float]:
-    """Compare the rows of the engines first, which also warms them up, then their times."""
+def _compare(name: str, engines: _Engines, table: pa.Table, rounds: int) -> dict[str, float]:
+    """Compare the rows of the engines first, which also warms them up, then their times.
+
+    Another engine is the first one in each round.
+    """
     runs = {"ours": engines.ours, "plain": engines.plain, "durable": engines.durable}
     step(f"{name}: comparing rows")
     for reduce in (hash_rows, sum_rows):
@@ -147,14 +152,16 @@ def _compare(name: str, engines: _Engines, table: pa.Table) -> dict[str, float]:
             engines.settle()
             assert (found := _totals(run(reduce))) == wanted, (name, found, wanted)
     times: dict[str, list[float]] = {each: [] for each in runs}
-    for round in range(_ROUNDS):
-        step(f"{name}: round {round + 1} of {_ROUNDS}")
-        for engine, run in runs.items():
+    order = list(runs)
+    for round in range(rounds):
+        step(f"{name}: round {round + 1} of {rounds}")
+        for engine in order:
             engines.settle()
             begin = perf_counter()
-            found = run(sum_rows)
+            found = runs[engine](sum_rows)
             times[engine].append(perf_counter() - begin)
             assert _totals(found) == wanted, (name, engine)
+        order = [*order[1:], order[0]]
     engines.settle()
     return {
         f"{name}_ratio_durable": _ratio(times["ours"], times["durable"]),

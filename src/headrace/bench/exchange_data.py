@@ -76,8 +76,9 @@ def pass_on(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def sum_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the number of rows, and the sum of all keys and all words of the values."""
-    keys = batch["key"].to_numpy().sum()
-    return _sums(batch, keys + _words(batch["value"]).sum(dtype=np.int64))
+    sums = [batch["key"].to_numpy().sum(), _words(batch["value"]).sum(dtype=np.int64)]
+    # Sums of arrays wrap around.
+    return _sums(batch, np.array(sums).sum())
 
 
 def hash_rows(batch: pa.RecordBatch) -> pa.RecordBatch:

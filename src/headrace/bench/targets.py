@@ -72,6 +72,7 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
     "utilisation": {"utilisation": _at_least(0.85)},
     "recovery": {"first_checkpoint_s": _at_most(5)},
     "ledger": {"overhead": _at_most(0.02), "lookups_per_s": _at_least(200_000)},
+    "exchange": {"ratio_durable": _at_most(1), "ratio_plain": _at_most(1.2)},
     "spark": {
         "ratio_to_source_limit": _at_least(0.5),
         "ratio_to_rows": _at_least(3),
@@ -88,6 +89,7 @@ _YARDSTICKS = (
     "rows_",
     "parquet_",
     "trivial_",
+    "spark_",
 )
 _UNITS = {
     "mib_per_s": "MiB/s",

@@ -140,6 +140,23 @@ def ledger(
     _run("ledger", lambda scratch: bench_ledger(scratch, results, calls), directory, as_json=json)
 
 
+@app.command(epilog=as_example("headrace bench exchange --scale 0.1 --json"))
+def exchange(
+    directory: DirectoryOption = Path("."),
+    scale: Annotated[
+        float, typer.Option(min=0.00001, help="Rows of each data set, as a part of the default.")
+    ] = 1.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to take the median of.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Compare a shuffle through the exchange with Spark's own, plain and with a checkpoint."""
+    from headrace.bench.bench_exchange import bench_exchange
+
+    _run(
+        "exchange", lambda scratch: bench_exchange(scratch, scale, rounds), directory, as_json=json
+    )
+
+
 @app.command(epilog=as_example("headrace bench spark --mib 64 --json"))
 def spark(
     directory: DirectoryOption = Path("."),
