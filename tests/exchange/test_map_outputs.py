@@ -203,6 +203,31 @@ def test_small_batches_are_stored_together(objects: Objects) -> None:
     assert keys_of(MapOutputReader(objects).read(index, 1)) == list(range(1_000))
 
 
+@pytest.mark.parametrize("is_smaller", [True, False])
+def test_rows_are_compressed_if_that_makes_them_a_third_smaller(
+    local_objects: Objects, is_smaller: bool
+) -> None:
+    # Random numbers below 2^16 shrink to little more than two of their eight bytes.
+    random_numbers = random.Random(1)
+    values = [random_numbers.randrange(1 << (16 if is_smaller else 62)) for _ in range(20_000)]
+    columns = {"small": [each % (1 << 16) for each in values], "value": values}
+    rows = pa.RecordBatch.from_pydict(columns)
+    for map_task in (3, 4):
+        writer = MapOutputWriter(local_objects, MapTask(1, 2, map_task), rows.schema, 2)
+        for first in range(0, rows.num_rows, 500):
+            writer.write(first % 1_000 // 500, rows.slice(first, 500))
+        output = writer.publish().output
+        if is_smaller:
+            assert output.bytes < rows.nbytes * 2 / 3
+        else:
+            assert rows.nbytes <= output.bytes <= rows.nbytes * 1.1, "a fourth is not enough"
+    reader = MapOutputReader(local_objects)
+    one, other = (reader.resolve(MapTask(1, 2, each)).partitions for each in (3, 4))
+    assert one == other, "the same rows are the same bytes"
+    read = [*reader.read_partition(TASK, 0)["value"], *reader.read_partition(TASK, 1)["value"]]
+    assert sorted(each.as_py() for each in read) == sorted(values)
+
+
 def test_a_writer_refuses_what_does_not_fit(objects: Objects) -> None:
     writer = filled(objects, {0: [1]})
     with pytest.raises(UsageError, match="no reduce partition 4; use one from 0 to 3"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,13 +25,16 @@ from headrace.exchange.format.layout import (
     encode_index_bin,
     part_name,
 )
-from headrace.exchange.format.part_file import PartEncoder, encode_schema
+from headrace.exchange.format.part_file import (
+    Compression,
+    PartCompression,
+    PartEncoder,
+    encode_schema,
+)
 from headrace.exchange.format.publication import Claim, PublishedOutput, checksum
 from headrace.exchange.output_registry import OutputRegistry
 from headrace.settings import MIB
 from headrace.storage import Objects
-
-Compression = Literal["lz4", "zstd"]
 
 _BATCH_BYTES = 1 * MIB
 """Rows of a partition are encoded when there are about this many bytes of them: small batches cost
@@ -66,7 +69,10 @@ class MapOutputWriter:
         compression: Compression | None = "lz4",
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`replaces` is the attempt whose output is damaged; 0 if the task has no output yet."""
+        """`replaces` is the attempt whose output is damaged; 0 if the task has no output yet.
+
+        Parts are compressed if that makes the first rows a third smaller.
+        """
         if not 1 <= partition_count <= U32_MAX:
             raise UsageError(
                 f"{task} has {partition_count} reduce partitions",
@@ -78,7 +84,7 @@ class MapOutputWriter:
         self._schema = schema
         self._partition_count = partition_count
         self._replaces = replaces
-        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._compression = PartCompression(compression)
         self._now_ms = now_ms
         self._partitions: dict[int, PartEncoder] = {}
         self._waiting_bytes = 0
@@ -102,7 +108,7 @@ class MapOutputWriter:
         partition = self._partitions.get(reduce_partition)
         if partition is None:
             partition = self._partitions[reduce_partition] = PartEncoder(
-                self._schema, self._options
+                self._schema, self._compression
             )
         self._waiting_bytes += partition.add(batch)
         if partition.waiting_bytes >= _BATCH_BYTES:

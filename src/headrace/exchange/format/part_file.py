@@ -6,11 +6,51 @@ import base64
 import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
 
 from headrace.exchange.format.layout import INDEX_BIN, MapTaskIndex, ShufflePartitionMeta, damaged
 from headrace.exchange.format.publication import checksum
+from headrace.settings import KIB
+
+Compression = Literal["lz4", "zstd"]
+
+
+_SAMPLE_BYTES = 64 * KIB
+_SAVED_MIN = 1 / 3
+"""To compress takes longer than to write and to read the bytes that it saves, if it saves less."""
+
+
+class PartCompression:
+    """Compresses the parts of one output, unless that saves too little.
+
+    The first rows decide: rows that are computed again are the same bytes again.
+    """
+
+    def __init__(self, codec: Compression | None) -> None:
+        self._codec = codec
+        self._options: pa.ipc.IpcWriteOptions | None = None
+
+    def options(self, rows: pa.RecordBatch) -> pa.ipc.IpcWriteOptions:
+        """Return how to encode all parts, of which `rows` are the first to be encoded."""
+        if self._options is None:
+            self._options = pa.ipc.IpcWriteOptions(compression=self._chosen(rows))
+        return self._options
+
+    def _chosen(self, rows: pa.RecordBatch) -> Compression | None:
+        sample = rows.slice(0, max(1, rows.num_rows * _SAMPLE_BYTES // max(1, rows.nbytes)))
+        compressed = _encoded_bytes(sample, self._codec)
+        is_worth_it = compressed <= (1 - _SAVED_MIN) * _encoded_bytes(sample, None)
+        return self._codec if is_worth_it else None
+
+
+def _encoded_bytes(rows: pa.RecordBatch, codec: Compression | None) -> int:
+    sink = pa.MockOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+        stream.write_batch(rows)
+    return int(sink.size())
 
 
 @dataclass(slots=True)
@@ -18,7 +58,7 @@ class PartEncoder:
     """The rows of one reduce partition: encoded ones, and those that wait for more."""
 
     schema: pa.Schema
-    options: pa.ipc.IpcWriteOptions
+    compression: PartCompression
     rows: int = 0
     batches: int = 0
     waiting_bytes: int = 0
@@ -37,9 +77,10 @@ class PartEncoder:
         """Encode the rows that wait, and return their size."""
         size, self.waiting_bytes = self.waiting_bytes, 0
         if self._waiting:
-            if self._stream is None:
-                self._stream = pa.ipc.new_stream(self._sink, self.schema, options=self.options)
             for batch in _combined(self._waiting):
+                if self._stream is None:
+                    options = self.compression.options(batch)
+                    self._stream = pa.ipc.new_stream(self._sink, self.schema, options=options)
                 self._stream.write_batch(batch)
                 self.rows += batch.num_rows
                 self.batches += 1
