@@ -117,6 +117,18 @@ class RowsUnit(NamedTuple):
     def read(self) -> pa.Table:
         return self.rows
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrow would pickle the whole table of which the rows are a part.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema) as stream:
+            stream.write_table(self.rows)
+        return _rows_unit, (self.name, sink.getvalue().to_pybytes())
+
+
+def _rows_unit(name: str, encoded: bytes) -> RowsUnit:
+    with pa.ipc.open_stream(encoded) as stream:
+        return RowsUnit(name, stream.read_all())
+
 
 class TableScan:
     """The rows of a table in memory."""
