@@ -7,8 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UsageError
+from headrace.plan import stage_tasks
 from headrace.plan.aggregates import Aggregate
 from headrace.plan.diagram import draw
 from headrace.plan.operators import (
@@ -187,3 +190,13 @@ def test_a_diagram_names_stages_and_what_they_read() -> None:
     )
     assert draw(graph, "mermaid").endswith("  s0 --> s1")
     assert "  s0 -> s1;" in draw(graph, "dot")
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.data())
+def test_a_partition_is_compared_with_the_median_of_the_others(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    number = data.draw(st.integers(0, len(sizes) - 1))
+    others = sorted(sizes[:number] + sizes[number + 1 :])
+    median = others[len(others) // 2] if others else 0
+    assert stage_tasks._median_of_others(sorted(sizes), sizes[number]) == median

@@ -15,6 +15,7 @@ rows of one key. (An aggregate needs none of that: a map task writes one row for
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -139,9 +140,10 @@ def reduce_tasks(
     side = _side_to_divide(stage)
     divided = [_parts(each, stage.partitions) for each in shuffles]
     sizes = [] if side is None else [_bytes(each) for each in divided[side]]
+    ordered = sorted(sizes)
     for partition in range(stage.partitions):
         whole = tuple(MapRange(partition, each[partition]) for each in divided)
-        pieces = 1 if side is None else _pieces(sizes, partition, len(whole[side].parts))
+        pieces = 1 if side is None else _pieces(ordered, sizes[partition], len(whole[side].parts))
         for number in range(pieces):
             reads = whole
             if side is not None and pieces > 1:
@@ -174,14 +176,22 @@ def _name(reads: Sequence[MapRange]) -> int:
     )
 
 
-def _pieces(sizes: Sequence[int], partition: int, map_tasks: int) -> int:
-    """Return into how many tasks a partition is divided."""
-    others = sorted(size for number, size in enumerate(sizes) if number != partition)
-    median = others[len(others) // 2] if others else 0
-    size = sizes[partition]
-    if size < SPLIT_BYTES_MIN or size < SPLIT_FACTOR * median:
+def _pieces(ordered: Sequence[int], size: int, map_tasks: int) -> int:
+    """Return into how many tasks a partition is divided; `ordered` has the sizes of all."""
+    if size < SPLIT_BYTES_MIN:
+        return 1
+    median = _median_of_others(ordered, size)
+    if size < SPLIT_FACTOR * median:
         return 1
     return max(1, min(map_tasks, size // max(median, SPLIT_BYTES_MIN // 2)))
+
+
+def _median_of_others(ordered: Sequence[int], size: int) -> int:
+    """Return the median of sorted sizes but for one that is `size`; 0 if there are no others."""
+    middle = (len(ordered) - 1) // 2
+    if middle >= bisect_left(ordered, size):
+        middle += 1
+    return ordered[middle] if len(ordered) > 1 else 0
 
 
 def _side_to_divide(stage: PlanStage) -> int | None:

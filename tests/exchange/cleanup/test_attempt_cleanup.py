@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+from typing import cast
+
 import pytest
 
 from headrace.errors import FencedError, NotFoundError, StorageError, UsageError
@@ -14,7 +18,7 @@ from headrace.exchange import (
     PinnedStage,
 )
 from headrace.exchange.cleanup.pinned_stage import SKEW_MS
-from headrace.storage import Objects
+from headrace.storage import ObjectInfo, Objects
 from headrace.testing.crash import eventually
 from tests.exchange.outputs import TASK, filled, keys_of, stored, write
 
@@ -182,6 +186,42 @@ def test_a_pin_is_renewed_while_it_is_held(local_objects: Objects) -> None:
         first = local_objects.get(pin.key)
         eventually(lambda: local_objects.get(pin.key) != first, 30, "a renewal")
     assert stored(local_objects) == []
+
+
+def test_a_renewal_that_comes_after_the_release_leaves_no_pin(local_objects: Objects) -> None:
+    objects = SlowRenewals(local_objects)
+    with PinnedStage(cast(Objects, objects), 1, 2, lease_s=0.003):
+        assert objects.renewing.wait(30)
+    assert objects.renewed.is_set()
+    assert stored(local_objects) == []
+
+
+class SlowRenewals:
+    """Objects whose second put lasts until something is deleted."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._puts = 0
+        self.renewing, self.deleted, self.renewed = (threading.Event() for _ in range(3))
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        self._puts += 1
+        if self._puts == 2:
+            self.renewing.set()
+            assert self.deleted.wait(30)
+        self._objects.put(key, data)
+        if self._puts == 2:
+            self.renewed.set()
+
+    def delete(self, key: str) -> None:
+        self._objects.delete(key)
+        self.deleted.set()
+
+    def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
+        return self._objects.list(prefix)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self._objects.head(key)
 
 
 def test_a_query_is_removed_unless_somebody_reads_it(objects: Objects) -> None:

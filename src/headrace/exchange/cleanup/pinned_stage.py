@@ -137,14 +137,14 @@ class PinnedStage:
 
     def _renew_in_time(self) -> None:
         while not self._released.wait(self._lease_ms / 3_000):
-            try:
+            # Two more attempts fit into the lease; `_check_held` notices if none succeeds.
+            with suppress(StorageError):
                 self.renew()
-            except StorageError:
-                # Two more attempts fit into the lease; `_check_held` notices if none succeeds.
-                continue
-        # A renewal may have overtaken the deletion. If this fails, the lease ends the pin.
-        with suppress(StorageError):
-            self._objects.delete(self._key)
+            if self._released.is_set():
+                # The renewal may have overtaken the deletion. If this fails, the lease ends the
+                # pin.
+                with suppress(StorageError):
+                    self._objects.delete(self._key)
 
     def _check_held(self) -> None:
         if self._released.is_set():
