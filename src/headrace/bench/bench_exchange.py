@@ -45,9 +45,9 @@ def bench_exchange(
     """Measure shuffles by key, from the start of a query until its result is here.
 
     All engines read the same units of Parquet files, with the same function, and add the rows up
-    after the shuffle, in Python, two tasks at once; Spark gives each task one thread. Our rows are
-    synced, those of Spark's checkpoint are not. A ratio is the median over rounds of our time
-    divided by that of Spark; one without the name of a data set is the worst of all data sets.
+    after the shuffle, in Python, two tasks at once. Our rows are synced, those of a checkpoint are
+    not. A ratio is the median over rounds of our time divided by that of Spark; one without the
+    name of a data set is the worst of all data sets.
     """
     directory = directory.absolute()
     step("starting Spark")
