@@ -66,7 +66,7 @@ def test_it_measures_spark_in_the_same_run(here: Path) -> None:
         [HEADRACE, "bench", "exchange", "--scale", "0.0001", "--rounds", "1", "--json"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
