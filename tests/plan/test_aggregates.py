@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from headrace.errors import SchemaError, UsageError
 from headrace.plan.query import Query
 from tests.plan.plan_rows import plan_rows, run_plan
-from tests.plan.sample_sources import TableScan
+from tests.plan.sample_sources import TableScan, TableScanUnit
 
 UNIT_ROWS = pytest.mark.parametrize("rows_per_unit", [1, 2, 100])
 
@@ -188,6 +190,53 @@ def test_a_dictionary_that_repeats_values_or_holds_a_null_is_one_of_its_values(
     )
     query = grouped(values, rows_per_unit, n=("value", "count"), total=("value", "sum"))
     assert plan_rows(query) == [{"key": 1, "n": 3, "total": 17}]
+
+
+@dataclass(frozen=True)
+class TablesScan:
+    """Tables of one schema, each of which is a unit."""
+
+    tables: tuple[pa.Table, ...]
+    label: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.tables[0].schema
+
+    def units(self) -> Sequence[TableScanUnit]:
+        return [TableScanUnit(f"{self.label} {n}", each) for n, each in enumerate(self.tables)]
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def test_units_may_have_dictionaries_that_differ() -> None:
+    """Their values together are more than one dictionary of narrow indexes can hold."""
+    kind = pa.dictionary(pa.int8(), pa.string())
+    texts = [[f"text {n}" for n in range(first, first + 100)] for first in (0, 50, 150)]
+
+    def scan(name: str) -> Query:
+        tables = tuple(
+            pa.table(
+                {
+                    "key": pa.array(each, kind),
+                    name: pa.array(each, kind),
+                    f"{name} list": pa.array([[text] for text in each], pa.list_(kind)),
+                }
+            )
+            for each in texts
+        )
+        return Query.scan(TablesScan(tables, name))
+
+    grouped = scan("left").group_by("key", partitions=2).agg(n="count", least=("left", "min"))
+    found = run_plan(grouped)
+    assert found.schema == pa.schema({"key": pa.string(), "n": pa.int64(), "least": pa.string()})
+    assert found["n"].to_pylist().count(2) == 50
+    assert run_plan(scan("left").distinct("key", partitions=2)).num_rows == 250
+    joined = run_plan(scan("left").join(scan("right"), "key", partitions=2))
+    assert joined.num_rows == 200 + 50 * 4
+    assert joined["left"] == joined["right"] == joined["key"]
+    assert joined.schema.field("left list").type == pa.list_(pa.string())
 
 
 @UNIT_ROWS

@@ -101,7 +101,7 @@ def partial_aggregate(
         if each.name in ("variance", "stddev"):
             parts = _with_m2(parts, each)
         elif each.name in _SAME_TWICE:
-            kind = _decoded(table[each.column]).type
+            kind = table.schema.field(each.column).type
             kind = part_type(kind) if each.name == "sum" else kind
             (part,) = each.parts
             parts = _replace(parts, part, _cast(parts[part], kind))
@@ -123,7 +123,7 @@ def _begin(table: pa.Table, each: Aggregate) -> list[GroupValues]:
     if not each.column:
         rows = pa.chunked_array([pa.nulls(table.num_rows, pa.int8())])
         return [GroupValues(each.parts[0], rows, "count", pc.CountOptions(mode="all"))]
-    values = _decoded(table[each.column])
+    values = table[each.column]
     if each.name == "count":
         return [GroupValues(each.parts[0], values, "count")]
     _check_type(each, values.type)
@@ -171,11 +171,6 @@ def _is_bytes(kind: pa.DataType) -> bool:
             *(pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary),
         )
     )
-
-
-def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values themselves of a column that refers to them by number."""
-    return values.cast(values.type.value_type) if pt.is_dictionary(values.type) else values
 
 
 def _computable(values: pa.ChunkedArray) -> pa.ChunkedArray:

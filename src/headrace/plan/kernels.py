@@ -32,13 +32,13 @@ from headrace.plan.operators import (
     SourceScan,
     inputs,
 )
-from headrace.plan.unified_columns import schema_without_views, without_views
+from headrace.plan.unified_columns import plain_schema, plain_table
 
 
 def evaluate(operator: Operator, given: Mapping[Operator, pa.Table]) -> pa.Table:
     """Return the rows of an operator; `given` has those of the scans and shuffle reads below it."""
     if operator in given:
-        return without_views(given[operator])
+        return plain_table(given[operator])
     return apply(operator, *(evaluate(below, given) for below in inputs(operator)))
 
 
@@ -85,10 +85,10 @@ def schema_of(operator: Operator) -> pa.Schema | None:
     match operator:
         case SourceScan(source=source):
             schema = source.schema
-            return None if schema is None else schema_without_views(schema)
+            return None if schema is None else plain_schema(schema)
         case Map(schema=schema):
             schema_of(operator.input)
-            return None if schema is None else schema_without_views(schema)
+            return None if schema is None else plain_schema(schema)
         case Filter() | ShuffleRead() | PlanSink():
             return schema_of(operator.input)
     schemas = [schema_of(below) for below in inputs(operator)]
@@ -107,7 +107,7 @@ def _map(operator: Map, table: pa.Table, function: Any) -> pa.Table:
     made = [_call(operator, function, batch) for batch in _batches(table)]
     tables = [_as_table(operator, each) for each in made]
     if operator.schema is not None:
-        declared = schema_without_views(operator.schema)
+        declared = plain_schema(operator.schema)
         tables = [_as_declared(operator, each, declared) for each in tables]
         return pa.concat_tables([declared.empty_table(), *tables])
     return pa.concat_tables(tables, promote_options="permissive")
@@ -130,9 +130,9 @@ def _call(operator: Operator, function: Any, batch: pa.RecordBatch) -> Any:
 
 def _as_table(operator: Map, made: Any) -> pa.Table:
     if isinstance(made, pa.RecordBatch):
-        return without_views(pa.Table.from_batches([made]))
+        return plain_table(pa.Table.from_batches([made]))
     if isinstance(made, pa.Table):
-        return without_views(made)
+        return plain_table(made)
     raise UnitError(
         f"{operator} returned a {type(made).__name__}", do="return a record batch or a table"
     )

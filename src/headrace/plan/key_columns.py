@@ -62,6 +62,8 @@ def with_plain_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _plain_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
+    if pt.is_float16(kind):  # Arrow cannot compare them.
+        return _plain_floats(column.cast(pa.float32())).cast(kind)
     zero, nan = pa.scalar(0.0, kind), pa.scalar(float("nan"), kind)
     plain = pc.if_else(pc.equal(column, zero), zero, column)
     return pc.if_else(pc.is_nan(plain), nan, plain)
@@ -102,8 +104,6 @@ def partition_numbers(
 def _hashable(column: pa.Array, name: str) -> pa.Array:
     """Return a column that has equal values where this one has, of a type that can be hashed."""
     kind = column.type
-    if pt.is_dictionary(kind):
-        return _hashable(column.dictionary_decode(), name)
     if pt.is_floating(kind):
         plain = _plain_floats(pa.chunked_array([column])).combine_chunks().cast(pa.float64())
         return _bits(plain, pa.int64())

@@ -32,20 +32,35 @@ def unify_columns(schemas: Iterable[pa.Schema], what: object = "the stage") -> p
         ) from error
 
 
-def schema_without_views(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of `without_views`."""
-    fields = [field.with_type(_VIEWS.get(field.type, field.type)) for field in schema]
-    return pa.schema(fields, schema.metadata)
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of `plain_table`."""
+    return pa.schema([_plain_field(field) for field in schema], schema.metadata)
 
 
-def without_views(table: pa.Table) -> pa.Table:
-    """Return the table with views of text and bytes as text and bytes.
+def plain_table(table: pa.Table) -> pa.Table:
+    """Return the table with views of text and bytes as text and bytes, and dictionaries as values.
 
-    Arrow can neither filter nor reorder views.
+    Arrow can neither filter nor reorder views. It neither groups nor joins by dictionaries that
+    differ, as those of two files do, and cannot combine many values under narrow indexes.
     """
-    if not any(pt.is_string_view(kind) or pt.is_binary_view(kind) for kind in table.schema.types):
-        return table
-    return table.cast(schema_without_views(table.schema))
+    schema = plain_schema(table.schema)
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pt.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pt.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pt.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pt.is_large_list(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    return _VIEWS.get(kind, kind)
 
 
 def fit(table: pa.Table, columns: pa.Schema) -> pa.Table:
