@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 import headrace
 from headrace.testing.crash import Child, chosen_seed, eventually
 from headrace.version import VERSION
-from tests.spark.cluster import WORKERS, Cluster
+from tests.spark.cluster import CORES, WORKERS, Cluster
+from tests.spark.crash.counted_query import GO, UNITS, expected, units_called
 from tests.spark.crash.crashing_task import WAIT_S, CrashingTask
-from tests.spark.crash.process_tree import directory, process_at
+from tests.spark.crash.process_tree import descendants, directory, is_gone, process_at
 from tests.spark.crash.speculation import ROWS
 
 pytestmark = pytest.mark.timeout(900)
@@ -71,3 +73,34 @@ def test_a_speculative_attempt_adds_nothing(tmp_path: Path, cluster: Cluster) ->
         driver.run("publish_speculatively(folder, master)", WAIT_S, **given)
         assert (tmp_path / "task-0-1").exists(), "Spark has speculated"
         assert sorted(workspace.table("numbers")["number"].to_pylist()) == list(range(ROWS))
+
+
+# proves G21
+@pytest.mark.deep
+def test_a_query_that_is_submitted_again_to_a_cluster_repeats_only_what_was_in_flight(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    """The executors of the killed driver go on for a moment, beside those of the next one."""
+    code = (
+        "from tests.spark.crash.counted_query import CountedDriver\n"
+        "driver = CountedDriver(life, master)"
+    )
+    slots, called_before = WORKERS * CORES, UNITS // 2
+    with Child(code, life=tmp_path / "killed", master=cluster.master) as driver:
+        waits_at = called_before - slots + 1
+        driver.start("driver.run(folder, waits_at)", folder=tmp_path, waits_at=waits_at)
+        eventually(lambda: len(units_called(tmp_path)) >= called_before, WAIT_S, "calls")
+        left = descendants(driver.pid)
+        driver.kill()
+    (tmp_path / GO).touch()
+    for process in left:
+        eventually(partial(is_gone, process), WAIT_S, f"the end of process {process}")
+    with Child(code, life=tmp_path / "again", master=cluster.master) as driver:
+        outcome = driver.run("driver.run(folder, 0)", WAIT_S, folder=tmp_path)
+        left = descendants(driver.pid)
+    for process in left:
+        eventually(partial(is_gone, process), WAIT_S, f"the end of process {process}")
+    calls = Counter(units_called(tmp_path))
+    assert sorted(calls) == list(range(UNITS))
+    assert calls.total() - UNITS <= slots
+    assert outcome.rows == expected()

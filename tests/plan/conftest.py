@@ -1,0 +1,7 @@
+"""Objects of every kind, as the tests of the exchange have them."""
+
+from __future__ import annotations
+
+from tests.exchange.conftest import objects, s3
+
+__all__ = ["objects", "s3"]
