@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +15,24 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.errors import DataError, SchemaError
+from headrace.exchange import OutputRegistry
 from headrace.plan import stage_tasks
-from headrace.plan.plan_run import PlanRun
+from headrace.plan.plan_run import PlanRun, StageWork, TaskResult
 from headrace.plan.query import Query
+from headrace.plan.stage_tasks import scan_tasks
 from headrace.storage import Objects, open_objects
 from tests.plan.counted_source import (
     KEYS,
     CountedSource,
+    CountedUnit,
     expected,
     finished,
     results,
     rows_of,
     totals,
 )
+
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -158,3 +166,60 @@ def test_a_query_without_units_has_no_rows(objects: Objects) -> None:
     joined = totals(CountedSource(Counter())).join(unknown, "key", how="left")
     with pytest.raises(SchemaError, match=r"no task wrote rows, so its columns are not known"):
         finished("joined", joined, objects)
+
+
+@dataclass(frozen=True)
+class GatedUnit(CountedUnit):
+    """Rows whose first reader waits, as an attempt does that Spark takes for dead."""
+
+    is_read: threading.Event
+    may_go_on: threading.Event
+
+    def read(self) -> pa.Table:
+        table = super().read()
+        if not self.is_read.is_set():
+            self.is_read.set()
+            assert self.may_go_on.wait(PATIENCE_S)
+        return table
+
+
+def test_an_attempt_that_ends_late_publishes_nothing_and_learns_who_won(objects: Objects) -> None:
+    # proves G19
+    reads: Counter[str] = Counter()
+    unit = GatedUnit("rows 0", 0, 5, reads, threading.Event(), threading.Event())
+    stage = totals(CountedSource(reads)).stages.stages[0]
+    (task,) = scan_tasks(1, 2, [unit])
+    work = StageWork(stage, objects)
+    with ThreadPoolExecutor() as threads:
+        late = threads.submit(work, task)
+        assert unit.is_read.wait(PATIENCE_S)
+        winner = work(task)
+        unit.may_go_on.set()
+        assert late.result(PATIENCE_S) == winner
+    assert reads["rows 0"] == 2, "both have computed it"
+    assert work(task) == winner
+    assert reads["rows 0"] == 2, "who comes later computes nothing"
+    assert OutputRegistry(objects).published(1, 2) == {task.task.map_task: winner}
+    directories = {info.key.split("/")[4] for info in objects.list(task.task.directory)}
+    assert directories == {str(winner.attempt)}
+
+
+def test_attempts_at_once_publish_one_output_for_each_task(objects: Objects) -> None:
+    # proves G19
+    source = CountedSource(Counter())
+    stage = totals(source).stages.stages[0]
+    tasks = scan_tasks(1, 2, source.units())
+    together = threading.Barrier(3)
+
+    def work_all(_: int) -> list[TaskResult]:
+        found = []
+        for task in tasks:
+            together.wait(PATIENCE_S)
+            found.append(StageWork(stage, objects)(task))
+        return found
+
+    with ThreadPoolExecutor(3) as threads:
+        first, *others = threads.map(work_all, range(3))
+    assert others == [first, first]
+    for task in tasks:
+        assert len({info.key.split("/")[4] for info in objects.list(task.task.directory)}) == 1

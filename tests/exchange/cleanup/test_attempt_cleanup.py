@@ -135,6 +135,37 @@ def test_a_damaged_record_keeps_all_attempts(objects: Objects) -> None:
     assert attempts(objects) == {1, 2}
 
 
+def test_a_damaged_pin_still_holds_for_a_lease(objects: Objects) -> None:  # proves G22
+    write(objects, {0: [1]})
+    write(objects, {0: [2]}, replaces=1)
+    pinned = PinnedStage(objects, 1, 2)
+    [pin] = objects.list("shuffle/1/pins")
+    data = bytearray(objects.get(pin.key))
+    data[5] ^= 1
+    objects.put(pin.key, data)
+    [pin] = objects.list("shuffle/1/pins")
+    since_ms = int(pin.modified.timestamp() * 1_000)
+    assert cleanup(objects, since_ms + 600_000, ttl_s=0) == 0
+    assert cleanup(objects, since_ms + 600_000 + SKEW_MS + 2, ttl_s=0) == 1
+    pinned.release()
+
+
+def test_a_damaged_claim_keeps_its_attempt_until_it_is_certain_that_nobody_publishes_it(
+    objects: Objects,
+) -> None:  # proves G22
+    registry = OutputRegistry(objects)
+    claim = registry.claim(TASK, 0, 1_000)
+    objects.put(TASK.part(claim.attempt, 0), b"half a file")
+    objects.put(TASK.claim(claim.attempt), b"damaged")
+    assert cleanup(objects, 1_000_000) == 0, "its file is newer than that"
+    assert attempts(objects) == {1}
+    output = write(objects, {0: [2]}).output
+    assert (output.attempt, output.generation) == (2, 1)
+    assert cleanup(objects, FAR_MS) == 1
+    assert attempts(objects) == {2}
+    assert keys_of(MapOutputReader(objects).read_partition(TASK, 0)) == [2]
+
+
 def test_a_pinned_stage_keeps_replaced_attempts(objects: Objects) -> None:  # proves G22
     write(objects, {0: [1]})
     with PinnedStage(objects, 1, 2, now_ms=lambda: FAR_MS) as pinned:
