@@ -117,6 +117,16 @@ def test_files_of_another_attempt_are_not_taken_for_the_right_ones(objects: Obje
         read(objects)
 
 
+def test_the_record_of_an_earlier_generation_is_not_taken_for_a_later_one(
+    objects: Objects,
+) -> None:  # proves G20
+    write(objects, {0: [1]})
+    write(objects, {0: [2]}, replaces=1)
+    objects.put(TASK.publication(2), objects.get(TASK.publication(1)))
+    with pytest.raises(DamagedOutputError, match=r"is the record of .*, attempt 1, generation 1"):
+        read(objects)
+
+
 INDEX = MapTaskIndex(
     query_id=1,
     stage_id=2,

@@ -16,10 +16,11 @@ import pytest
 
 from headrace.errors import DataError, SchemaError
 from headrace.exchange import OutputRegistry
+from headrace.exchange.cleanup.pinned_stage import list_pins, now_ms
 from headrace.plan import stage_tasks
-from headrace.plan.plan_run import PlanRun, StageWork, TaskResult
+from headrace.plan.plan_run import PlanRun, StageWork, TaskResult, ThreadTaskRunner
 from headrace.plan.query import Query
-from headrace.plan.stage_tasks import scan_tasks
+from headrace.plan.stage_tasks import scan_tasks, stage_numbers
 from headrace.storage import Objects, open_objects
 from tests.plan.counted_source import (
     KEYS,
@@ -223,3 +224,18 @@ def test_attempts_at_once_publish_one_output_for_each_task(objects: Objects) -> 
     assert others == [first, first]
     for task in tasks:
         assert len({info.key.split("/")[4] for info in objects.list(task.task.directory)}) == 1
+
+
+def test_a_run_pins_what_it_reads(objects: Objects) -> None:
+    # proves G22
+    source, held = CountedSource(Counter()), []
+
+    class WatchfulRunner(ThreadTaskRunner):
+        def run(self, what: str, work: Any, tasks: Any) -> list[Any]:
+            held.append({pin.stage_id for pin in list_pins(objects, run.query_id, now_ms())})
+            return super().run(what, work, tasks)
+
+    run = PlanRun("totals", totals(source).stages, objects, WatchfulRunner())
+    run.run()
+    assert held == [set(stage_numbers(run.graph))] * 2
+    assert list_pins(objects, run.query_id, now_ms()) == []

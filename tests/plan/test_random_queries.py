@@ -256,16 +256,19 @@ def test_distinct_keeps_one_row_for_each_key(given: Given, keys: tuple[str, ...]
 def joined_tables(draw: st.DrawFn) -> tuple[Given, Given]:
     """Draw two tables whose keys are of the same types, and often equal."""
     left = draw(tables())
-    keys = [(row["a"], row["b"]) for row in left.rows]
-    chosen = draw(st.lists(st.sampled_from(keys or [(None, None)]), max_size=25))
+    kinds = [left.table.schema.field(name).type for name in ("a", "b")]
+    pairs = st.tuples(*(st.sampled_from([*KEYS[kind], None]) for kind in kinds))
+    if keys := [(row["a"], row["b"]) for row in left.rows]:
+        pairs |= st.sampled_from(keys)
+    chosen = draw(st.lists(pairs, max_size=25))
     lonely = draw(st.lists(st.booleans(), min_size=len(chosen), max_size=len(chosen)))
     right = pa.table(
         {
             "a": pa.array(
                 [None if none else a for (a, _), none in zip(chosen, lonely, strict=True)],
-                left.table.schema.field("a").type,
+                kinds[0],
             ),
-            "b": pa.array([b for _, b in chosen], left.table.schema.field("b").type),
+            "b": pa.array([b for _, b in chosen], kinds[1]),
             "other": draw(columns(VALUES, len(chosen))),
             "other row": pa.array(range(len(chosen)), pa.int64()),
         }

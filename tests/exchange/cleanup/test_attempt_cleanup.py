@@ -127,6 +127,18 @@ def test_an_attempt_in_progress_keeps_an_expired_one_until_it_is_published(
     assert attempts(objects) == {3}
 
 
+def test_an_attempt_that_lost_is_removed_when_it_has_expired_and_not_before(
+    objects: Objects,
+) -> None:
+    claim = OutputRegistry(objects).claim(TASK, 0, 1_000)
+    objects.put(TASK.part(claim.attempt, 0), b"of a writer that may still be at work")
+    assert write(objects, {0: [1]}).output.attempt == 2
+    assert cleanup(objects, 1_000_000) == 0, "its file is newer than that"
+    assert attempts(objects) == {1, 2}
+    assert cleanup(objects, FAR_MS) == 1
+    assert attempts(objects) == {2}
+
+
 def test_a_damaged_record_keeps_all_attempts(objects: Objects) -> None:
     write(objects, {0: [1]})
     write(objects, {0: [2]}, replaces=1)
@@ -164,6 +176,17 @@ def test_a_damaged_claim_keeps_its_attempt_until_it_is_certain_that_nobody_publi
     assert cleanup(objects, FAR_MS) == 1
     assert attempts(objects) == {2}
     assert keys_of(MapOutputReader(objects).read_partition(TASK, 0)) == [2]
+
+
+def test_who_wrote_an_attempt_with_a_damaged_claim_cannot_publish_what_was_removed(
+    objects: Objects,
+) -> None:  # proves G19
+    output = write(objects, {0: [1]}).output
+    objects.delete(TASK.publication(1))  # as before it was published
+    objects.put(TASK.claim(1), b"damaged")
+    assert cleanup(objects, FAR_MS) == 1
+    with pytest.raises(FencedError, match="cleanup gave up"):
+        OutputRegistry(objects).register(output)
 
 
 def test_a_pinned_stage_keeps_replaced_attempts(objects: Objects) -> None:  # proves G22
