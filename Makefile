@@ -8,6 +8,9 @@ RUNTIME := .venv/installed
 TOOLS := .venv/installed-dev
 CLASSES := .venv/spark-classes/classes.jsa
 
+# Every process that a test starts would compile headrace again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Both names: pip 25.3 and newer take the build's constraints from the second. Relative, because
 # pip splits the value at spaces.
 export PIP_CONSTRAINT := requirements.lock
@@ -29,8 +32,8 @@ demo: setup ## run the main job end to end on this machine
 test: $(TOOLS) $(CLASSES) ## run every test but the deep ones, and name the ten slowest
 	@$(BIN)/pytest -m "not deep" -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
-test-fast: $(TOOLS) ## run the tests that need no Spark and kill nothing, in under a minute
-	@$(BIN)/pytest -q -m "not (spark or crash or deep)" -n 3 --dist worksteal --durations=10
+test-fast: $(TOOLS) ## run the short tests, without Spark and without kills, in under a minute
+	@$(BIN)/pytest -q -m "not (spark or crash or long or deep)" --hypothesis-profile=fast -n auto --dist worksteal
 
 test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats a run
 	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)

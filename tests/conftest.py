@@ -14,13 +14,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from headrace.storage import S3Options
 from tests.kinds import add_kinds, kinds
+from tests.processor_time import LongTests
+from tests.s3 import s3_server
 from tests.spark.class_archive import jvm_environment
 
 _LEAVE_TIMEOUT_S = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 settings.register_profile("same", derandomize=True, database=None, print_blob=True, deadline=None)
+settings.register_profile("fast", settings.get_profile("same"), max_examples=10)
 settings.register_profile("deep", max_examples=2_000, database=None, print_blob=True, deadline=None)
 settings.load_profile("same")
 
@@ -31,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the files that tests compare with again, instead of failing where they differ",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile") == "fast":
+        config.pluginmanager.register(LongTests())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,6 +69,13 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     while (left := _left_behind(temporary)) and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     assert not left, "the tests left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Options]:
+    """A real S3 server, one for all tests of this process."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as options:
+        yield options
 
 
 def _left_behind(temporary: Path) -> list[str]:

@@ -16,6 +16,8 @@ def add_kinds(item: pytest.Item) -> None:
     """Mark a test with every kind that it shows; one that shows none is a unit or a scenario."""
     function = getattr(item, "function", None)
     fixtures = set(getattr(item, "fixturenames", ()))
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params.values() if callspec else ()
     folders = item.path.parts
     shown = {
         "property": getattr(function, "is_hypothesis_test", False),
@@ -23,6 +25,8 @@ def add_kinds(item: pytest.Item) -> None:
         "spark": bool(_SPARK_FIXTURES & fixtures) or {"spark", "crash"} <= set(folders),
         "cluster": "cluster" in fixtures,
     }
+    if "s3" in fixtures or any(each == "s3" for each in params if isinstance(each, str)):
+        item.add_marker("long")  # A server has to start.
     for kind in (kind for kind, is_shown in shown.items() if is_shown):
         item.add_marker(kind)
     if not kinds(item):

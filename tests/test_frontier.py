@@ -450,6 +450,7 @@ def _many(seed: int, count: int) -> Frontier:
     return Frontier.from_rows(journals, producers)
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_journals_agree_with_the_oracle() -> None:
     base, more = _many(1, 100_000), _many(2, 100_000)
     expected = oracle_reduce([base, more])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from tests.kinds import KINDS, kinds
+from tests.processor_time import unmarked
 
 PROJECT = Path(__file__).parents[1]
 CONTRIBUTING = (PROJECT / "CONTRIBUTING.md").read_text()
@@ -19,9 +21,27 @@ def test_every_test_of_this_run_has_a_kind(request: pytest.FixtureRequest) -> No
 
 def test_every_kind_is_registered_and_documented(request: pytest.FixtureRequest) -> None:
     registered = {line.partition(":")[0] for line in request.config.getini("markers")}
-    assert {*KINDS, "deep"} <= registered
-    for kind in (*KINDS, "deep"):
+    assert {*KINDS, "long", "deep"} <= registered
+    for kind in (*KINDS, "long", "deep"):
         assert re.search(rf"^\| {kind} \|", CONTRIBUTING, flags=re.M), kind
+
+
+def test_a_test_that_takes_long_and_is_not_marked_is_named() -> None:
+    def report(name: str, processor_s: float, *marks: str) -> pytest.TestReport:
+        keywords: dict[str, Literal[1]] = dict.fromkeys((name, *marks), 1)
+        spent = [("other", "x"), ("processor_s", processor_s)]
+        return pytest.TestReport(
+            name, (name, 1, name), keywords, "passed", None, "call", user_properties=spent
+        )
+
+    reports = [
+        report("short", 0.4),
+        report("slow", 0.6),
+        report("slower", 2.0, "property"),
+        report("marked", 9.0, "long"),
+        report("crashing", 9.0, "crash"),
+    ]
+    assert unmarked(reports) == [("slower", 2.0), ("slow", 0.6)]
 
 
 def test_whatever_starts_spark_says_so(request: pytest.FixtureRequest) -> None:

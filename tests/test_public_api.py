@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 import msgspec
+import pytest
 
 import headrace
 from headrace.errors import HeadraceError
@@ -333,6 +334,7 @@ def test_every_public_class_and_function_says_what_it_is() -> None:
     assert [name for name, each in public.items() if not inspect.getdoc(each)] == []
 
 
+@pytest.mark.long
 def test_dir_shows_the_public_api_and_nothing_else() -> None:
     """Also what is imported when it is asked for, which this process may not have done yet."""
     assert dir(headrace) == headrace.__all__
@@ -341,12 +343,14 @@ def test_dir_shows_the_public_api_and_nothing_else() -> None:
     assert seen.split() == headrace.__all__
 
 
+@pytest.mark.long
 def test_importing_headrace_imports_no_spark_and_nothing_that_only_pipelines_need() -> None:
     heavy = {"pyspark", "pandas", "httpx", "lmdb", "pyarrow.parquet", "headrace.pipeline.builder"}
     seen = _run_python(f"import headrace, sys; print(*(sys.modules.keys() & {heavy}))")
     assert seen.split() == []
 
 
+@pytest.mark.long
 def test_pipeline_is_the_function_after_its_package_is_imported() -> None:
     seen = _run_python(
         "import inspect; import headrace; import headrace.pipeline.builder; headrace.Pipeline;"

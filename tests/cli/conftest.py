@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,14 @@ Ok = Callable[..., str]
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory that commands run in: their workspace is `headrace-data` in it."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("HEADRACE_WORKSPACE", "HEADRACE_TOKEN", "HEADRACE_TLS_ROOT", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+    _enter(tmp_path, monkeypatch)
     return tmp_path
+
+
+def _enter(directory: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.chdir(directory)
+    for name in ("HEADRACE_WORKSPACE", "HEADRACE_TOKEN", "HEADRACE_TLS_ROOT", "NO_COLOR"):
+        patch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -51,17 +56,32 @@ def ok(run: Run) -> Ok:
 
 
 @pytest.fixture
-def bank(ok: Ok) -> None:
+def bank(here: Path, filled_bank: Path) -> None:
     """Two collections and one transaction over both."""
-    ok("collections", "create", "bank/debits", "account string, cents long, region string",
-       "--key", "account", "--partition-by", "region")  # fmt: skip
-    ok("collections", "create", "bank/credits", "account string, cents long", "--key", "account",
-       "--journals", "2")  # fmt: skip
-    Path("debits.ndjson").write_text(
-        '{"account":"ann","cents":-500,"region":"eu"}\n{"account":"bob","cents":-7,"region":"us"}\n'
-    )
-    Path("credits.ndjson").write_text('{"account":"cay","cents":507}\n')
-    ok("publish", "bank/debits=debits.ndjson", "bank/credits=credits.ndjson")
+    shutil.copytree(filled_bank, here, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def filled_bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a workspace that nobody has open: tests copy it, which is faster."""
+    directory = tmp_path_factory.mktemp("bank")
+    with pytest.MonkeyPatch.context() as patch:
+        _enter(directory, patch)
+        Path("debits.ndjson").write_text(
+            '{"account":"ann","cents":-500,"region":"eu"}\n'
+            '{"account":"bob","cents":-7,"region":"us"}\n'
+        )
+        Path("credits.ndjson").write_text('{"account":"cay","cents":507}\n')
+        for command in (
+            ("collections", "create", "bank/debits", "account string, cents long, region string",
+             "--key", "account", "--partition-by", "region"),
+            ("collections", "create", "bank/credits", "account string, cents long",
+             "--key", "account", "--journals", "2"),
+            ("publish", "bank/debits=debits.ndjson", "bank/credits=credits.ndjson"),
+        ):  # fmt: skip
+            result = CliRunner().invoke(app, command, catch_exceptions=False)
+            assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+    return directory
 
 
 @pytest.fixture(scope="module")

@@ -346,6 +346,7 @@ def test_a_location_that_could_be_one_is_tried(run: Run, location: str) -> None:
 NO_TEXT = os.fsdecode(b"b\xff")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("serves", [False, True], ids=["alone", "through an owner"])
 def test_bytes_that_are_no_text_are_refused_in_one_line(run: Run, bank: None, serves: bool) -> None:
     refused: list[tuple[str, ...]] = [
@@ -372,6 +373,7 @@ def test_bytes_that_are_no_text_are_refused_in_one_line(run: Run, bank: None, se
         assert headrace("publish", "bank/credits=credits.ndjson").returncode == 0
 
 
+@pytest.mark.long
 def test_a_directory_whose_name_is_no_text_is_as_good_as_any(here: Path) -> None:
     assert headrace(*CREATE, "a long", "-w", NO_TEXT).returncode == 0
     assert [each.name for each in here.iterdir()] == [NO_TEXT]
@@ -418,6 +420,7 @@ def test_every_command_has_a_help_of_one_screen(ok: Ok, command: tuple[str, ...]
     assert "Example:\n    headrace " + " ".join(command) in text
 
 
+@pytest.mark.long
 def test_no_command_is_answered_with_the_help(run: Run) -> None:
     for group in ((), *GROUPS):
         result = run(*group)
@@ -425,6 +428,7 @@ def test_no_command_is_answered_with_the_help(run: Run) -> None:
         assert result.stderr == run(*group, "--help").stdout
 
 
+@pytest.mark.long
 def test_an_error_of_no_known_kind_keeps_its_traceback(here: Path) -> None:
     (here / "sitecustomize.py").write_text(
         "import headrace\ndef broken(*args, **options): raise ZeroDivisionError('a bug')\n"
@@ -461,6 +465,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return seen.decode()
 
 
+@pytest.mark.long
 def test_a_person_sees_tables_and_colours(bank: None) -> None:
     seen = on_a_terminal("read", "bank/debits")
     assert "account" in seen
@@ -469,10 +474,12 @@ def test_a_person_sees_tables_and_colours(bank: None) -> None:
     assert '[\r\n  {\r\n    "name"' in on_a_terminal("collections", "list", "--json")
 
 
+@pytest.mark.long
 def test_no_color_is_respected(bank: None) -> None:
     assert "\x1b[1;31m" not in on_a_terminal("read", "nope", NO_COLOR="1")
 
 
+@pytest.mark.long
 def test_a_pipe_gets_plain_text(bank: None) -> None:
     for arguments in (("collections", "list"), ("doctor",), ("read", "nope"), ("--help",)):
         result = headrace(*arguments)

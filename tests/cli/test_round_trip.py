@@ -50,6 +50,7 @@ def _check_round_trip(seed: int) -> None:
     _check_equal("there", "here", 12)
 
 
+@pytest.mark.long
 def test_read_and_publish_are_the_identity() -> None:
     # proves G30
     _check_round_trip(seed=1)

@@ -1,21 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from headrace.storage import Objects, S3Options, open_objects
-from tests.s3 import BUCKET, s3_server
+from tests.s3 import BUCKET
 
 _prefixes = count()
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Options]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as options:
-        yield options
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

@@ -157,6 +157,7 @@ def test_a_full_disk_leaves_no_published_attempt(
         assert "\n" not in message
 
 
+@pytest.mark.long
 def test_cleanup_beside_readers_takes_nothing_that_they_hold(tmp_path: Path) -> None:
     # proves G22
     objects = open_objects(str(tmp_path / "objects"))

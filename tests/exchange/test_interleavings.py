@@ -21,6 +21,8 @@ from headrace.storage import Objects
 from tests.exchange.interleavings import Program, explore
 from tests.exchange.outputs import TASK, Rows, filled, keys_of, stored, write
 
+pytestmark = pytest.mark.long
+
 FAR_MS = 1 << 50
 Errors = Mapping[str, BaseException | None]
 

@@ -70,6 +70,7 @@ def test_frames_out_of_order_are_refused_at_their_place() -> None:
         next(given)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("producers", [1, 3])
 def test_random_journals_show_what_the_oracle_shows(producers: int) -> None:
     # proves G6

@@ -27,6 +27,7 @@ def comparable(frame: Frame) -> tuple[object, ...]:
     return *frame[:8], type(frame.flags), bytes(frame.body), frame.skip, hints
 
 
+@pytest.mark.long
 def test_frames_are_the_same_at_the_owner_and_through_it_from_any_offset(
     owner: hr.Workspace, workspace: hr.Workspace
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_frame_that_overlaps_loses_what_was_seen(
     assert (taken.after.last_commit if flags is OUTSIDE else taken.after.last_continue) == last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("clock_max", [8, 30])
 def test_random_journals_mean_what_the_oracle_says(clock_max: int) -> None:
     """The sequencer and the oracle agree on every outcome."""

@@ -281,6 +281,7 @@ def check_filled(log: Log, acknowledged: int) -> None:
     assert acknowledged > 10
 
 
+@pytest.mark.long
 def test_a_file_size_limit_keeps_exactly_what_was_acknowledged(tmp_path: Path) -> None:  # proves G1
     acknowledged, message = fill(tmp_path / "log", limit=100_000)
     assert "File too large" in message
@@ -301,6 +302,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(tmp_path)], check=True, timeout=30)
 
 
+@pytest.mark.long
 def test_a_full_disk_keeps_exactly_what_was_acknowledged(small_disk: Path) -> None:  # proves G1
     acknowledged, message = fill(small_disk / "log")
     assert "No space left on device" in message

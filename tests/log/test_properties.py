@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from headrace.log import Log
 from headrace.settings import LogSettings
 from headrace.testing.power import RecordedDisk
 from tests.log.recorded_log import contents
+
+pytestmark = pytest.mark.long
 
 SETTINGS = LogSettings(segment_bytes=200, group_bytes_max=150, pending_bytes_max=400)
 

@@ -31,6 +31,7 @@ def in_segments(tmp_path: Path) -> Iterator[Log]:
     log.close()
 
 
+@pytest.mark.long
 def test_maps_go_with_their_last_view(in_segments: Log, tmp_path: Path) -> None:
     views = [payload for _, payload in in_segments.scan()]
     assert str(tmp_path) in Path("/proc/self/maps").read_text()

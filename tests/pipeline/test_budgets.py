@@ -67,6 +67,7 @@ def test_the_budget_of_a_stage_pauses_and_a_larger_one_resumes(workspace: hr.Wor
 
 
 # proves G17
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_budget_of_a_job_limits_all_its_stages(workspace: hr.Workspace, workers: int) -> None:
     def make(budget: float | None) -> hr.Pipeline:
@@ -133,6 +134,7 @@ def test_what_cannot_be_a_budget_is_refused(workspace: hr.Workspace) -> None:
         hr.pipeline("paid", workspace).source(numbers(1)).map(pay, budget=3)
 
 
+@pytest.mark.long
 def test_a_restart_forgets_what_was_spent_and_a_forgotten_generation_is_gone(
     workspace: hr.Workspace,
 ) -> None:

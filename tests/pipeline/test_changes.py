@@ -83,6 +83,7 @@ def test_resume_goes_on_with_the_changed_operator(workspace: hr.Workspace, folde
 
 
 # proves G16
+@pytest.mark.long
 def test_recompute_repeats_what_changed_and_all_below(
     workspace: hr.Workspace, folder: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_restart_repeats_everything(workspace: hr.Workspace, folder: Path) -> No
 
 
 # proves G16
+@pytest.mark.long
 def test_an_added_file_is_named_and_recompute_reads_it_alone(
     workspace: hr.Workspace, folder: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_an_added_file_is_named_and_recompute_reads_it_alone(
 
 
 # proves G16
+@pytest.mark.long
 def test_a_changed_file_is_named_and_recomputed(workspace: hr.Workspace, folder: Path) -> None:
     job = job_of(folder, FakeOperator(double), FakeOperator(same))
     run(workspace, job)
@@ -162,6 +165,7 @@ def test_the_order_of_a_second_run_makes_no_difference(workspace: hr.Workspace) 
     assert results(workspace, changed, "users") == list(range(1, 501))
 
 
+@pytest.mark.long
 def test_another_number_of_workers_is_no_change(workspace: hr.Workspace) -> None:
     """As on a machine with more cores: the units stay what they are."""
     operator = FakeOperator(same)
@@ -220,6 +224,7 @@ def test_a_stage_whose_offsets_mean_something_else_is_not_resumed(
 
 
 # proves G16
+@pytest.mark.long
 @pytest.mark.parametrize("choice", ["recompute", "restart"])
 def test_a_driver_that_dies_before_it_lists_new_units_leaves_a_job_that_runs(
     workspace: hr.Workspace, folder: Path, choice: OnChange

@@ -100,6 +100,7 @@ def test_every_row_is_in_the_output_or_a_dead_letter_once_though_a_worker_is_kil
 
 
 # proves G18
+@pytest.mark.long
 def test_a_replayed_row_is_processed_once_by_its_stage_and_those_below(
     workspace: hr.Workspace,
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_replayed_row_is_processed_once_by_its_stage_and_those_below(
     assert results(workspace, job, "last") == list(range(50))
 
 
+@pytest.mark.long
 def test_a_replay_reaches_its_stage_alone_also_through_memory(workspace: hr.Workspace) -> None:
     """Two paths lead from the source to the stage, and another stage reads the source too."""
     job = Job("diamond").add_stage(Stage("source", TableSource(numbers(40), rows_per_unit=4)))
@@ -201,6 +203,7 @@ def test_names_that_do_not_exist_are_said(workspace: hr.Workspace) -> None:
 
 
 # proves G17, G18
+@pytest.mark.long
 def test_a_replayed_call_in_doubt_keeps_its_key(workspace: hr.Workspace, tmp_path: Path) -> None:
     """It was paid, its answer was lost: the replay is not paid again."""
     with PaidServer(tmp_path / "bill", "--honour-keys") as server:

@@ -45,6 +45,7 @@ def paid(
 
 
 # proves G17
+@pytest.mark.long
 def test_equal_rows_of_all_units_and_workers_are_paid_once(workspace: hr.Workspace) -> None:
     """All units begin with the same row, so workers want the same call at the same time."""
     table = values(*[value for n in range(20) for value in (7, n % 4, 8)])
@@ -63,6 +64,7 @@ def test_without_asking_for_it_every_row_is_paid(workspace: hr.Workspace) -> Non
     assert made == {7: 5}
 
 
+@pytest.mark.long
 def test_rows_that_a_changed_source_still_has_are_not_paid_again(
     workspace: hr.Workspace,
 ) -> None:

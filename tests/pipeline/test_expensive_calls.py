@@ -105,6 +105,7 @@ def in_doubt_once(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.long
 def test_a_call_in_doubt_is_claimed_again_and_sent_with_the_same_key() -> None:
     ledger = MemoryLedger()
     spec = operator_spec("map", in_doubt_once, expensive=True, retries=AT_ONCE)

@@ -26,6 +26,8 @@ from tests.pipeline.jobs import numbers
 from tests.pipeline.slow_proxy import SlowProxy
 from tests.s3 import BUCKET, s3_server
 
+pytestmark = pytest.mark.long
+
 UNITS = 400
 UNREAD_MAX = 3
 """Messages that a partition of a topic on memory holds; far fewer than units."""

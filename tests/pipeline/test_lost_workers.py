@@ -46,6 +46,7 @@ def killer(seed: int, probability: float) -> Callable[[str, Sequence[int]], None
 
 
 # proves G15
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_workers_lose_and_repeat_nothing(workspace: hr.Workspace, seed: int) -> None:
     job = chain(
@@ -110,6 +111,7 @@ def test_crash_after_produce(workspace: hr.Workspace, monkeypatch: pytest.Monkey
 
 
 # proves G15, G16
+@pytest.mark.long
 def test_offset_recovery(workspace: hr.Workspace) -> None:
     """A run that was stopped half-way goes on where it was."""
     first = FakeOperator(double)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.property
 
 
 # proves G15, G17, G18
+@pytest.mark.long
 def test_every_unit_is_processed_exactly_once_and_paid_as_declared() -> None:
     totals = simulate_all(SIMULATION, range(SEEDS))
     check_totals(SIMULATION, totals, STEPS, rare={JobKind.CALL_REPEATED, JobKind.OVER_BUDGET})

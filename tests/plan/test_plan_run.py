@@ -130,6 +130,7 @@ def test_output_that_is_damaged_again_and_again_is_an_error(objects: Objects) ->
         run.run()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
 def test_a_hot_key_is_divided_by_map_range(
     objects: Objects, how: Any, monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def test_lambdas_of_one_line_differ(tmp_path: Path) -> None:
     assert source_hash(moved.chain[0]) == source_hash(first)
 
 
+@pytest.mark.long
 def test_a_hash_is_the_same_in_another_process() -> None:
     script = (
         "from headrace.plan.source_hash import source_hash\n"

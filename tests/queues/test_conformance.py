@@ -49,6 +49,7 @@ class TestLocalThroughTheOwner(QueueConformance):
             yield lambda: LocalBackend(opened.enter_context(hr.open(owner.location)))
 
 
+@pytest.mark.long
 class TestLocalByItsEndpoint(QueueConformance):
     """Another process owns the workspace, and each backend opens it for itself."""
 

@@ -36,6 +36,7 @@ def kept_bytes(data: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in data.rglob("*") if path.is_file())
 
 
+@pytest.mark.long
 def test_what_is_truncated_leaves_the_disk(tmp_path: Path) -> None:
     """The log keeps what follows the older of two snapshots, each of them 64 MiB apart or more.
 

@@ -44,6 +44,7 @@ def opener(request: pytest.FixtureRequest) -> Iterator[Callable[[], QueueBackend
             served.backend.held.validate()
 
 
+@pytest.mark.long
 def test_producers_wait_for_room_and_nothing_is_dropped(
     opener: Callable[[], QueueBackend],
 ) -> None:

@@ -61,6 +61,7 @@ def test_the_memory_backend_does_what_the_oracle_does(
     asyncio.run(compare(opener, script, at_once, validate=topics.validate))
 
 
+@pytest.mark.long
 def test_random_histories_of_the_pure_state() -> None:
     first = chosen_seed(default=1)
     totals = simulate_all(SIMULATION, range(first, first + 200), processes=1)
@@ -96,6 +97,7 @@ SMALL: dict[str, Any] = {"frame_bytes_target": 64, "transaction_buffer_bytes": 4
 """Frames of one or two messages, so that a step has many of them."""
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(script=calls, at_once=st.integers(1, 9), small=st.booleans())
 def test_the_local_backend_does_what_the_oracle_does(

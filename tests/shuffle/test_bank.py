@@ -79,6 +79,7 @@ def balances(shuffle: hr.Shuffle) -> Iterator[int]:
 
 
 # proves G2, G9
+@pytest.mark.long
 def test_all_accounts_sum_to_zero_at_every_checkpoint(tmp_path: Path) -> None:
     with bank(tmp_path, chosen_seed(default=5)) as shuffle:
         for number, total in zip(range(CHECKPOINTS), balances(shuffle), strict=False):

@@ -57,6 +57,7 @@ def test_what_a_deleted_journal_had_open_takes_no_room(kept_and_doomed: Task) ->
 
 
 # proves G12, G13
+@pytest.mark.long
 def test_transactions_in_journals_that_are_deleted_one_after_the_other_each_have_the_room(
     kept_and_doomed: Task,
 ) -> None:

@@ -79,6 +79,7 @@ def test_its_release_takes_nothing_away(memory: Objects) -> None:
     assert current.last() == 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "wanted"),
     [
@@ -187,6 +188,7 @@ def killed_everywhere(life: Callable[[Objects], None]) -> Iterator[Objects]:
                 return
 
 
+@pytest.mark.long
 def test_a_process_may_be_killed_between_any_two_changes() -> None:
     deltas = [step(n) for n in range(1, 12)]
     acknowledged = 0
@@ -216,6 +218,7 @@ def test_a_process_may_be_killed_between_any_two_changes() -> None:
         check_tidy(objects)
 
 
+@pytest.mark.long
 def test_a_reset_that_is_killed_is_done_or_not() -> None:
     outcomes = Counter[int]()
 
@@ -309,6 +312,7 @@ def check_interleavings(seeds: Iterator[int] | range) -> Counter[str]:
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
     "ask", [lambda o: History(o, "t").last(), lambda o: describe_task(o, "t").last]
@@ -338,6 +342,7 @@ def test_the_last_does_not_go_back_while_another_process_releases_it(
         assert told == [5], f"after {steps} steps"
 
 
+@pytest.mark.long
 def test_nobody_is_told_anything_but_what_was_first_appended() -> None:
     seen = check_interleavings(range(120))
     assert min(seen[what] for what in ("won", "lost", "refused", "loaded", "killed")) > 20, seen

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.shuffle.checkpoint import Checkpoint
 from tests.shuffle.real_task import Shown, Task
+
+pytestmark = pytest.mark.long
 
 COLLECTIONS = ("a", "b")
 MEMBERS = 3

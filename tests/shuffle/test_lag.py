@@ -80,6 +80,7 @@ def oracle(journals: Sequence[JournalInfo], checkpoint: Checkpoint) -> int:
     return sum(each.head - max(each.begin, through.get(each.id, 0)) for each in journals)
 
 
+@pytest.mark.long
 def test_after_every_checkpoint_it_is_what_journals_have_beyond_it_and_none_at_the_end(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:

@@ -27,6 +27,8 @@ from headrace.shuffle.slice.effects import Fetch
 from headrace.testing.crash import Child, eventually
 from tests.log.faulty_disk import Faults, FaultyDisk
 
+pytestmark = pytest.mark.long
+
 MEMBERS = 2
 JOURNALS = 3
 WAIT_S = 60.0

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import headrace as hr
 from headrace.settings import KIB, MIB, LogSettings
 from headrace.testing.crash import Child, eventually
 from tests.shuffle.real_task import POLL_S
+
+pytestmark = pytest.mark.long
 
 JOURNALS = 200
 DOCUMENTS = 8

@@ -21,6 +21,7 @@ SMALL = ShuffleSettings(
 
 
 # proves G5, G13
+@pytest.mark.long
 def test_what_retention_removes_before_it_is_read_is_an_error_and_no_gap(task: Task) -> None:
     task.workspace.collection("c", "n long, s string", key="n", retention_bytes=KIB)
     task.open("c", settings=SMALL)

@@ -32,6 +32,7 @@ def test_due_documents_of_low_priority_precede_delayed_ones_of_high(
 
 
 # proves G8
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "text_bytes"), [(2000, 2 << 10), (96, 512 << 10)])
 def test_small_and_large_documents_of_several_slices_come_in_the_order_of_their_clocks(
     begin: Begin, count: int, text_bytes: int
@@ -64,6 +65,7 @@ def lows_of_blocks(task: Task, member: int, checkpoint: hr.NextCheckpoint) -> li
 
 
 # proves G8
+@pytest.mark.long
 def test_documents_with_read_delays_come_in_the_order_of_their_adjusted_clocks(
     begin: Begin,
 ) -> None:
@@ -84,6 +86,7 @@ def test_documents_with_read_delays_come_in_the_order_of_their_adjusted_clocks(
 
 
 # proves G8
+@pytest.mark.long
 def test_blocks_with_read_delays_lie_in_the_order_of_their_adjusted_clocks(begin: Begin) -> None:
     """Scenario 16, before any reader sorts. Everything is due: the clocks are long past."""
     task = begin(3, journals=4)

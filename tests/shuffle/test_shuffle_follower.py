@@ -141,6 +141,7 @@ def test_meta_columns_say_where_a_document_comes_from(workspace: hr.Workspace) -
 
 
 # proves G5, G7
+@pytest.mark.long
 def test_a_checkpoint_that_was_read_in_part_is_handed_out_once(workspace: hr.Workspace) -> None:
     transfers = Transfers(workspace)
     members = FailingMembers({(1, 1), (2, 2)}, processes=True)
@@ -155,6 +156,7 @@ def test_a_checkpoint_that_was_read_in_part_is_handed_out_once(workspace: hr.Wor
     assert members.openings == 3
 
 
+@pytest.mark.long
 def test_a_shuffle_that_ran_for_long_counts_as_progress(workspace: hr.Workspace) -> None:
     transfers = Transfers(workspace)
     transfers.publish(100)

@@ -26,6 +26,7 @@ def check(totals: SeedTotals, steps: int) -> None:
 
 
 # proves G5, G6, G7, G8, G9, G10, G11
+@pytest.mark.long
 def test_every_document_is_shown_once_and_transactions_as_a_whole() -> None:
     check(simulate_all(SIMULATION, range(SEEDS)), STEPS)
 
@@ -38,6 +39,7 @@ def test_many_histories(steps: int) -> None:
     check(simulate_all(SIMULATION, range(first, first + DEEP_SEEDS), steps), steps)
 
 
+@pytest.mark.long
 def test_without_hints_transactions_are_seen_in_parts() -> None:
     """So that the oracle can be seen to find it."""
     torn = 0
@@ -49,6 +51,7 @@ def test_without_hints_transactions_are_seen_in_parts() -> None:
     assert torn > 5
 
 
+@pytest.mark.long
 def test_the_command_says_what_happened_and_which_seed_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.shuffle.real_task import Task
 
+pytestmark = pytest.mark.long
+
 JOURNALS = 150
 TRANSACTIONS = 4
 

@@ -18,6 +18,7 @@ import headrace
 from headrace.errors import UsageError
 from headrace.spark import read, register, stream
 from headrace.spark.registration import _choose_python
+from tests.cli.headrace_process import SPARK_S
 
 OTHER_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
 """It has neither Headrace nor what that is built on."""
@@ -52,6 +53,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.spark
 def test_a_session_whose_workers_would_run_another_python_works(tmp_path: Path) -> None:
     """This is so where the environment of this Python is not activated."""
     (tmp_path / "bin").mkdir()
@@ -66,7 +68,7 @@ def test_a_session_whose_workers_would_run_another_python_works(tmp_path: Path) 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=SPARK_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
@@ -79,6 +81,7 @@ def test_a_session_whose_workers_would_run_another_python_works(tmp_path: Path) 
     }
 
 
+@pytest.mark.long
 def test_a_python_that_somebody_chose_for_the_workers_must_have_headrace() -> None:
     context: Any = SimpleNamespace(pythonExec=OTHER_PYTHON)
     told = f"Spark's workers run {OTHER_PYTHON}, which cannot import headrace; set PYSPARK_PYTHON="

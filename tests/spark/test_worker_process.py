@@ -59,6 +59,7 @@ def test_an_executor_of_another_version_opens_no_partition(monkeypatch: pytest.M
         pickle.loads(sent).open()
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("is_let_go", [False, True], ids=["while it waits", "as it is let go"])
 def test_a_process_ends_with_the_one_that_started_it(is_let_go: bool) -> None:
     """The second case: the block ends after the parent has ended and before the process looks."""

@@ -119,6 +119,7 @@ def claim_all(objects: Objects, me: int, together: Barrier, claims: Queue[list[s
     claims.put([str(me), *won])
 
 
+@pytest.mark.long
 def test_the_first_of_four_processes_wins(shared_objects: Objects) -> None:
     spawn = multiprocessing.get_context("spawn")
     together, claims = spawn.Barrier(4), spawn.Queue()

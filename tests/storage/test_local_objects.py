@@ -156,6 +156,7 @@ def test_a_killed_writer_leaves_the_old_object_and_its_rest_is_removed(directory
         objects.delete("c")
 
 
+@pytest.mark.long
 def test_a_living_writer_is_not_taken_for_a_dead_one(directory: Path) -> None:
     waits = "print('syncing', flush=True); sys.stdin.readline()"
     with writer(directory, "objects.put('a', b'1')", waits) as process:
@@ -171,6 +172,7 @@ def test_a_living_writer_is_not_taken_for_a_dead_one(directory: Path) -> None:
     assert incoming(directory) == []
 
 
+@pytest.mark.long
 def test_a_disk_that_refuses_leaves_the_old_object_and_nothing_else(directory: Path) -> None:
     objects = open_objects(str(directory))
     objects.put("a", b"old")

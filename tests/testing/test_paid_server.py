@@ -17,6 +17,8 @@ import pytest
 
 from headrace.testing.paid_server import PaidServer, embedding
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PaidServer]:
@@ -70,6 +72,7 @@ def test_it_tells_how_many_calls_came_and_how_many_are_paid(tmp_path: Path) -> N
     assert bill == {"calls": 5, "calls_twice": 3, "paid": 3, "paid_twice": 1}
 
 
+@pytest.mark.crash
 def test_the_bill_survives_the_server(server: PaidServer) -> None:
     url = server.url
     for n in range(20):
@@ -83,6 +86,7 @@ def test_the_bill_survives_the_server(server: PaidServer) -> None:
     assert server.repeated == 1
 
 
+@pytest.mark.crash
 def test_a_key_that_is_honoured_is_paid_once_even_after_a_restart(tmp_path: Path) -> None:
     with PaidServer(tmp_path / "bill", "--honour-keys") as server:
         first = post(server, {"id": "a"}, "key-a")[:2]
@@ -126,6 +130,7 @@ def test_a_call_that_hangs(server: PaidServer, fault: str, paid: int) -> None:
     assert post(server, {"id": "b"})[0] == 200, "other calls are answered meanwhile"
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize(("fault", "paid"), [("die_before", 0), ("die_after", 1)])
 def test_the_server_dies_and_starts_again(server: PaidServer, fault: str, paid: int) -> None:
     server.ask_faults(fault)

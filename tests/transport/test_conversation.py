@@ -56,6 +56,7 @@ def test_messages_of_many_threads_all_arrive_in_the_order_of_each(client: Client
     assert heard == {thread: list(range(each)) for thread in range(threads)}
 
 
+@pytest.mark.long
 def test_two_hundred_conversations_at_once(client: Client) -> None:
     channels = [client.converse("echo", REPLIES) for _ in range(200)]
     for number, channel in enumerate(channels):
@@ -218,6 +219,7 @@ def test_a_malformed_opening_is_refused(server: Server, client: Client) -> None:
     client.converse("echo", REPLIES).close()
 
 
+@pytest.mark.long
 def test_a_sender_waits_for_a_service_that_does_not_receive(
     swift_server: Server, echo: Echo
 ) -> None:

@@ -33,6 +33,7 @@ def test_closing_a_server_tells_its_callers(server: Server, client: Client, echo
         client.converse("echo", REPLIES)
 
 
+@pytest.mark.long
 def test_closing_a_server_does_not_wait_for_a_service_that_hangs(
     server: Server, client: Client, echo: Echo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_closed_client_has_no_connection_also_while_somebody_holds_it(server: 
     assert channel.ended
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("role", ["serve", "serve-carelessly"])
 @pytest.mark.parametrize("stopped", [False, True], ids=["idle caller", "stopped caller"])
 def test_a_server_process_exits_whatever_its_callers_do(role: str, stopped: bool) -> None:
@@ -110,6 +112,7 @@ def test_a_server_process_exits_whatever_its_callers_do(role: str, stopped: bool
             assert caller.line().startswith("PeerLostError")
 
 
+@pytest.mark.crash
 def test_a_caller_process_exits_while_its_server_is_stopped() -> None:
     with Peer("serve") as server, Peer("call", server.line()) as caller:
         assert caller.line() == "heard"

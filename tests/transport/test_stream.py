@@ -31,6 +31,7 @@ def test_closing_a_stream_wakes_a_generator_that_waits(client: Client, echo: Ech
     assert echo.streams_closed.acquire(timeout=10)
 
 
+@pytest.mark.long
 def test_an_idle_stream_lives_on_heartbeats(swift_server: Server) -> None:
     with (
         Client(swift_server.address, SWIFT) as client,
@@ -47,6 +48,7 @@ def test_an_error_of_the_stream_arrives_behind_what_it_yielded(client: Client) -
         next(stream)
 
 
+@pytest.mark.crash
 def test_a_stream_whose_server_is_killed_does_not_look_complete() -> None:
     with Peer("serve") as peer, Client(peer.line(), SWIFT) as client:
         stream = client.stream("echo", Count(1, then_wait=True), REPLIES)

@@ -59,6 +59,7 @@ def test_the_forgotten_are_not_lost(watchdog: Watchdog) -> None:
     watchdog.close()
 
 
+@pytest.mark.long
 def test_one_that_cannot_be_cut_off_is_tried_again_and_the_others_are_watched(
     watchdog: Watchdog,
 ) -> None:

@@ -25,6 +25,7 @@ from headrace.bench.targets import TARGETS, noise, unit_of, verdict
 from tests.cli.conftest import Ok, Run
 
 
+@pytest.mark.long
 def test_bench_catalog_measures_its_yardsticks_in_the_same_run(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_bench_journal_shows_people_a_figure_a_line_with_unit_and_verdict(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.long
 def test_bench_queue_measures_every_backend(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ def test_every_target_is_documented() -> None:
         assert f"| `{name}` | {told} |\n" in page
 
 
+@pytest.mark.long
 def test_bench_ledger_measures_journals_in_the_same_run(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +165,7 @@ def test_bench_ledger_measures_journals_in_the_same_run(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.long
 def test_bench_shuffle_measures_its_yardstick_in_the_same_run(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +191,7 @@ def test_bench_shuffle_has_a_peer_to_compare_with_if_it_is_installed(here: Path)
     assert sorted(ended) == ["end-0", "end-1"]
 
 
+@pytest.mark.long
 def test_bench_scale_counts_its_streams_and_moves_what_it_says(
     ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +208,7 @@ def test_bench_scale_counts_its_streams_and_moves_what_it_says(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.long
 def test_bench_recovery_repeats_the_checkpoint_of_the_killed_session(ok: Ok, here: Path) -> None:
     # proves G10
     found = json.loads(ok("bench", "recovery", "--documents", "5000", "--strikes", "0", "--json"))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cli.conftest import Ok, Run
 from tests.cli.pipeline_files import ROWS, calls, stored, write_pipeline
+
+pytestmark = pytest.mark.long
 
 
 def test_dead_letters_are_listed_and_replayed(ok: Ok, run: Run) -> None:

@@ -48,6 +48,7 @@ def test_nothing_is_left_behind_and_no_workspace_is_made(ok: Ok, here: Path) -> 
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_an_owner_that_serves_is_named(ok: Ok, bank: None) -> None:
     with Running("serve", "--json") as serving:
         said = json.loads(serving.line())

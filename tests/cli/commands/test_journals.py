@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import headrace as hr
 from tests.cli.conftest import Ok, Run, rows
+
+pytestmark = pytest.mark.long
 
 
 def test_list_gives_each_journal_with_its_offsets(ok: Ok, bank: None) -> None:

@@ -29,6 +29,7 @@ def owning(bank: None, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 # proves G29
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "asked_with"),
     [

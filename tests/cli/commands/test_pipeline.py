@@ -29,6 +29,7 @@ def done(ok: Ok) -> None:
     ok("run", "answers.py")
 
 
+@pytest.mark.long
 def test_the_status_of_all_jobs_and_of_one(ok: Ok, done: None) -> None:
     header, line = ok("pipeline", "status", "-w", "data").splitlines()
     assert header.split() == ["job", "outcome", "since", "seen", "cost", "what"]
@@ -59,6 +60,7 @@ def test_a_job_whose_process_was_killed_is_shown_so(ok: Ok) -> None:
     assert shown["stages"]["answer"]["calls"]["under_way"] == 0
 
 
+@pytest.mark.long
 def test_a_plan_tells_calls_and_cost_before_anything_is_paid(ok: Ok) -> None:
     write_pipeline()
     [before] = json.loads(ok("pipeline", "plan", "answers.py", "--json"))
@@ -75,6 +77,7 @@ def test_a_plan_tells_calls_and_cost_before_anything_is_paid(ok: Ok) -> None:
     assert len(calls()) == ROWS
 
 
+@pytest.mark.long
 def test_what_is_stored_of_a_job(ok: Ok, done: None) -> None:
     shown = json.loads(ok("pipeline", "inspect", "answers", "-w", "data", "--json"))
     assert list(shown["stages"]) == ["source", "answer", "sink"]
@@ -92,6 +95,7 @@ def test_what_is_stored_of_a_job(ok: Ok, done: None) -> None:
     assert "sink.r1" in one
 
 
+@pytest.mark.long
 def test_what_a_restart_left_is_freed_and_the_next_run_needs_nothing_of_it(
     ok: Ok, run: Run, done: None
 ) -> None:
@@ -121,6 +125,7 @@ def test_what_a_restart_left_is_freed_and_the_next_run_needs_nothing_of_it(
     assert (len(stored()) - before, len(calls())) == (ROWS, paid)
 
 
+@pytest.mark.long
 def test_a_job_that_is_deleted_begins_from_scratch(ok: Ok, run: Run, done: None) -> None:
     assert ok("pipeline", "delete", "answers", "-w", "data", "--yes").startswith("answers is del")
     assert ok("pipeline", "status", "-w", "data").splitlines()[1:] == []
@@ -129,6 +134,7 @@ def test_a_job_that_is_deleted_begins_from_scratch(ok: Ok, run: Run, done: None)
     assert len(calls()) == 2 * ROWS
 
 
+@pytest.mark.long
 def test_a_running_job_keeps_what_it_has(run: Run) -> None:
     write_pipeline()
     Path("wait").touch()
@@ -155,12 +161,14 @@ def test_a_workspace_that_is_not_there(run: Run, command: str) -> None:
     assert error(run, *command.split()).startswith("error: ./headrace-data is not a workspace; ")
 
 
+@pytest.mark.long
 def test_a_stage_that_the_job_does_not_have(run: Run, done: None) -> None:
     assert error(run, "inspect", "answers", "nope", "-w", "data") == (
         "error: job 'answers' has no stage 'nope'; name one of 'source', 'answer', 'sink'"
     )
 
 
+@pytest.mark.long
 def test_a_plan_of_a_file_without_pipelines(run: Run) -> None:
     assert error(run, "plan", "no.py").startswith("error: there is no file no.py; ")
     Path("empty.py").write_text("import headrace\n")

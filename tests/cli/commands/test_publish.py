@@ -15,6 +15,8 @@ from headrace.cli.line_chunks import CHUNK_BYTES, chunks
 from tests.cli.conftest import Ok, Run, rows
 from tests.cli.headrace_process import Running, headrace
 
+pytestmark = pytest.mark.long
+
 
 def test_several_files_become_one_transaction(ok: Ok, bank: None) -> None:
     [debits, credits] = [

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
+import pytest
 
 import headrace as hr
 from tests.cli.conftest import Ok, rows
@@ -32,6 +33,7 @@ def test_ndjson_is_one_document_a_line_in_a_pipe(ok: Ok, bank: None) -> None:
     )
 
 
+@pytest.mark.long
 def test_json_is_one_array(ok: Ok, bank: None) -> None:
     ok("publish", "bank/debits", input='{"account":"cay","region":"eu"}')
     found = json.loads(ok("read", "bank/debits", "--json"))
@@ -185,6 +187,7 @@ def far_values(values: list[int], kind: pa.DataType) -> pa.Array:
     return pa.array(values, pa.int32() if pt.is_date(kind) else pa.int64()).cast(kind)
 
 
+@pytest.mark.long
 def test_where_selects_partitions(ok: Ok, bank: None) -> None:
     ok("publish", "bank/debits", input='{"account":"cay"}\n{"account":"dan","region":""}')
     read = ("read", "bank/debits", "--where")
@@ -195,6 +198,7 @@ def test_where_selects_partitions(ok: Ok, bank: None) -> None:
     assert accounts(ok(*read, "region=mars")) == []
 
 
+@pytest.mark.long
 def test_a_limit_ends_the_reading(ok: Ok, bank: None) -> None:
     ok("publish", "bank/credits", input='{"account":"zoe"}\n' * 10)
     for limit in (0, 1, 5, 11, 12, 10**30):
@@ -223,6 +227,7 @@ def test_documents_of_older_schemas_are_read_under_the_newest(ok: Ok, bank: None
     assert rows(ok("read", "bank/credits")) == [{"account": "cay", "cents": 507, "note": None}]
 
 
+@pytest.mark.long
 def test_nothing_uncommitted_is_read(ok: Ok, bank: None) -> None:
     # proves G2
     with hr.open("headrace-data") as ws:
@@ -233,6 +238,7 @@ def test_nothing_uncommitted_is_read(ok: Ok, bank: None) -> None:
         assert len(accounts(ok("read", "bank/credits"))) == 2
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_ends_the_command_without_a_word(ok: Ok, bank: None) -> None:
     Path("many.ndjson").write_text('{"account":"zoe","cents":1}\n' * 50_000)
     ok("publish", "bank/credits=many.ndjson")
@@ -246,6 +252,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(ok: Ok, bank: None
         assert reading.wait(PATIENCE_S) == 141
 
 
+@pytest.mark.long
 def test_it_imports_no_pandas(bank: None) -> None:
     """PyArrow would, which takes longer than the command does."""
     program = "import sys\nfrom headrace.cli import main\ntry:\n    main()\nfinally:\n    "

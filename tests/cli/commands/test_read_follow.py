@@ -15,6 +15,8 @@ from headrace.testing.crash import eventually
 from tests.cli.conftest import Ok, Run
 from tests.cli.headrace_process import HEADRACE, PATIENCE_S, Running, headrace
 
+pytestmark = pytest.mark.long
+
 _PIPE_BYTES = 1 << 16
 FOLLOW = ("read", "bank/credits", "--follow")
 
@@ -82,6 +84,7 @@ def test_following_sees_new_partitions_and_new_fields(bank: None) -> None:
         assert json.loads(following.line())["note"] == "new"
 
 
+@pytest.mark.crash
 def test_following_goes_on_when_the_owner_is_killed(bank: None) -> None:
     with Running("serve", "--json") as owner:
         assert json.loads(owner.line())

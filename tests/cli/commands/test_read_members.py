@@ -11,17 +11,22 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 import headrace as hr
 from headrace.testing.crash import chosen_seed, eventually
 from tests.cli.conftest import Ok
 from tests.cli.headrace_process import PATIENCE_S, Running, headrace
 from tests.shuffle.transfers import Transfers
 
+pytestmark = pytest.mark.long
+
 SHARDS = 2
 KILLS = 4
 
 
 # proves G5, G6, G7
+@pytest.mark.crash
 def test_every_document_is_printed_once_whichever_members_are_killed(here: Path) -> None:
     chance = random.Random(chosen_seed(default=5))
     follow = ("read", "-w", "ws", "debits", "credits", "--shards", str(SHARDS), "--follow")
@@ -58,6 +63,7 @@ def are_replaced(following: Running, members: Collection[int]) -> bool:
     return len(children) == SHARDS and children.isdisjoint(members)
 
 
+@pytest.mark.crash
 def test_a_member_that_was_killed_is_used_again_at_its_address(ok: Ok, bank: None) -> None:
     # What is killed leaves its files.
     with Running("shuffle", "member", "--dir", ".", "--json") as member:
@@ -76,6 +82,7 @@ def test_a_member_that_was_killed_is_used_again_at_its_address(ok: Ok, bank: Non
             assert following.end(signal.SIGTERM)[:2] == (0, "")
 
 
+@pytest.mark.crash
 def test_following_through_members_goes_on_when_the_owner_is_killed(bank: None) -> None:
     with Running("serve", "--json") as owner:
         assert owner.line()

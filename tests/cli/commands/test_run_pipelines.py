@@ -24,6 +24,7 @@ def error(run: Run, *arguments: str) -> str:
     return line
 
 
+@pytest.mark.long
 def test_a_pipeline_runs_to_its_end_and_a_second_run_pays_nothing(ok: Ok) -> None:
     write_pipeline()
     first = ok("run", "answers.py").splitlines()
@@ -39,6 +40,7 @@ def test_a_pipeline_runs_to_its_end_and_a_second_run_pays_nothing(ok: Ok) -> Non
     assert len(calls()) == ROWS
 
 
+@pytest.mark.long
 def test_json_has_one_object_at_the_end(ok: Ok) -> None:
     write_pipeline(failing=(3, 17))
     last = json.loads(ok("run", "answers.py", "--json").splitlines()[-1])
@@ -48,6 +50,7 @@ def test_json_has_one_object_at_the_end(ok: Ok) -> None:
     assert (answer["units"], answer["units_total"], answer["dead_letters"]) == (6, 6, 2)
 
 
+@pytest.mark.long
 def test_a_budget_pauses_with_an_exit_code_of_its_own_and_a_larger_one_goes_on(
     run: Run, ok: Ok
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_row_that_fails_ends_the_run_with_one_line(run: Run) -> None:
     assert "no answer" in line
 
 
+@pytest.mark.long
 def test_a_change_is_refused_until_a_choice_is_made(run: Run, ok: Ok) -> None:
     write_pipeline()
     ok("run", "answers.py")
@@ -112,6 +116,7 @@ def test_a_change_is_refused_until_a_choice_is_made(run: Run, ok: Ok) -> None:
     assert run("run", "answers.py", "--on-change", "sometimes").exit_code == 2
 
 
+@pytest.mark.long
 def test_a_job_that_runs_elsewhere_is_refused(run: Run) -> None:
     write_pipeline()
     Path("wait").touch()
@@ -126,6 +131,7 @@ def test_a_job_that_runs_elsewhere_is_refused(run: Run) -> None:
         assert running.wait()[0] == 0
 
 
+@pytest.mark.long
 def test_names_choose_among_pipelines(run: Run, ok: Ok) -> None:
     write_pipeline()
     text = Path("answers.py").read_text()

@@ -13,6 +13,8 @@ from tests.certificate import make_certificate
 from tests.cli.conftest import Ok, Run, rows
 from tests.cli.headrace_process import Running, headrace
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_served_workspace_is_used_by_address_until_it_is_told_to_stop(
@@ -71,6 +73,7 @@ ws = hr.open("headrace-data")
 
 
 # proves G1
+@pytest.mark.crash
 def test_one_that_waits_takes_over_from_whoever_owns_the_workspace(ok: Ok, bank: None) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(Running("serve", "--json"))
@@ -137,6 +140,7 @@ def test_listening_beyond_this_machine_without_tls_is_warned_of(here: Path) -> N
         assert serving.end(signal.SIGTERM) == (0, "", "")
 
 
+@pytest.mark.crash
 def test_after_the_owner_was_killed_the_next_command_works(bank: None) -> None:
     # proves G1
     with Running("serve", "--json") as serving:

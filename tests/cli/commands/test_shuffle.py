@@ -31,6 +31,7 @@ def sorted_lines(ndjson: str) -> list[str]:
     return sorted(ndjson.splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shards", ["1", "3"])
 def test_sharded_reading_prints_what_plain_reading_does(ok: Ok, bank: None, shards: str) -> None:
     ok("publish", "bank/credits", input='{"account":"dee","cents":1}\n' * 50)
@@ -52,6 +53,7 @@ def test_several_collections_are_read_as_of_one_moment(ok: Ok, bank: None) -> No
     assert {row["_shard"] for row in found} == {0}
 
 
+@pytest.mark.long
 def test_options_of_plain_reading_hold_for_a_sharded_one(run: Run, ok: Ok, bank: None) -> None:
     assert [r["account"] for r in rows(ok("read", "bank/debits", "--shards", "2", "--where",
                                           "region=us"))] == ["bob"]  # fmt: skip
@@ -110,6 +112,7 @@ def test_only_a_cut_has_an_end(here: Path) -> None:
             next(shuffle.drain())
 
 
+@pytest.mark.long
 def test_following_shows_whole_transactions_as_they_commit(ok: Ok, bank: None) -> None:
     # proves G9
     with Running("read", "bank/debits", "bank/credits", "--shards", "2", "--follow") as following:
@@ -120,6 +123,7 @@ def test_following_shows_whole_transactions_as_they_commit(ok: Ok, bank: None) -
     assert not list(WORKSPACE.glob("sessions/*"))
 
 
+@pytest.mark.crash
 def test_the_status_shows_what_runs_and_forgets_what_was_killed(
     ok: Ok, bank: None, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +152,7 @@ def test_the_status_shows_what_runs_and_forgets_what_was_killed(
     assert not file.exists()
 
 
+@pytest.mark.crash
 def test_a_session_that_lives_and_does_not_answer_is_shown_and_not_forgotten(
     ok: Ok, bank: None
 ) -> None:
@@ -199,6 +204,7 @@ def test_the_status_names_what_holds_a_session_back(here: Path) -> None:
                 assert (waiting.journal, waiting.waits_for) == ("accounts/0000", "its ACK")
 
 
+@pytest.mark.crash
 def test_the_status_of_a_failed_session_is_its_failure(here: Path, ok: Ok) -> None:
     with hr.open(here / "ws") as ws, LocalMembers(1, processes=True) as members:
         ws.collection("accounts", "name string")
@@ -211,6 +217,7 @@ def test_the_status_of_a_failed_session_is_its_failure(here: Path, ok: Ok) -> No
             assert "failed" in ok("shuffle", "status", "-w", "ws")
 
 
+@pytest.mark.long
 def test_members_of_other_processes_are_used_by_address(run: Run, ok: Ok, bank: None) -> None:
     with Running("shuffle", "member", "--json") as first:
         said = json.loads(first.line())
@@ -229,6 +236,7 @@ def test_members_of_other_processes_are_used_by_address(run: Run, ok: Ok, bank: 
         assert first.end(signal.SIGINT) == (0, "", "")
 
 
+@pytest.mark.long
 def test_members_with_a_certificate_are_used_by_those_who_trust_it(
     run: Run, ok: Ok, here: Path, bank: None
 ) -> None:
@@ -248,6 +256,7 @@ def test_members_with_a_certificate_are_used_by_those_who_trust_it(
             assert member.end(signal.SIGTERM)[0] == 0
 
 
+@pytest.mark.long
 def test_a_workspace_at_an_address_is_read_through_members(ok: Ok, run: Run, bank: None) -> None:
     with Running("serve", "--json") as serving:
         said = json.loads(serving.line())
@@ -258,6 +267,7 @@ def test_a_workspace_at_an_address_is_read_through_members(ok: Ok, run: Run, ban
         assert "name the workspace directory" in refused.stderr
 
 
+@pytest.mark.crash
 def test_member_processes_end_with_the_process_that_started_them(here: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\n"

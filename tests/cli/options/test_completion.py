@@ -40,6 +40,7 @@ def test_the_completion_of_a_shell_can_be_shown(
     assert "_HEADRACE_COMPLETE" in ok("--show-completion")
 
 
+@pytest.mark.long
 def test_collections_are_those_of_the_owner_that_runs(here: Path) -> None:
     with hr.open("bank") as workspace:
         for name in ("bank/debits", "bank/credits", "other"):

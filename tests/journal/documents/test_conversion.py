@@ -300,6 +300,7 @@ def test_bad_ndjson_is_an_error_that_names_the_line(data: bytes, why: str) -> No
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bad", [0, 1, 7_777, 19_999])
 def test_the_bad_line_is_found_among_many(bad: int) -> None:
     lines = [GOOD_LINE * 2, b"\n"] * 10_000
@@ -389,6 +390,7 @@ def test_many_small_documents_may_be_larger_than_one_may_be() -> None:
     assert from_dicts([{"k": i, "s": "x" * 90} for i in range(50)], collection).num_rows == 50
 
 
+@pytest.mark.long
 def test_long_lines_are_read_up_to_the_limit() -> None:
     collection = shape("k int, s string", "k", document_bytes_max=16 << 20)
     short, long = _line({"k": 1, "s": "a"}), _line({"k": 2, "s": "x" * ((16 << 20) - 30)})

@@ -65,6 +65,7 @@ def test_a_read_goes_on_across_rewriting(
 
 
 # proves G1
+@pytest.mark.long
 def test_readers_see_every_frame_once_while_segments_go(kept: MaintainedWorkspace) -> None:
     mix(kept, 60)
     expected = kept.raw()
@@ -243,6 +244,7 @@ class Life:
 
 
 # proves G1
+@pytest.mark.long
 def test_whatever_is_done_each_journal_holds_its_frames_from_its_begin_on(tmp_path: Path) -> None:
     seed = chosen_seed(default=5)
     dropped = 0
@@ -258,6 +260,7 @@ def test_whatever_is_done_each_journal_holds_its_frames_from_its_begin_on(tmp_pa
     assert dropped >= 3
 
 
+@pytest.mark.long
 def test_a_journal_that_is_deleted_while_it_is_read_says_so(kept: MaintainedWorkspace) -> None:
     kept.fill("stays", 0, 600)
     journal = kept.workspace.journals(hr.selector("stays"))[0]

@@ -20,6 +20,7 @@ from tests.journal.local.simulator import Simulator
 STEPS = 120
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seeds", [range(first, first + 50) for first in range(0, 300, 50)], ids=str
 )

@@ -43,6 +43,7 @@ def location(tmp_path: Path) -> Path:
 
 
 # proves G1
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("deleted", "message"),
     [
@@ -90,6 +91,7 @@ def test_nobody_works_through_the_owner_of_another_workspace(
 
 
 # proves G27
+@pytest.mark.crash
 def test_the_next_owner_tells_what_became_of_an_append_outside_of_transactions(
     location: Path,
 ) -> None:

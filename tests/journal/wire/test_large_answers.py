@@ -38,6 +38,7 @@ def test_an_answer_that_is_too_large_is_refused_and_the_conversation_goes_on(
         assert column(workspace, "few", "n") == [1]
 
 
+@pytest.mark.long
 def test_acks_of_wide_transactions_are_read_through_the_owner(owner: hr.Workspace) -> None:
     """Each ACK carries a row for every journal of its transaction."""
     owner.collection("c", "n long, p long", partition_by="p")

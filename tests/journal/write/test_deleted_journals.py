@@ -109,6 +109,7 @@ def test_a_journal_that_was_made_anew_by_others_is_not_written_to_by_half_a_tran
     assert numbers(owner) == [100]
 
 
+@pytest.mark.long
 def test_commits_under_way_all_reach_the_new_journal(
     workspace: hr.Workspace, owner: hr.Workspace
 ) -> None:

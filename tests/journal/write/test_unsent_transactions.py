@@ -178,6 +178,7 @@ BELOW = (
 
 
 # proves G2
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["job", ""])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ async def refused(match: str) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.long
 def test_wrong_calls_are_refused_and_change_nothing(handle: OpenHandle) -> None:
     async def test() -> None:
         async with handle() as ledger:

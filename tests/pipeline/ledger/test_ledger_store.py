@@ -125,6 +125,7 @@ def test_a_generation_can_be_forgotten(tmp_path: Path) -> None:
     kept.close()
 
 
+@pytest.mark.long
 def test_another_process_reads_the_totals_of_a_ledger_that_is_open(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     code = "from headrace.pipeline.ledger.ledger_store import read_totals"

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.property
 
 
 # proves G17
+@pytest.mark.long
 def test_a_recorded_call_is_never_made_again_and_doubts_are_counted() -> None:
     check_totals(SIMULATION, simulate_all(SIMULATION, range(SEEDS)), STEPS)
 

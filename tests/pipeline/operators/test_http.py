@@ -20,6 +20,8 @@ from headrace.testing.paid_server import PaidServer, embedding
 from tests.pipeline.memory_ledger import CountingLimit, MemoryLedger
 from tests.pipeline.operator_runs import UNIT, process, rows_of
 
+pytestmark = pytest.mark.long
+
 ROWS: list[dict[str, Any]] = [{"n": n, "name": f"row {n}"} for n in range(6)]
 LIMIT = RateLimitSpec(name="provider")
 SOON = Retries(attempts_max=4, first_s=0.01, longest_s=0.05)

@@ -291,6 +291,7 @@ def test_the_schema_of_a_class_counts() -> None:
     assert table.schema.types == [pa.float64()]
 
 
+@pytest.mark.long
 def test_a_function_that_hangs_is_left_behind() -> None:
     def hang(row: dict[str, Any]) -> dict[str, Any]:
         if row["n"] == 3:

@@ -65,6 +65,7 @@ def test_a_pause_of_one_worker_holds_for_the_other(limiter: RateLimiter) -> None
         asyncio.run(asyncio.wait_for(test(server.address), 60))
 
 
+@pytest.mark.long
 def test_a_worker_that_leaves_waits_no_more(limiter: RateLimiter) -> None:
     limiter.declare(RateLimitSpec(name="server", requests_per_minute=60))
 

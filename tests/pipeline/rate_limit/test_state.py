@@ -103,6 +103,7 @@ def test_other_rates_do_not_forgive_a_debt() -> None:
     assert pass_times(state, 1, tokens=2) == [5.0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", seeds(2, deep=100))
 def test_no_window_sees_more_than_the_rates_allow(block: int) -> None:
     for seed in range(100 * block, 100 * (block + 1)):

@@ -29,6 +29,7 @@ from tests.pipeline.jobs import (
 )
 
 
+@pytest.mark.long
 def test_a_table_passes_a_durable_stage_and_one_on_memory(workspace: hr.Workspace) -> None:
     job = chain(
         TableSource(numbers(1000), rows_per_unit=10),
@@ -60,6 +61,7 @@ def test_a_second_run_has_nothing_to_do(workspace: hr.Workspace) -> None:
     assert results(workspace, job, "double") == [2 * n for n in range(100)]
 
 
+@pytest.mark.long
 def test_several_upstreams_are_all_read(workspace: hr.Workspace) -> None:
     """Also if two paths lead from one topic to one stage, through memory or not."""
     job = Job("diamond").add_stage(Stage("source", TableSource(numbers(60), rows_per_unit=5)))
@@ -78,6 +80,7 @@ def test_an_empty_source_is_done_at_once(workspace: hr.Workspace) -> None:
     assert results(workspace, job, "double") == []
 
 
+@pytest.mark.long
 def test_a_clock_that_goes_backwards_loses_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_it_is_computed_once_from_all_rows(workspace: hr.Workspace) -> None:
     check(workspace, job, range(30))
 
 
+@pytest.mark.long
 def test_a_crash_before_the_seal_computes_it_again(workspace: hr.Workspace) -> None:
     def die(rows: pa.Table) -> pa.Table:
         raise RuntimeError("killed")
@@ -206,6 +207,7 @@ def test_the_first_complete_attempt_wins(workspace: hr.Workspace) -> None:
     assert results(workspace, job, "last") == [2 * n for n in range(6)]
 
 
+@pytest.mark.long
 def test_rows_that_come_after_the_seal_are_refused_by_name_and_recomputed(
     workspace: hr.Workspace,
 ) -> None:
@@ -248,6 +250,7 @@ async def _replay(workspace: hr.Workspace) -> int:
         return await DeadLetters(workspace, "job", local).replay("first")
 
 
+@pytest.mark.long
 def test_an_added_file_computes_it_again_and_repeats_nothing_above(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:
@@ -267,6 +270,7 @@ def test_an_added_file_computes_it_again_and_repeats_nothing_above(
     check(workspace, job, range(40))
 
 
+@pytest.mark.long
 def test_a_changed_function_is_refused_and_recomputed(workspace: hr.Workspace) -> None:
     run(workspace, make_job(WholeOperator(running_sum)))
     changed = make_job(WholeOperator(same, version="2"))

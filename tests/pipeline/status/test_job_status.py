@@ -22,6 +22,8 @@ from headrace.queues.local_backend import LocalBackend
 from headrace.testing.crash import eventually
 from tests.pipeline.jobs import numbers
 
+pytestmark = pytest.mark.long
+
 ROWS = 200
 PER_UNIT = 20
 FAILING = {7, 8, 133}

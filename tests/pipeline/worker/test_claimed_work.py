@@ -209,6 +209,7 @@ def test_what_was_processed_before_a_message_failed_is_kept(workspace: hr.Worksp
     assert results(workspace, job, "double") == [2 * n for n in range(UNITS)]
 
 
+@pytest.mark.long
 def test_rows_on_memory_stay_until_every_stage_that_reads_them_has(
     workspace: hr.Workspace,
 ) -> None:

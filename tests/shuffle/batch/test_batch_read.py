@@ -116,6 +116,7 @@ def fill(recorded: RecordedTask) -> None:
 
 
 # proves G7
+@pytest.mark.long
 def test_two_checkpoints_give_what_those_between_them_showed(
     recorded: RecordedTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_two_checkpoints_give_what_those_between_them_showed(
     assert recorded.between() == sum(recorded.shown, Counter())
 
 
+@pytest.mark.long
 def test_what_is_committed_now_is_what_a_task_would_show(recorded: RecordedTask) -> None:
     fill(recorded)
     workspace = recorded.task.workspace
@@ -173,6 +175,7 @@ def test_small_frames_become_large_batches(task: Task) -> None:
     assert [batch.num_rows for batch in found] == [300]
 
 
+@pytest.mark.long
 def test_blocks_say_where_their_documents_stand(recorded: RecordedTask) -> None:
     fill(recorded)
     workspace = recorded.task.workspace
@@ -196,6 +199,7 @@ def test_blocks_say_where_their_documents_stand(recorded: RecordedTask) -> None:
     }
 
 
+@pytest.mark.long
 def test_what_retention_removed_is_left_out_of_a_cut_and_refused_between_checkpoints(
     recorded: RecordedTask,
 ) -> None:

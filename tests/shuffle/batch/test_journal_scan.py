@@ -11,6 +11,8 @@ from headrace.shuffle.checkpoint import Checkpoint
 from headrace.testing.shuffle.simulator import Simulator
 from tests.kinds import seeds
 
+pytestmark = pytest.mark.long
+
 STEPS = 70
 SEEDS_PER_TEST = 40
 

@@ -144,6 +144,7 @@ def test_a_checkpoint_that_was_stored_and_never_planned_is_the_next_one(engine: 
 
 
 # proves G5, G7
+@pytest.mark.long
 def test_of_two_processes_the_first_decides_what_a_number_shows(engine: Engine) -> None:
     first = engine.publish()
     old = engine.begin()
@@ -199,6 +200,7 @@ def test_a_task_that_was_reset_ends_the_lives_before(engine: Engine) -> None:
     feed.close()
 
 
+@pytest.mark.long
 def test_what_is_not_read_yet_is_told_in_bytes(engine: Engine) -> None:
     """Members wait while their Queues are full. Once the consumer has read, nothing is left."""
     feed = engine.begin(settings=hr.ShuffleSettings(queue_soft_bytes=16 << 10, credit_bytes=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
@@ -15,17 +15,11 @@ from hypothesis import strategies as st
 from headrace.errors import DataError, NotFoundError, UsageError
 from headrace.shuffle import Checkpoint, History, describe_task, list_tasks, reset_task
 from headrace.storage import Objects, S3Options, open_objects
-from tests.s3 import BUCKET, s3_server
+from tests.s3 import BUCKET
 from tests.shuffle.sample_deltas import START, keys, labels, merged, step
 from tests.shuffle.test_checkpoint import Rows, checkpoint
 
 _prefixes = count()
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Options]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as options:
-        yield options
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
@@ -220,6 +214,7 @@ def test_an_object_that_is_lost_or_another_is_named_and_the_rest_can_be_read(
 # -- full checkpoints ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_full_checkpoint_is_written_when_the_deltas_outweigh_the_last(memory: Objects) -> None:
     history = History(memory, "t", full_every=1000)
     rng = Random(1)

@@ -140,6 +140,7 @@ def with_checksum(fields: object) -> bytes:
     return bytes(xxhash.xxh3_64_digest(payload)) + payload
 
 
+@pytest.mark.long
 def test_the_size_of_an_object_is_that_of_what_moved() -> None:
     journals = np.zeros(100_000, JOURNAL_ROW)
     journals["place"] = np.arange(len(journals), dtype=np.uint64) << TAG_BITS

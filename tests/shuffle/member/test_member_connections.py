@@ -146,6 +146,7 @@ def interruptible() -> Iterator[None]:
 
 
 # proves G13
+@pytest.mark.long
 @pytest.mark.usefixtures("interruptible")
 def test_an_opening_that_is_interrupted_ends_at_once(task: Task) -> None:
     ended = threading.Event()

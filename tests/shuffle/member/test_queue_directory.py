@@ -21,6 +21,7 @@ def test_a_folder_goes_with_its_member(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.crash
 def test_what_a_killed_member_left_is_removed_and_what_a_living_one_has_is_not(
     tmp_path: Path,
 ) -> None:

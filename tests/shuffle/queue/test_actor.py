@@ -152,6 +152,7 @@ def test_a_block_is_read_where_it_was_until_its_copy_is_durable(
 
 
 # proves G10, G12
+@pytest.mark.long
 def test_checkpoints_can_be_read_again_while_blocks_before_and_in_them_move(tmp_path: Path) -> None:
     """The consumer reads two checkpoints ahead before it releases one. One producer stays open."""
     with ScriptedQueue(tmp_path, settings=SMALL) as queue:

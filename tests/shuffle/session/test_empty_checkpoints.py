@@ -237,6 +237,7 @@ class RestartedTask:
             feed.close()
 
 
+@pytest.mark.long
 def test_every_checkpoint_of_a_backlog_shows_documents_through_restarts(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:
@@ -250,6 +251,7 @@ def test_every_checkpoint_of_a_backlog_shows_documents_through_restarts(
     assert sum(shown for _, shown in found) == documents
 
 
+@pytest.mark.long
 def test_rolled_back_documents_of_many_times_the_disk_limit_leave_room(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ class WatchedSimulator(Simulator):
 
 
 # proves G7
+@pytest.mark.long
 @pytest.mark.parametrize("group", seeds(1, deep=10))
 def test_a_restart_reads_no_more_again_than_what_is_pending(group: int) -> None:
     checked = pending = 0

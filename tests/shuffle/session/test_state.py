@@ -1004,6 +1004,7 @@ def test_an_open_transaction_alone_moves_where_reading_goes_on() -> None:
 
 
 # proves G12
+@pytest.mark.long
 def test_transactions_do_not_pile_up_while_nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock window leaves out all documents, so no full Queue holds back the reads."""
     monkeypatch.setattr(memory_run, "KEPT_ROWS_MAX", 2560)

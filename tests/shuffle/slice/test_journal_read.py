@@ -61,6 +61,7 @@ def test_nothing_but_a_read_itself_assigns_its_phase() -> None:
         assert assignments == (["self", "self"] if module.name == "journal_read.py" else [])
 
 
+@pytest.mark.long
 def test_every_transition_of_the_table_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made: set[Transition] = set()
     apply = Read.apply

@@ -171,6 +171,7 @@ def test_thousands_of_journals_are_fetched_within_the_room_of_their_lane() -> No
 
 
 # proves G8, G12
+@pytest.mark.long
 @pytest.mark.parametrize("size", [100, 1_000, 10_000], ids=["fits", "hardly fits", "does not fit"])
 def test_thousands_of_journals_are_read_in_order_and_each_frame_is_fetched_a_few_times(
     size: int,

@@ -396,6 +396,7 @@ def test_a_stopped_read_is_gone_though_its_fetch_comes_later() -> None:
     assert slice.state.reads.keys() == {other}
 
 
+@pytest.mark.long
 def test_a_great_many_reads_are_stopped_without_looking_at_the_others() -> None:
     """A stop costs the same however many reads there are. A quadratic one would take minutes."""
     slice = ScriptedSlice()

@@ -7,19 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.contract import StagePlan
 from headrace.spark.pipelines.slot_shares import WorkerNeeds
 from headrace.spark.pipelines.task_resources import TaskResources, task_requests
+from tests.cli.headrace_process import SPARK_S
 
 
+@pytest.mark.spark
 def test_one_slot_is_enough_for_any_number_of_stages(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.spark.pipelines.few_slots", str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
-        timeout=600,
+        timeout=SPARK_S,
         check=True,
     )
     said = json.loads(ended.stdout.splitlines()[-1])

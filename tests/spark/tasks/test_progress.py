@@ -43,6 +43,7 @@ def test_a_program_that_logs_has_it_in_its_log(caplog: pytest.LogCaptureFixture)
     assert caplog.messages == ["moves: done"]
 
 
+@pytest.mark.long
 def test_a_script_prints_it() -> None:
     script = "from headrace.spark.tasks.progress import print_line; print_line('moves: done')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

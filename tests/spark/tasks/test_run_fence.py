@@ -27,6 +27,7 @@ def test_whoever_takes_a_task_takes_it_from_the_one_before(tmp_path: Path) -> No
     assert len(objects.list("turns")) == 2, "one for each task"
 
 
+@pytest.mark.long
 def test_of_many_that_take_it_at_once_one_has_it(tmp_path: Path) -> None:
     objects = open_objects(str(tmp_path))
     fences: list[RunFence] = []

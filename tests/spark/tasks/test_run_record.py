@@ -73,6 +73,7 @@ def test_a_run_is_running_until_it_says_how_it_ended(workspace: hr.Workspace) ->
     assert last_run(workspace, "t") is None
 
 
+@pytest.mark.crash
 def test_a_run_that_was_killed_has_failed(workspace: hr.Workspace) -> None:
     with Child() as child:
         child.run(

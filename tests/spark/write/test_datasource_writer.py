@@ -181,6 +181,7 @@ def transaction_processes() -> list[tuple[int, int]]:
     return [(process, parents[process]) for process in found if is_ours(process)]
 
 
+@pytest.mark.crash
 def test_a_write_is_whole_or_not_there_whatever_is_killed(
     spark: SparkSession, numbers: headrace.Workspace, tmp_path: Path
 ) -> None:
@@ -335,6 +336,7 @@ def test_a_wrong_stream_says_so(numbers: headrace.Workspace, overwrite: bool, sa
         HeadraceSource(given).streamWriter(_struct("id long"), overwrite)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("planning")
 def test_an_aborted_batch_is_gone_though_no_task_said_who_holds_it(
     numbers: headrace.Workspace,
@@ -362,6 +364,7 @@ def _struct(ddl: str) -> StructType:
     return from_arrow_schema(parse_schema(ddl))
 
 
+@pytest.mark.long
 def test_executors_must_run_the_same_version() -> None:
     with pytest.raises(UsageError, match=r"driver runs Headrace 0\.0, and this executor"):
         check_version("0.0")

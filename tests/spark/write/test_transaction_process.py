@@ -98,6 +98,7 @@ def test_writes_at_once_share_the_workspace_that_one_of_them_opened(
         assert seen(alone) == [0, 2]
 
 
+@pytest.mark.long
 def test_it_does_not_end_while_somebody_waits_for_an_answer(doomed: ProcessesOfWrites) -> None:
     started = doomed.transactions
     with Client(started._address, ServiceSettings(token=started._token)) as client:
@@ -119,6 +120,7 @@ def test_an_aborted_write_is_gone(started: TransactionProcess, numbers: headrace
     assert seen(numbers) == []
 
 
+@pytest.mark.long
 def test_a_write_outlives_the_process_that_planned_it(
     doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_write_outlives_the_process_that_planned_it(
     assert doomed.transactions.process.wait(END_S) == 0
 
 
+@pytest.mark.crash
 def test_nothing_of_a_write_is_left_when_spark_is_gone(
     doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
@@ -145,6 +148,7 @@ def test_nothing_of_a_write_is_left_when_spark_is_gone(
     assert seen(numbers) == []
 
 
+@pytest.mark.crash
 def test_a_killed_transaction_process_commits_nothing(
     doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
@@ -158,6 +162,7 @@ def test_a_killed_transaction_process_commits_nothing(
 
 
 # proves G29
+@pytest.mark.crash
 @pytest.mark.parametrize(
     ("batch", "remedy"),
     [(None, "look for its documents"), (QueryBatch("q", 0), "start the query again")],
@@ -194,6 +199,7 @@ def test_a_write_whose_process_dies_over_its_commit_is_in_doubt(
     eventually(lambda: seen(numbers) == [1], END_S, "the commit that the owner had")
 
 
+@pytest.mark.long
 def test_a_write_whose_publisher_was_taken_over_is_given_up(
     doomed: ProcessesOfWrites, numbers: headrace.Workspace
 ) -> None:
@@ -221,6 +227,7 @@ def test_a_write_ends_with_the_owner_of_the_workspace(
         assert seen(reopened) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "refusal", "seen_after"),
     [(8, "", [1]), (7, "", []), (9, "publisher 'stream/p' is at batch 7, and the query at 9", [])],
@@ -241,6 +248,7 @@ def test_a_batch_is_committed_once_and_in_order(
     assert seen(numbers) == seen_after
 
 
+@pytest.mark.long
 def test_a_name_with_another_payload_is_refused(
     started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
@@ -250,6 +258,7 @@ def test_a_name_with_another_payload_is_refused(
         begin(started, numbers, "mine")
 
 
+@pytest.mark.long
 def test_a_task_without_rows_takes_no_part(numbers: headrace.Workspace) -> None:
     nothing = pa.record_batch({"number": pa.array([], pa.int64())})
     assert take_part(numbers.reach(), "not asked", "numbers", iter([nothing])) == ""
