@@ -36,7 +36,7 @@ test-fast: $(TOOLS) ## run the short tests, without Spark and without kills, in 
 	@$(BIN)/pytest -q -m "not (spark or crash or long or deep)" --hypothesis-profile=fast -n auto --dist worksteal
 
 test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats a run
-	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED)
+	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED) --timeout=1800
 
 check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
 	$(BIN)/ruff format --check src tests examples
