@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.exchange.conftest import objects, s3
+from tests.exchange.conftest import objects
 
-__all__ = ["objects", "s3"]
+__all__ = ["objects"]
