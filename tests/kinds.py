@@ -9,6 +9,8 @@ from __future__ import annotations
 import pytest
 
 KINDS = ("unit", "scenario", "property", "crash", "spark", "cluster")
+SPARK_TIMEOUT_S = 900.0
+"""Starting Spark takes half a minute of processor time, and minutes where others work."""
 _SPARK_FIXTURES = {"spark", "completed_run", "cluster"}
 
 
@@ -29,9 +31,18 @@ def add_kinds(item: pytest.Item) -> None:
         item.add_marker("long")  # A server has to start.
     for kind in (kind for kind, is_shown in shown.items() if is_shown):
         item.add_marker(kind)
+    if "spark" in kinds(item) and timeout_s(item) < SPARK_TIMEOUT_S:
+        item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S), append=False)
     if not kinds(item):
         # In memory alone, or real parts that have files.
         item.add_marker("scenario" if "tmp_path" in fixtures else "unit")
+
+
+def timeout_s(item: pytest.Item) -> float:
+    """Return how long a test may take: what its marker says, the command line, or the project."""
+    if (marker := item.get_closest_marker("timeout")) is not None:
+        return float(marker.args[0])
+    return float(item.config.getoption("timeout") or item.config.getini("timeout"))
 
 
 def seeds(count: int, *, deep: int) -> list[object]:

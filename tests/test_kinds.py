@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tests.kinds import KINDS, kinds
+from tests.kinds import KINDS, SPARK_TIMEOUT_S, kinds, timeout_s
 from tests.processor_time import unmarked
 
 PROJECT = Path(__file__).parents[1]
@@ -52,3 +52,9 @@ def test_whatever_starts_spark_says_so(request: pytest.FixtureRequest) -> None:
         if isinstance(each, pytest.Function) and "SPARK_S" in each.function.__code__.co_names
     ]
     assert not [each.nodeid for each in starts_spark if "spark" not in kinds(each)]
+
+
+def test_whatever_starts_spark_has_the_time_for_it(request: pytest.FixtureRequest) -> None:
+    for each in request.session.items:
+        if "spark" in kinds(each):
+            assert timeout_s(each) >= SPARK_TIMEOUT_S, each.nodeid

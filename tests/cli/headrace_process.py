@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import IO, Self
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 SPARK_S = 240.0
 """Spark takes its time to start, and much more where others work."""
 
@@ -119,7 +119,9 @@ class _Lines:
         return self._lines.get(timeout=self._patience_s)
 
     def rest(self) -> str:
-        self._reader.join()
+        """What comes until nobody holds the stream: a process outlives the one that started it."""
+        self._reader.join(self._patience_s)
+        assert not self._reader.is_alive(), "a process that it started still runs"
         return "".join(self._lines.get() for _ in range(self._lines.qsize()))
 
     def close(self) -> None:

@@ -32,7 +32,6 @@ def block(holds: str) -> str:
     return str(found)
 
 
-@pytest.mark.timeout(_SPARK_STARTS * SPARK_S + 60)
 def test_the_first_example_works_as_it_stands_from_python_and_a_shell(here: Path) -> None:
     """In one workspace; a second run applies what is new."""
     (here / "bank.py").write_text(block("@hr.materialization"))

@@ -14,7 +14,7 @@ from headrace.spark import worker_process
 from headrace.spark.worker_process import EncodedPartition, for_executors
 from headrace.testing.crash import Child
 
-END_S = 20.0
+END_S = 90.0
 BOUND = """
 import sys
 from headrace.spark.worker_process import bound_to_parent

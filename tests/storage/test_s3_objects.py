@@ -106,7 +106,7 @@ def test_an_unreachable_endpoint_is_reported_within_seconds(s3: S3Options) -> No
         objects.get("a")
     with pytest.raises(StorageError) as refusal:
         objects.put_if_absent("a", b"")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert "\n" not in str(refusal.value)
 
 

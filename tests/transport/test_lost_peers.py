@@ -17,8 +17,8 @@ from tests.transport.peer_process import Peer
 
 pytestmark = pytest.mark.crash
 
-MARGIN_S = 1.0
-"""Long enough for a busy machine."""
+MARGIN_S = 20.0
+"""Long enough for a busy machine, and less than a minute of silence."""
 
 
 def test_a_killed_caller_is_lost_to_the_service_at_once(server: Server, echo: Echo) -> None:
@@ -26,7 +26,7 @@ def test_a_killed_caller_is_lost_to_the_service_at_once(server: Server, echo: Ec
         assert peer.line() == "heard"
         killed = time.monotonic()
         peer.signal(signal.SIGKILL)
-        assert isinstance(echo.ends.get(timeout=10), PeerLostError)
+        assert isinstance(echo.ends.get(timeout=MARGIN_S), PeerLostError)
         assert time.monotonic() - killed < MARGIN_S
 
 
@@ -53,13 +53,13 @@ def test_a_stopped_caller_is_lost_after_the_silence_and_its_threads_are_freed(
         assert any("echo caller" in name for name in before)
         peer.stop()
         stopped = time.monotonic()
-        end = echo.ends.get(timeout=10)
+        end = echo.ends.get(timeout=MARGIN_S)
         assert isinstance(end, PeerLostError)
         assert "was silent for 0.5 s" in end.what
         assert 0.3 < time.monotonic() - stopped < SWIFT.silence_s + MARGIN_S
         for thread in threading.enumerate():
             if "echo caller" in thread.name:
-                thread.join(10)
+                thread.join(MARGIN_S)
                 assert not thread.is_alive()
 
 
@@ -69,7 +69,7 @@ def test_a_caller_that_was_stopped_for_too_long_finds_itself_cut_off(
     with Peer("call", swift_server.address) as peer:
         assert peer.line() == "heard"
         peer.stop()
-        assert isinstance(echo.ends.get(timeout=10), PeerLostError)
+        assert isinstance(echo.ends.get(timeout=MARGIN_S), PeerLostError)
         peer.signal(signal.SIGCONT)
         assert peer.line().startswith("PeerLostError")
 
@@ -82,7 +82,7 @@ def test_a_stopped_caller_does_not_disturb_another(swift_server: Server, echo: E
     ):
         assert peer.line() == "heard"
         peer.stop()
-        assert isinstance(echo.ends.get(timeout=10), PeerLostError)
+        assert isinstance(echo.ends.get(timeout=MARGIN_S), PeerLostError)
         assert say(channel, "still here") == "still here"
 
 
@@ -116,7 +116,7 @@ def test_a_killed_server_frees_a_sender_that_never_receives() -> None:
         sender.join(1.0)
         assert sender.is_alive()
         peer.signal(signal.SIGKILL)
-        sender.join(10)
+        sender.join(MARGIN_S)
         assert raised == [PeerLostError]
 
 
@@ -141,7 +141,7 @@ def test_nobody_at_the_address_is_a_lost_peer_that_is_named() -> None:
         pytest.raises(PeerLostError, match=f"grpc://127.0.0.1:{port}.*refused"),
     ):
         client.converse("echo", REPLIES)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < MARGIN_S
 
 
 def test_a_client_reaches_a_server_that_comes_back() -> None:

@@ -15,7 +15,7 @@ from tests.sockets import sockets
 from tests.transport.echo_service import CALM, REPLIES, SWIFT, Count, Echo, Hold, Say, say
 from tests.transport.peer_process import Peer
 
-BOUND_S = 5.0
+BOUND_S = 20.0
 
 
 def test_closing_a_server_tells_its_callers(server: Server, client: Client, echo: Echo) -> None:
@@ -23,8 +23,8 @@ def test_closing_a_server_tells_its_callers(server: Server, client: Client, echo
     watching = client.stream("echo", Count(0, then_wait=True), REPLIES)
     say(live, "hello")
     begun = time.monotonic()
-    server.close()
-    assert time.monotonic() - begun < 1.0
+    server.close(grace_s=2 * BOUND_S)
+    assert time.monotonic() - begun < BOUND_S
     for waiting in (idle, live, watching):
         with pytest.raises(PeerLostError, match=f"{server.address} is closing"):
             waiting.receive(timeout_s=10)

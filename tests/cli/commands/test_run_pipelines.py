@@ -172,7 +172,6 @@ run = hr.pipeline(job, ws)
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(3 * SPARK_S)
 def test_pipelines_come_first_on_spark_and_then_tasks(here: Path) -> None:
     """A task reads the collection that a pipeline has written to."""
     write_pipeline()

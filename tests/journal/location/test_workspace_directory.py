@@ -132,15 +132,19 @@ def test_a_disk_that_refuses_loses_nothing_and_shows_nothing_of_what_failed(
 ) -> None:
     location = tmp_path / "data"
     fill(location)
+    # The commit is the first write that fails: the log must not write a seal before it.
+    busy = msgspec.structs.replace(
+        SETTINGS, log=msgspec.structs.replace(SETTINGS.log, idle_seal_s=3600.0)
+    )
     faults = Faults(first=1 << 60, forever=True, code=code)
     monkeypatch.setattr(owner_module, "Directory", lambda path: FaultyDisk(Directory(path), faults))
-    with hr.open(location, settings=SETTINGS) as owner:
+    with hr.open(location, settings=busy) as owner:
         with hr.open(location, settings=SETTINGS) as other:
             workspace = other if through_the_owner else owner
             workspace.append("c", [{"n": 2}])
-            faults.first = 0
             tx = workspace.publisher().begin()
             tx.append("c", [{"n": 3}])
+            faults.first = 0
             with pytest.raises(hr.InDoubtError, match="could not be cut") as doubt:
                 tx.commit()
             for use in (

@@ -20,9 +20,6 @@ from tests.spark.crash.crashing_task import WAIT_S, CrashingTask
 from tests.spark.crash.process_tree import descendants, directory, is_gone, process_at
 from tests.spark.crash.speculation import ROWS
 
-pytestmark = pytest.mark.timeout(900)
-"""Each of them starts several applications of Spark."""
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = """
 import os, signal, sys, threading, traceback
 from pathlib import Path
@@ -77,7 +75,6 @@ for step in (killed_while_it_starts, killed_before_the_task, killed_by_the_task)
 """
 
 
-@pytest.mark.timeout(600)
 def test_a_jvm_that_is_killed_is_told_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

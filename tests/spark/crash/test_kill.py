@@ -14,9 +14,6 @@ from tests.spark.crash.crashing_task import CrashingTask, Victim
 from tests.spark.crash.death import SIDES, STEPS, Death
 from tests.spark.crash.outputs import Kind
 
-pytestmark = pytest.mark.timeout(900)
-"""Each of them starts several applications of Spark."""
-
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OWNER = re.compile("journals/|owner|transaction")
 """In an error that comes from the loss of the owner."""

@@ -15,9 +15,6 @@ from tests.spark.crash.death import Death
 from tests.spark.crash.outputs import Kind
 from tests.spark.crash.process_tree import is_gone
 
-pytestmark = pytest.mark.timeout(900)
-"""Each of them starts several applications of Spark."""
-
 
 # proves G14
 @pytest.mark.parametrize("kind", ["collection", pytest.param("parquet", marks=pytest.mark.deep)])

@@ -20,7 +20,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.mark.timeout(600)
 def test_two_stages_share_two_gpus_and_each_task_has_its_own(
     tmp_path: Path, cluster: Cluster
 ) -> None:

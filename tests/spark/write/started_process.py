@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headrace.spark.write.transaction_process import TransactionProcess
 
-END_S = 20.0
+END_S = 90.0
 
 
 class ProcessesOfWrites(NamedTuple):

@@ -33,7 +33,7 @@ from headrace.spark.write import transaction_process
 from headrace.spark.write.commit_payload import QueryBatch
 from tests.spark.write.started_process import start_processes
 
-END_S = 30.0
+END_S = 90.0
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 

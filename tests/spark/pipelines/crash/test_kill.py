@@ -10,9 +10,6 @@ import pytest
 from headrace.testing.crash import chosen_seed
 from tests.spark.pipelines.crash.crashing_pipeline import CrashingPipeline, Victim
 
-pytestmark = pytest.mark.timeout(900)
-"""Each of them starts several applications of Spark."""
-
 LAST: tuple[Victim, ...] = ("driver", "jvm")
 """After them another driver is started."""
 

@@ -32,8 +32,6 @@ from tests.spark.pipelines.crash.paid_job import (
     node_pipeline,
 )
 
-pytestmark = pytest.mark.timeout(900)
-
 NODES, CORES = 3, 2
 ROWS = 80
 WORKERS = (1, 1, 2)
