@@ -6,17 +6,16 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
 from rich.table import Table
 
-from headrace.cli.render.output import console, print_json, print_line, print_note
+from headrace.cli.render.live_display import LiveDisplay, figures_table
+from headrace.cli.render.output import print_json
 from headrace.cli.render.units import counted, format_cost, format_rough_time
 from headrace.pipeline.status.job_status import JobStatus, StageProgress
 
@@ -71,7 +70,7 @@ class StageRates:
         )
 
 
-class PipelineDisplay:
+class PipelineDisplay(LiveDisplay):
     """Shows one pipeline after another. Any thread may report."""
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -80,25 +79,8 @@ class PipelineDisplay:
         self._rates = StageRates()
         self._line_s = 0.0
         self._lock = threading.Lock()
-        self._spinner = Spinner("dots")
         self._handler = _NoteHandler(self.note)
-        screen = console(stderr=True)
-        is_live = not as_json and screen.is_terminal and sys.stdout.isatty()
-        # The table disappears at the end; the lines printed above it stay.
-        self._live = (
-            Live(console=screen, get_renderable=self._render, transient=True) if is_live else None
-        )
-
-    def status(self, text: str) -> None:
-        """Show what the command is doing to somebody at a terminal."""
-        self._spinner.update(text=text)
-
-    def note(self, text: str) -> None:
-        """Print one line about something that does not end the command."""
-        if self._live:
-            self._live.console.print(f"note: {text}", soft_wrap=True)
-        else:
-            print_note(text)
+        super().__init__(is_drawn=not as_json and sys.stdout.isatty())
 
     def report(self, status: JobStatus) -> None:
         """Take how a run stands."""
@@ -113,7 +95,7 @@ class PipelineDisplay:
         if self._live:
             self._live.refresh()
         elif is_due and not self._as_json and status.outcome == "running":
-            print_line(f"{status.job}: {self._line(status)}")
+            self._print(f"{status.job}: {self._line(status)}")
 
     def ended(self, job: str) -> None:
         """Print how the run of a pipeline ended."""
@@ -123,13 +105,8 @@ class PipelineDisplay:
             return
         if self._as_json:
             print_json(described(status))
-            return
-        line = f"{job}: {summary(status)}"
-        if self._live:
-            self._live.refresh()
-            self._live.console.print(line, soft_wrap=True)
         else:
-            print_line(line)
+            self._print(f"{job}: {summary(status)}")
 
     def _line(self, status: JobStatus) -> str:
         units = (f"{name} {_units(each)}" for name, each in status.progress.items())
@@ -148,24 +125,16 @@ class PipelineDisplay:
             rates = {name: self._rates.rate(name) for name in status.progress}
         return Group(stage_table(status, rates), self._spinner)
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def _diverted_logs(self) -> Iterator[None]:
         # A table on the terminal and lines of a log would destroy each other.
         _LOG.addHandler(self._handler)
-        self._propagates, _LOG.propagate = _LOG.propagate, False
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._live:
-            self._live.stop()
-        _LOG.removeHandler(self._handler)
-        _LOG.propagate = self._propagates
+        propagates, _LOG.propagate = _LOG.propagate, False
+        try:
+            yield
+        finally:
+            _LOG.removeHandler(self._handler)
+            _LOG.propagate = propagates
 
 
 class _NoteHandler(logging.Handler):
@@ -196,12 +165,7 @@ def stage_rows(
 
 
 def stage_table(status: JobStatus, rates: dict[str, StageRate]) -> Table:
-    table = Table(*stage_columns(status), box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in stage_rows(status, rates):
-        table.add_row(*row)
-    return table
+    return figures_table(stage_columns(status), stage_rows(status, rates))
 
 
 def _cells(name: str, status: JobStatus, stage: StageProgress, rate: StageRate) -> tuple[str, ...]:

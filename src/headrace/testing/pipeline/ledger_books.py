@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace.pipeline.ledger.keys import CallKey, idempotency_key
-from headrace.pipeline.ledger.state import Intent, Lease
+from headrace.pipeline.ledger.state import Intent, Lease, LedgerChanges
 from headrace.pipeline.ledger.totals import Nanos, StageTotals
 from headrace.testing.pipeline.memory_results import MemoryResults
 
@@ -51,6 +52,15 @@ class LedgerDisk:
     results: MemoryResults = field(default_factory=MemoryResults)
     intents: dict[CallKey, Intent] = field(default_factory=dict)
     totals: dict[str, StageTotals] = field(default_factory=dict)
+
+    def write(self, changes: LedgerChanges) -> None:
+        """Make changes durable, all at once."""
+        for key, intent in changes.intents.items():
+            if intent is None:
+                self.intents.pop(key, None)
+            else:
+                self.intents[key] = intent
+        self.totals |= copy.deepcopy(changes.totals)
 
 
 @dataclass

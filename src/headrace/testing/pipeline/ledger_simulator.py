@@ -242,13 +242,7 @@ class LedgerWorld:
         self._write()
 
     def _write(self) -> None:
-        changes = self.state.take_changes()
-        for key, intent in changes.intents.items():
-            if intent is None:
-                self.disk.intents.pop(key, None)
-            else:
-                self.disk.intents[key] = intent
-        self.disk.totals |= copy.deepcopy(changes.totals)
+        self.disk.write(self.state.take_changes())
 
     def ask(self, request: LedgerRequest) -> None:
         self.requests.append(request)

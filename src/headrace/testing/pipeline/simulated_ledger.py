@@ -67,13 +67,7 @@ class SimulatedLedger:
 
     def _write(self) -> None:
         self.state.validate()
-        changes = self.state.take_changes()
-        for key, intent in changes.intents.items():
-            if intent is None:
-                self.disk.intents.pop(key, None)
-            else:
-                self.disk.intents[key] = intent
-        self.disk.totals |= copy.deepcopy(changes.totals)
+        self.disk.write(self.state.take_changes())
 
     def claim(self, wanted: WantedCall, lease: Lease) -> Decision:
         books = self.books
