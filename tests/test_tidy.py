@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+pytestmark = pytest.mark.long  # `make check` runs it
+
 PROJECT = Path(__file__).parent.parent
 
 LAYERS = (
@@ -358,7 +360,6 @@ def name_of(value: object) -> str | None:
     return getattr(value, "__name__", None)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_the_source_follows(rule: Rule) -> None:
     found = [f"{each.path}:{line}: {what}" for each in sources() for line, what in rule(each)]
