@@ -97,6 +97,7 @@ def test_columns_that_no_function_declares_are_not_known(ok: Ok) -> None:
     assert mapped["columns"] is None
 
 
+@pytest.mark.long
 def test_whoever_asks_for_what_is_not_there_is_told(run: Run) -> None:  # proves G27
     Path("empty.py").write_text("orders = 1\n")
     assert error(run, "no.py") == "there is no file no.py; name a Python file that exists"

@@ -70,6 +70,7 @@ def test_a_changed_operator_is_refused_by_name(workspace: hr.Workspace, folder: 
 
 
 # proves G16
+@pytest.mark.long
 def test_resume_goes_on_with_the_changed_operator(workspace: hr.Workspace, folder: Path) -> None:
     first = FakeOperator(double)
     stop_after(workspace, job_of(folder, first, FakeOperator(same)), first, 3)
@@ -101,6 +102,7 @@ def test_recompute_repeats_what_changed_and_all_below(
 
 
 # proves G16
+@pytest.mark.long
 def test_restart_repeats_everything(workspace: hr.Workspace, folder: Path) -> None:
     first = FakeOperator(double)
     run(workspace, job_of(folder, first, FakeOperator(same)))

@@ -27,6 +27,8 @@ from headrace.storage import open_objects
 from tests.plan.plan_rows import Rows, run_plan
 from tests.plan.sample_sources import TableScan
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = 25 if settings().max_examples <= 100 else 500
 """Fewer than usual: each runs a whole query."""
 NAN = math.nan

@@ -102,6 +102,7 @@ def send(transaction: hr.Transaction) -> None:
 
 
 # proves G7, G10
+@pytest.mark.long
 @pytest.mark.parametrize("members", [2, 3])
 def test_a_resumed_task_repeats_its_last_checkpoint_exactly_then_reads_on(
     begin: Begin, members: int
@@ -137,6 +138,7 @@ def transact(task: Task, first: int) -> None:
 
 
 # proves G9
+@pytest.mark.long
 def test_a_transaction_over_two_collections_is_one_checkpoint(begin: Begin) -> None:
     """Scenario 6."""
     task = begin(3, journals=4)
@@ -238,6 +240,7 @@ def test_clean_and_deep_rollbacks_keep_the_last_commit() -> None:
 
 
 # proves G7
+@pytest.mark.long
 @pytest.mark.parametrize("continued", [False, True], ids=["scenario 10", "scenario 11"])
 def test_a_span_that_began_below_the_checkpoint_is_shown_once_after_a_restart(
     begin: Begin, continued: bool

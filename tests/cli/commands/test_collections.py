@@ -33,6 +33,7 @@ def test_a_new_collection_is_created_as_it_was_defined(ok: Ok) -> None:
     }
 
 
+@pytest.mark.long
 def test_creating_again_changes_nothing_or_evolves_the_schema(ok: Ok) -> None:
     assert ok(*CREATE) == "created orders: id bigint, day date\n"
     assert ok(*CREATE) == "unchanged orders: id bigint, day date\n"

@@ -58,6 +58,7 @@ def stored() -> Objects:
 # -- what there is -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_queries_are_listed_with_what_they_hold(ok: Ok, revenue: int) -> None:
     header, line = ok("exchange", "list").splitlines()
     assert header.split("  ")[0] == "query"
@@ -84,6 +85,7 @@ def test_a_query_that_stored_nothing_yet_is_listed_by_its_name(ok: Ok) -> None:
     assert ok("exchange", "delete", "failing", "--yes") == "failing is deleted; freed 0 B\n"
 
 
+@pytest.mark.long
 def test_stages_tasks_and_files_of_a_query(ok: Ok, revenue: int) -> None:
     text = ok("exchange", "inspect", "revenue")
     assert "held by  nobody" in text
@@ -123,6 +125,7 @@ def test_the_skew_and_the_holders_of_a_stage_are_shown(ok: Ok, stored: Objects) 
     assert f"{factor:.1f}x" in text
 
 
+@pytest.mark.long
 def test_nothing_stored_is_no_error(ok: Ok, run: Run) -> None:
     hr.open("headrace-data").close()
     assert ok("exchange", "list").splitlines()[1:] == []
@@ -170,6 +173,7 @@ def test_a_file_that_was_truncated_is_named(ok: Ok, run: Run, revenue: int) -> N
     assert f"/{damage['stage']}/{damage['map_task']}/{damage['attempt']}/" in file
 
 
+@pytest.mark.long
 def test_an_index_of_a_newer_version_is_named_and_kept(
     ok: Ok, run: Run, stored: Objects
 ) -> None:  # proves G27
@@ -254,6 +258,7 @@ def test_only_the_query_that_is_named_is_cleaned_up(ok: Ok, stored: Objects) -> 
     assert [len(stored.list(each.attempt_directory(1))) for each in (TASK, other)] == [5, 0]
 
 
+@pytest.mark.long
 def test_a_query_is_deleted_unless_somebody_holds_it(ok: Ok, run: Run, revenue: int) -> None:
     with hr.open("headrace-data") as workspace:
         objects = workspace.objects

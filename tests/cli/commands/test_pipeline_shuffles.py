@@ -11,6 +11,8 @@ from headrace.exchange import MapOutputWriter
 from headrace.pipeline.run import message_scan
 from tests.cli.conftest import Ok, Run
 
+pytestmark = pytest.mark.long
+
 SHOP = """
 import pyarrow as pa
 

@@ -98,6 +98,7 @@ def test_every_type_has_its_json(ok: Ok) -> None:
     assert len(ok("read", "types", "--format", "table").splitlines()) == 2
 
 
+@pytest.mark.long
 def test_maps_are_lists_of_their_entries(ok: Ok) -> None:
     day, text = date(2026, 1, 2), "2026-01-02"
     fields: dict[str, tuple[str, Any, Any]] = {

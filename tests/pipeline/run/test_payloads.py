@@ -26,6 +26,7 @@ def rows(first: int, bytes_each: int = 1) -> pa.Table:
     return pa.table({"n": [first, first + 1], "text": ["x" * bytes_each] * 2})
 
 
+@pytest.mark.long
 def test_small_units_share_an_object_and_large_ones_do_not(
     payloads: Payloads, objects: LocalObjects
 ) -> None:

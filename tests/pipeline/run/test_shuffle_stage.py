@@ -23,6 +23,8 @@ from headrace.plan.operators import JoinKind
 from headrace.plan.plan_run import PlanRun
 from tests.pipeline.orders import ROWS, in_order, named, names, orders, totals
 
+pytestmark = pytest.mark.long
+
 UNITS = 10
 
 

@@ -155,6 +155,7 @@ def test_a_crash_before_the_seal_computes_it_again(workspace: hr.Workspace) -> N
 
 
 # proves G15
+@pytest.mark.long
 @pytest.mark.parametrize("parts", [0, 1, 2])
 def test_a_crash_after_the_seal_never_does(
     workspace: hr.Workspace, monkeypatch: pytest.MonkeyPatch, parts: int

@@ -108,6 +108,7 @@ def test_checkpoints_are_numbered_on_and_may_stay_unread(engine: Engine) -> None
 
 
 # proves G7
+@pytest.mark.long
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_life_that_is_asked_for_a_planned_checkpoint_first_shows_the_same(
     engine: Engine, members: int

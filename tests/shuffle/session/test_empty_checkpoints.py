@@ -289,6 +289,7 @@ def test_rolled_back_documents_of_many_times_the_disk_limit_leave_room(
         assert shuffle.status().settled
 
 
+@pytest.mark.long
 def test_progress_that_shows_nothing_is_stored_after_a_while(
     workspace: hr.Workspace, tmp_path: Path
 ) -> None:

@@ -326,6 +326,7 @@ def test_a_wrong_write_says_so_before_any_work(
         HeadraceSource(given).writer(_struct(columns), overwrite=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overwrite", "said"),
     [(False, "needs a publisher.*; add"), (True, "only ever added; use .* outputMode")],

@@ -214,6 +214,7 @@ def test_a_write_whose_publisher_was_taken_over_is_given_up(
     assert seen(numbers) == []
 
 
+@pytest.mark.long
 def test_a_write_ends_with_the_owner_of_the_workspace(
     started: TransactionProcess, numbers: headrace.Workspace
 ) -> None:
