@@ -6,7 +6,8 @@
     │   ├── DocumentError         a document that does not fit its collection
     │   ├── NotFoundError         no collection, journal or object of that name
     │   ├── ExistsError           the name is taken by something different
-    │   └── ChangedError          a job's source or operator is not the one that it began with
+    │   ├── ChangedError          a job's source or operator is not the one that it began with
+    │   └── QueryError            a query of a store that cannot be read, or exceeds a limit
     ├── OutdatedError             what it was opened with has changed; opened again, it goes on
     ├── OffsetError               a position that cannot be read
     │   ├── BehindRetentionError  the documents there were removed
@@ -87,6 +88,9 @@ class ExistsError(UsageError): ...
 
 
 class ChangedError(UsageError): ...
+
+
+class QueryError(UsageError): ...
 
 
 class OutdatedError(HeadraceError): ...
