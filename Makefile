@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-fast test-deep check bench clean java
+.PHONY: help setup demo test test-fast test-deep check peers bench clean java
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -43,6 +43,18 @@ check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
 	$(BIN)/ruff check src tests examples
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_tidy.py
+
+# Without them those tests are skipped, and say so.
+PEERS := prometheus victoria-metrics
+
+peers: ## install what tests compare the stores with, where apt-get may
+	@for peer in $(PEERS); do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; \
+	[ -n "$$missing" ] || exit 0; \
+	command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] || { \
+	  echo "tests that need$$missing are skipped: install them" >&2; exit 0; }; \
+	apt-get update -qq; \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing >/dev/null || \
+	  echo "could not install$$missing: tests that need them are skipped" >&2
 
 bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench journal

@@ -23,7 +23,7 @@ from headrace.ids import Offset
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
 from headrace.shuffle.messages import MemberAt, ReadStart
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.routing import Range
 from headrace.testing.crash import eventually
 from headrace.transport import Channel, Client
@@ -124,8 +124,8 @@ Said = tuple[object, list[bytes]]
 """A message and its bodies."""
 
 MANY = [b""] * 4
-NOWHERE = Delta(np.array([(place(0, 9), 10)], JOURNAL_ROW)).bodies()
-BEYOND = Delta(np.array([(place(0, 0), 1 << 62)], JOURNAL_ROW)).bodies()
+NOWHERE = ProgressReport(np.array([(place(0, 9), 10)], JOURNAL_ROW)).bodies()
+BEYOND = ProgressReport(np.array([(place(0, 0), 1 << 62)], JOURNAL_ROW)).bodies()
 STATUS = messages.SliceStatus(7, {}, [], 0, "", [], True)
 
 

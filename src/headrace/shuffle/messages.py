@@ -140,7 +140,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class ProgressDelta(msgspec.Struct, frozen=True, tag="progress-delta"):
-    """Its bodies are the tables of a `Delta`."""
+    """Its bodies are the tables of a `ProgressReport`."""
 
     documents: int
 

@@ -1,4 +1,4 @@
-"""ProgressDelta: the report that a Slice sends its Session after a Flush, in columns. Pure.
+"""ProgressReport: what a Slice reports to its Session after a Flush, in columns. Pure.
 
 `producers` has two columns that a frontier does not have. They describe the first span that no
 earlier report had as committed: `since` is the offset where the span begins, `first` is the clock
@@ -67,7 +67,7 @@ def _no_rows(dtype: np.dtype[np.void]) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class ProgressReport:
     """A report of one Slice about one lane."""
 
     journals: Rows = field(default_factory=lambda: _no_rows(JOURNAL_ROW))
@@ -86,7 +86,7 @@ class Delta:
         """Return the places that the report has progress of."""
         return {*self.journals["place"].tolist(), *self.commits["place"].tolist()}
 
-    def without(self, places: Collection[int]) -> Delta:
+    def without(self, places: Collection[int]) -> ProgressReport:
         """Return the same report without those places."""
         left_out = np.array([*places], np.uint64)
         journals, producers, commits = (
@@ -102,7 +102,7 @@ class Delta:
         ]
 
     @classmethod
-    def from_bodies(cls, bodies: Sequence[memoryview], documents: int) -> Delta:
+    def from_bodies(cls, bodies: Sequence[memoryview], documents: int) -> ProgressReport:
         """Return the report that `bodies` made. Raises ValueError if these are not its tables."""
         dtypes = (JOURNAL_ROW, PROGRESS_ROW, COMMIT_ROW, PART_ROW)
         if len(bodies) != len(dtypes):

@@ -18,7 +18,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.messages import StartRead
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.effects import SendSlice
 from headrace.shuffle.session.state import SessionState
@@ -49,9 +49,11 @@ def session(
     return state
 
 
-def committed(through: int, clock: int = 5) -> Delta:
+def committed(through: int, clock: int = 5) -> ProgressReport:
     rows = [(A, 1, clock, -through, 0, clock)]
-    return Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW), documents=1)
+    return ProgressReport(
+        np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW), documents=1
+    )
 
 
 def test_a_cut_is_over_when_all_members_finished_and_everything_is_published() -> None:
@@ -134,7 +136,7 @@ def test_such_a_cut_is_refused_although_it_has_reports_of_another_priority() -> 
     state.journals_changed(Changes(infos, [], {}))
     b = state.assignment.place_of(JournalId(2), 1)
     rows = np.array([(b, 1, 5, -100, 0, 5)], PROGRESS_ROW)
-    state.progress(0, Delta(np.array([(b, 100)], JOURNAL_ROW), rows, documents=1))
+    state.progress(0, ProgressReport(np.array([(b, 100)], JOURNAL_ROW), rows, documents=1))
     state.poll()
     state.advance()
     state.finished(0)

@@ -14,7 +14,7 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.messages import Hold, Starving
-from headrace.shuffle.progress_delta import PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.effects import AnswerPoll, Effect, SendAllSlices
 from headrace.shuffle.session.producer_row import CommitProgress, Span
@@ -46,7 +46,7 @@ def report(state: SessionState, number: int) -> None:
     through = number * 10
     row = (A, 1, number, -through, through - 10, number)
     journals, producers = np.array([(A, through)], JOURNAL_ROW), np.array([row], PROGRESS_ROW)
-    state.progress(0, Delta(journals, producers, documents=1))
+    state.progress(0, ProgressReport(journals, producers, documents=1))
 
 
 def answered_checkpoint(effects: list[Effect]) -> int | None:
@@ -127,7 +127,7 @@ def test_a_poll_has_the_limit_and_the_leave_to_be_empty_that_it_came_with() -> N
     assert answered.checkpoint.delta.frontier.producers["last_commit"].tolist() == [2]
     state.poll()
     assert answered_checkpoint(state.advance()) == 2
-    state.progress(0, Delta(np.array([(A, 50)], JOURNAL_ROW)))
+    state.progress(0, ProgressReport(np.array([(A, 50)], JOURNAL_ROW)))
     state.poll()
     assert state.give_up()[-1] == AnswerPoll(None), "nothing shows a document"
     state.poll(may_be_empty=True)

@@ -11,7 +11,7 @@ from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import INFINITE, Sources
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.slice.effects import SendBounds
@@ -48,7 +48,7 @@ def read_a(state: SessionState, first: int, last: int, *, also: str = "b") -> No
     row = (A, P, 10 * last, -10 * last - 1, 10 * first, 10 * first)
     state.progress(
         0,
-        Delta(
+        ProgressReport(
             np.array([(A, 10 * last + 1)], JOURNAL_ROW),
             np.array([row], PROGRESS_ROW),
             np.array([(*id, A, P, id[2], id[2] - 5, id[2]) for id in ids], COMMIT_ROW),
@@ -67,7 +67,7 @@ def _part(id: tuple[int, int, int], tag: int) -> tuple[int, ...]:
 def read_b(state: SessionState, through: int) -> None:
     row = (B, P, 10 * through, -10 * through - 1, 0, 10 * through)
     journals = np.array([(B, 10 * through + 1)], JOURNAL_ROW)
-    state.progress(0, Delta(journals, np.array([row], PROGRESS_ROW), documents=1))
+    state.progress(0, ProgressReport(journals, np.array([row], PROGRESS_ROW), documents=1))
     state.next_checkpoint()
 
 

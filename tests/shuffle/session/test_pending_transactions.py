@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.ids import JournalId
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.session.pending_transactions import (
     AckLookup,
     AckStatus,
@@ -25,7 +25,7 @@ def transaction(
     commits: list[tuple[int, int, int, int]],
     parts: list[tuple[int, int, int]] | None = None,
     offset: int = 0,
-) -> Delta:
+) -> ProgressReport:
     """Return a report of one transaction.
 
     `commits` are (place, producer, clock, first clock) of ACKs that were read, `parts` are
@@ -34,7 +34,7 @@ def transaction(
     """
     rows = [(*id, place, p, clock, first, 10 * place) for place, p, clock, first in commits]
     open_parts = [(*id, journal, 0, p, clock, offset) for journal, p, clock in parts or []]
-    return Delta(commits=np.array(rows, COMMIT_ROW), parts=np.array(open_parts, PART_ROW))
+    return ProgressReport(commits=np.array(rows, COMMIT_ROW), parts=np.array(open_parts, PART_ROW))
 
 
 def read(*journals: int, there: bool = True) -> AckLookup:
@@ -138,9 +138,9 @@ def test_cohorts_do_not_wait_for_each_other() -> None:
     assert settle(pending, read(2)) == {}
 
 
-def committed(place: int, clock: int, producer: int = 7) -> Delta:
+def committed(place: int, clock: int, producer: int = 7) -> ProgressReport:
     """Return a report of one commit by one producer."""
-    return Delta(producers=np.array([(place, producer, clock, -1, -1, 0)], PROGRESS_ROW))
+    return ProgressReport(producers=np.array([(place, producer, clock, -1, -1, 0)], PROGRESS_ROW))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_settling_costs_what_changed_and_not_what_is_pending() -> None:
         clock, id = 10 * number, (0, 1, 10 * number)
         for journal in (2, 3) if number % 2 else (2,):
             pending.fold(
-                Delta(
+                ProgressReport(
                     commits=np.array([(*id, 5, 1, clock, clock - 5, number)], COMMIT_ROW),
                     parts=np.array([(*id, journal, 0, 1, clock, number)], PART_ROW),
                 )

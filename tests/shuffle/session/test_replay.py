@@ -18,7 +18,7 @@ from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.producer_row import ProducerRow, Publishable
 from headrace.shuffle.session.state import SessionState
@@ -40,7 +40,9 @@ def test_a_settled_producer_is_not_opened_again_by_a_session_that_is_behind() ->
     assert committed.frontier.producers["producer"].tolist() == [3], "the others are pruned"
 
     elsewhere = [(B, 4, 9, -10, 0, 9)]
-    state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW), np.array(elsewhere, PROGRESS_ROW)))
+    state.progress(
+        0, ProgressReport(np.array([(B, 10)], JOURNAL_ROW), np.array(elsewhere, PROGRESS_ROW))
+    )
     later = state.next_checkpoint(may_be_empty=True)
     assert later is not None
     assert resume_offsets(committed.merge(later)) == {A: 20, B: 10}
@@ -71,7 +73,7 @@ def test_what_is_behind_is_looked_at_again_when_it_has_caught_up_and_not_before(
     state.next_checkpoint(may_be_empty=True)
     for through in range(1, 10):
         elsewhere = np.array([(B, Q, through, -through, -1, 0)], PROGRESS_ROW)
-        state.progress(0, Delta(np.array([(B, through)], JOURNAL_ROW), elsewhere))
+        state.progress(0, ProgressReport(np.array([(B, through)], JOURNAL_ROW), elsewhere))
         state.next_checkpoint(may_be_empty=True)
     assert looked_at.count(A) == 1
     report(state, 30, [])
@@ -108,7 +110,7 @@ def test_what_was_withheld_and_is_shown_is_not_read_again_for_what_is_withheld_l
     state = resume_session(Checkpoint())
     withhold(state, 40, clock=9, since=15, waits_for=5)
     assert next_rows(state) == [(A, P, 8, 15)], "just below its first document"
-    state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW)))
+    state.progress(0, ProgressReport(np.array([(B, 10)], JOURNAL_ROW)))
     assert next_rows(state) == [(A, P, 9, -40)]
     withhold(state, 60, clock=19, since=50, waits_for=10)
     assert next_rows(state) == [(A, P, 18, 50)]
@@ -119,11 +121,11 @@ def test_what_was_withheld_is_shown_though_a_checkpoint_was_handed_out_meanwhile
     state = resume_session(Checkpoint())
     withhold(state, 40, clock=9, since=15, waits_for=5)
     rows = np.array([(A, Q, 3, -50, 40, 3)], PROGRESS_ROW)
-    state.progress(0, Delta(np.array([(A, 50)], JOURNAL_ROW), rows, documents=1))
+    state.progress(0, ProgressReport(np.array([(A, 50)], JOURNAL_ROW), rows, documents=1))
     shown = state.next_checkpoint()
     assert shown is not None, "it shows what Q committed"
     assert state.next_checkpoint() is None
-    state.progress(0, Delta(np.array([(B, 10)], JOURNAL_ROW)))
+    state.progress(0, ProgressReport(np.array([(B, 10)], JOURNAL_ROW)))
     completed = state.next_checkpoint()
     assert completed is not None, "it shows what P committed, which no later report counts"
     assert completed.frontier.producers.tolist() == [(A, P, 9, -40)]
@@ -180,12 +182,14 @@ def resume_session(last: Checkpoint, handed_out: Checkpoint | None = None) -> Se
 def report(state: SessionState, through: int, rows: list[tuple[int, ...]]) -> None:
     # Every row has committed one span, or none.
     rows = [(*row, row[2] if row[4] >= 0 else 0) for row in rows]
-    state.progress(0, Delta(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW)))
+    state.progress(
+        0, ProgressReport(np.array([(A, through)], JOURNAL_ROW), np.array(rows, PROGRESS_ROW))
+    )
 
 
 def withhold(state: SessionState, through: int, *, clock: int, since: int, waits_for: int) -> None:
     """Report that P committed a span from `since` on in A, and waits for an ACK in B."""
-    delta = Delta(
+    delta = ProgressReport(
         np.array([(A, through)], JOURNAL_ROW),
         np.array([(A, P, clock, -through, since, clock)], PROGRESS_ROW),
         np.array([(0, P, clock, A, P, clock, clock, 0)], COMMIT_ROW),

@@ -15,7 +15,7 @@ from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.messages import StartRead
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.effects import SendSlice
 from headrace.shuffle.session.state import SessionState
@@ -46,10 +46,10 @@ def delta(
     commits: Sequence[Row] = (),
     parts: Sequence[Row] = (),
     documents: int = 1,
-) -> Delta:
+) -> ProgressReport:
     """Return a report. A producer row without `first` has committed one span, or none."""
     rows = [row if len(row) > 5 else (*row, row[2] * (row[4] >= 0)) for row in producers]
-    return Delta(
+    return ProgressReport(
         np.array(list(journals), JOURNAL_ROW),
         np.array(rows, PROGRESS_ROW),
         np.array(list(commits), COMMIT_ROW),
@@ -110,7 +110,7 @@ TRANSACTION = (7, 1000)
     ],
 )
 def test_a_report_that_cannot_be_true_is_refused_and_nothing_of_it_is_used(
-    wrong: Delta, why: str
+    wrong: ProgressReport, why: str
 ) -> None:
     state = session()
     state.progress(0, BEFORE)
@@ -133,7 +133,7 @@ def test_a_report_that_cannot_be_true_is_refused_and_nothing_of_it_is_used(
         ),
     ],
 )
-def test_a_report_that_may_be_true_is_taken(right: Delta) -> None:
+def test_a_report_that_may_be_true_is_taken(right: ProgressReport) -> None:
     state = session()
     state.progress(0, BEFORE)
     state.progress(0, right)
@@ -194,17 +194,19 @@ def test_a_producer_does_not_go_back_behind_the_checkpoint_that_is_resumed() -> 
 )
 def test_bodies_that_are_not_tables_are_refused(bodies: list[bytes], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Delta.from_bodies([memoryview(body) for body in bodies], 0)
+        ProgressReport.from_bodies([memoryview(body) for body in bodies], 0)
 
 
 def test_a_report_travels_as_it_is() -> None:
     sent = delta([(A, 60)], [(A, 7, 1001, -60, 50)], [(0, *TRANSACTION, A, 7, 1000, 1, 50)])
-    received = Delta.from_bodies([memoryview(body) for body in sent.bodies()], sent.documents)
+    received = ProgressReport.from_bodies(
+        [memoryview(body) for body in sent.bodies()], sent.documents
+    )
     assert [rows.tolist() for rows in _tables(received)] == [
         rows.tolist() for rows in _tables(sent)
     ]
     assert received.documents == sent.documents
 
 
-def _tables(delta: Delta) -> list[np.ndarray]:
+def _tables(delta: ProgressReport) -> list[np.ndarray]:
     return [delta.journals, delta.producers, delta.commits, delta.parts]

@@ -20,7 +20,7 @@ from headrace.journal.contract import Changes, Frame, JournalInfo
 from headrace.journal.sequencer import Flags
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.state import SessionState
 from headrace.testing.shuffle.memory_journal import Journal
@@ -37,7 +37,7 @@ class WatchedRun(MemoryRun):
 
     begins: dict[tuple[int, int], list[tuple[int, int]]]
 
-    def reported(self, member: int, delta: Delta) -> None:
+    def reported(self, member: int, delta: ProgressReport) -> None:
         super().reported(member, delta)
         for place, producer, commit, _, since, _ in delta.producers.tolist():
             if since >= 0:
@@ -177,7 +177,7 @@ def test_a_span_that_is_read_again_and_then_withheld_is_read_by_the_next_restart
             [(0, 1, 45, 2, 0, 1, 45, 7)],
         ),
     ):
-        report = Delta(
+        report = ProgressReport(
             np.array([(0, through)], JOURNAL_ROW),
             np.array([(*row, row[2] * (row[4] >= 0)) for row in rows], PROGRESS_ROW),
             np.array(commits, COMMIT_ROW),

@@ -22,7 +22,7 @@ from headrace.journal.names import Selector
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, JournalRef
 from headrace.shuffle.messages import Heads, ReadStart, StartRead, StopRead, Tags
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.session.effects import Effect, SendAllSlices, SendSlice
 from headrace.shuffle.session.state import SessionState
@@ -570,7 +570,7 @@ def report(
     """Report as a Slice would: `producers` are pairs of a producer and its commit."""
     key = place(session.assignment._tags[JournalId(journal)], binding)
     rows = [(key, producer, commit, -through, 0, commit) for producer, commit in producers or []]
-    delta = Delta(
+    delta = ProgressReport(
         np.array([(key, through)], JOURNAL_ROW),
         np.array(rows, PROGRESS_ROW),
         np.array(commits or [], COMMIT_ROW),
@@ -654,7 +654,7 @@ def test_a_deleted_journal_is_stopped_where_it_is_read() -> None:
     assert effects == [SendSlice(0, StopRead([place(0, 0)], 0))]
     assert len(state.assignment) == 0
     late = place(0, 0)
-    state.progress(0, Delta(np.array([(late, 10)], JOURNAL_ROW)))
+    state.progress(0, ProgressReport(np.array([(late, 10)], JOURNAL_ROW)))
 
 
 def test_tags_are_never_used_again() -> None:
@@ -975,7 +975,7 @@ def test_a_report_of_several_priorities_is_refused() -> None:
     create_journals(state, journal_info(A, 100), journal_info(B, 100))
     both = np.array([(place(0, 0), 10), (place(1, 1), 10)], JOURNAL_ROW)
     with pytest.raises(ProtocolError, match="it has places of several priorities"):
-        state.progress(0, Delta(both))
+        state.progress(0, ProgressReport(both))
 
 
 def test_a_checkpoint_has_only_what_moved() -> None:

@@ -10,7 +10,7 @@ from headrace.frontier import BindingTag
 from headrace.ids import FIRST, JournalId
 from headrace.journal.contract import Changes, JournalInfo
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 
 
 def check_cut(cut: Sequence[JournalInfo], now: Iterable[JournalInfo], sources: Sources) -> None:
@@ -35,7 +35,7 @@ def check_cut(cut: Sequence[JournalInfo], now: Iterable[JournalInfo], sources: S
 
 
 def check_cut_has(
-    delta: Delta, place_of: Callable[[JournalId, int], int | None], sources: Sources
+    delta: ProgressReport, place_of: Callable[[JournalId, int], int | None], sources: Sources
 ) -> None:
     """Raise UsageError if a transaction of the cut has an ACK in a journal that is not in it."""
     for journal, binding in set(delta.parts[["journal", "binding"]].tolist()):

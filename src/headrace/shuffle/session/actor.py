@@ -16,7 +16,7 @@ from headrace.journal.contract import Changes, Watch
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import NextCheckpoint
 from headrace.shuffle.peer import Peer
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.session.effects import AnswerPoll, Effect, SendAllSlices, SendSlice
 from headrace.shuffle.session.report_check import unreadable
 from headrace.shuffle.session.state import SessionState
@@ -200,7 +200,7 @@ class SessionActor:
 
     def _take_progress(self, member: int, documents: int, bodies: tuple[Any, ...]) -> None:
         try:
-            delta = Delta.from_bodies([memoryview(body) for body in bodies], documents)
+            delta = ProgressReport.from_bodies([memoryview(body) for body in bodies], documents)
         except ValueError as error:
             raise unreadable(member, error) from error
         self._state.progress(member, delta)

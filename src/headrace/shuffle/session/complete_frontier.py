@@ -24,7 +24,7 @@ from headrace.frontier import JOURNAL_ROW, PRODUCER_ROW, Frontier, Place, bindin
 from headrace.ids import FIRST, JournalId, Producer
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.messages import ReadStart
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.session.assignment import Assignment
 from headrace.shuffle.session.pending_limit import PendingLimit
 from headrace.shuffle.session.pending_transactions import AckStatus, LineId, PendingTransactions
@@ -121,7 +121,7 @@ class CompleteFrontier:
 
     # -- progress --------------------------------------------------------------------------
 
-    def fold(self, delta: Delta) -> None:
+    def fold(self, delta: ProgressReport) -> None:
         """Take over a report."""
         self.has_moved = True
         self.folded_documents += delta.documents

@@ -23,7 +23,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from headrace.ids import JournalId
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.session.awaited_acks import AwaitedAcks, HintedPlace
 from headrace.shuffle.session.producer_line import ProducerLine
 
@@ -117,7 +117,7 @@ class PendingTransactions:
 
     # -- reports ---------------------------------------------------------------------------
 
-    def fold(self, delta: Delta) -> None:
+    def fold(self, delta: ProgressReport) -> None:
         """Take over the transactions of a report."""
         for place, producer, clock in delta.producers[
             ["place", "producer", "last_commit"]

@@ -13,7 +13,7 @@ from headrace.errors import ProtocolError
 from headrace.frontier import BindingTag, Place, binding_tag
 from headrace.ids import PRODUCER_BITS, Producer, format_producer
 from headrace.shuffle.binding import Sources
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.session.assignment import Assignment
 from headrace.shuffle.session.producer_row import PlaceRow
 
@@ -28,7 +28,7 @@ class ReportCheck:
         self._assignment = assignment
         self._places = places
 
-    def accept(self, delta: Delta) -> str | None:
+    def accept(self, delta: ProgressReport) -> str | None:
         """Return what cannot be true of a report. If there is nothing, the report is accepted."""
         through: dict[Place, int] = {}
         commits: dict[tuple[Place, int], int] = {}
@@ -44,7 +44,7 @@ class ReportCheck:
                 self._places[place].producer(producer).reported_commit = commit
         return flaw
 
-    def _wrong_journals(self, delta: Delta, through: dict[Place, int]) -> str | None:
+    def _wrong_journals(self, delta: ProgressReport, through: dict[Place, int]) -> str | None:
         if delta.documents < 0:
             return f"it counts {delta.documents} documents"
         for place, offset in delta.journals.tolist():
@@ -59,7 +59,10 @@ class ReportCheck:
         return None
 
     def _wrong_producers(
-        self, delta: Delta, through: dict[Place, int], commits: dict[tuple[Place, int], int]
+        self,
+        delta: ProgressReport,
+        through: dict[Place, int],
+        commits: dict[tuple[Place, int], int],
     ) -> str | None:
         for place, producer, commit, span, since, first in delta.producers.tolist():
             key = place, producer
@@ -80,7 +83,7 @@ class ReportCheck:
             commits[key] = commit
         return None
 
-    def _wrong_transactions(self, delta: Delta, through: dict[Place, int]) -> str | None:
+    def _wrong_transactions(self, delta: ProgressReport, through: dict[Place, int]) -> str | None:
         for cohort, _, _, place, producer, clock, first, begin in delta.commits.tolist():
             if cohort != self._cohort(binding_tag(place)):
                 return f"place {place} is not in cohort {cohort}"

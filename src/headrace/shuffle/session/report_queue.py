@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 
 _REPORT_ROWS = 8
 """A report takes as much memory, beside its rows, as this many rows."""
@@ -22,7 +22,7 @@ class ReportQueue:
     """Each lane may hold an equal share of `rows_max`."""
 
     def __init__(self, lanes: int, rows_max: int) -> None:
-        self._reports: list[deque[Delta]] = [deque() for _ in range(lanes)]
+        self._reports: list[deque[ProgressReport]] = [deque() for _ in range(lanes)]
         self._rows = [0] * lanes
         self._lane_rows_max = rows_max // lanes
         self._full: frozenset[int] = frozenset()
@@ -56,13 +56,13 @@ class ReportQueue:
         """How many documents the next report committed; there must be one."""
         return self._reports[self.first_lane][0].documents
 
-    def put(self, lane: int, delta: Delta) -> None:
+    def put(self, lane: int, delta: ProgressReport) -> None:
         self._reports[lane].append(delta)
         self._rows[lane] += _REPORT_ROWS + delta.rows
         if self._rows[lane] > self._lane_rows_max:
             self._full |= {lane}
 
-    def take(self, lane: int) -> Delta:
+    def take(self, lane: int) -> ProgressReport:
         """Remove and return the next report of a lane, which must have one."""
         delta = self._reports[lane].popleft()
         self._rows[lane] -= _REPORT_ROWS + delta.rows

@@ -27,7 +27,7 @@ from headrace.shuffle.batch.pinned_watch import check_cut_has
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.messages import Hold, Starving
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.routing import Range
 from headrace.shuffle.session.assignment import Assignment
 from headrace.shuffle.session.complete_frontier import CompleteFrontier
@@ -114,7 +114,7 @@ class SessionState:
             self.frontier.forget_deleted()
         return change.effects()
 
-    def progress(self, member: int, delta: Delta) -> None:
+    def progress(self, member: int, delta: ProgressReport) -> None:
         """Take over what a Slice reports. Raises ProtocolError if it cannot be true."""
         delta = self._without_deleted(delta)
         for place in delta.places():
@@ -243,7 +243,7 @@ class SessionState:
                 self._unsettled_reports = 0
                 self.frontier.settle()
 
-    def _without_deleted(self, delta: Delta) -> Delta:
+    def _without_deleted(self, delta: ProgressReport) -> ProgressReport:
         """Return the report without the places of deleted journals."""
         deleted = [place for place in delta.places() if self.assignment.is_deleted(place)]
         return delta.without(deleted) if deleted else delta

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from headrace.ids import JournalId, Offset
 from headrace.shuffle.block import BlockHead, SpanEnd
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 
 
 class Fetch(NamedTuple):
@@ -69,7 +69,7 @@ class SendStarving(NamedTuple):
 class Report(NamedTuple):
     """Tell the Session what the Slice took of a lane."""
 
-    delta: Delta
+    delta: ProgressReport
 
 
 class Finish(NamedTuple):

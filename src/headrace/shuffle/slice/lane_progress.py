@@ -19,7 +19,7 @@ from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
 from headrace.shuffle.block import SpanEnd
-from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, Delta
+from headrace.shuffle.progress_delta import COMMIT_ROW, PART_ROW, PROGRESS_ROW, ProgressReport
 from headrace.shuffle.slice.causal_hints import CausalHints, HintedTransaction, TransactionPart
 from headrace.shuffle.slice.journal_read import Read
 
@@ -38,7 +38,7 @@ class _Flush(NamedTuple):
     """A Flush that is under way, and what to report when every Queue has answered it."""
 
     number: int
-    delta: Delta
+    delta: ProgressReport
     unanswered: set[int]
 
 
@@ -141,7 +141,7 @@ class LaneProgress:
         flush = self._flush
         return flush is not None and flush.number == number and member in flush.unanswered
 
-    def flushed(self, member: int) -> Delta | None:
+    def flushed(self, member: int) -> ProgressReport | None:
         """The Queue answered the Flush. Return what to report if it was the last Queue."""
         assert self._flush is not None
         _, delta, unanswered = self._flush
@@ -151,7 +151,7 @@ class LaneProgress:
         self._flush = None
         return delta
 
-    def _delta(self, reads: Mapping[int, Read]) -> Delta:
+    def _delta(self, reads: Mapping[int, Read]) -> ProgressReport:
         commits: list[tuple[int, ...]] = []
         parts: list[tuple[int, ...]] = []
         for transaction, hinted_parts in self._parts.items():
@@ -164,7 +164,7 @@ class LaneProgress:
                 for end, begin in self._commits[transaction]
             ]
         self._hints.reported()
-        return Delta(
+        return ProgressReport(
             np.array(list(self._through.items()), JOURNAL_ROW),
             np.array(list(self._producer_rows()), PROGRESS_ROW),
             np.array(commits, COMMIT_ROW),

@@ -24,7 +24,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import block_schema, decode_block
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.queue import state as queue
 from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import QueueState
@@ -238,7 +238,7 @@ class MemoryRun:
                 self.session.finished(member)
                 self._advance_session()
 
-    def reported(self, member: int, delta: Delta) -> None:
+    def reported(self, member: int, delta: ProgressReport) -> None:
         self.session.progress(member, delta)
         self._advance_session()
 

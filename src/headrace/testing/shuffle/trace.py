@@ -11,7 +11,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.block import BlockHead, SpanEnd
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
-from headrace.shuffle.progress_delta import Delta
+from headrace.shuffle.progress_delta import ProgressReport
 from headrace.shuffle.queue import state as queue
 from headrace.shuffle.session.effects import AnswerPoll
 from headrace.shuffle.slice import effects as slices
@@ -209,7 +209,7 @@ class Trace:
         ]
         return f"{self.place(start.place)} from {start.offset} to {start.head}{''.join(known)}"
 
-    def _delta(self, delta: Delta) -> Iterator[str]:
+    def _delta(self, delta: ProgressReport) -> Iterator[str]:
         for place, through in delta.journals.tolist():
             yield f"{self.place(place)} through {through}"
         for place, producer, commit, span, *_ in delta.producers.tolist():

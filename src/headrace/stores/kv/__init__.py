@@ -1,0 +1,1 @@
+"""Ordered keys and values with atomic writes, which every store keeps its data in."""

@@ -1,0 +1,1 @@
+"""Stores in directories, served to other processes and over HTTP."""

@@ -1,0 +1,1 @@
+"""PromQL over columns: all steps of a range query at once."""

@@ -1,0 +1,1 @@
+"""A vector store: the nearest of many vectors, among those whose metadata fit a filter."""
