@@ -9,8 +9,9 @@ from typing import Literal, Self
 
 import headrace as hr
 from headrace.errors import PeerLostError
-from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.testing.crash import Child, KillPoint, eventually
+from headrace.transport.owned_directory import OwnerAddress
 from tests.journal.crash import oracle
 from tests.journal.crash.publisher_process import SETTINGS
 

@@ -19,9 +19,10 @@ from headrace.errors import (
     UsageError,
     WorkspaceError,
 )
-from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.sequencer import Flags
 from headrace.testing.crash import Child, eventually
+from headrace.transport.owned_directory import OwnerAddress
 from tests.journal.conftest import SETTINGS, column
 
 pytestmark = pytest.mark.crash

@@ -15,9 +15,10 @@ import pytest
 import headrace as hr
 from headrace.errors import DataError, HeadraceError, PublishError, StorageError, WorkspaceError
 from headrace.journal.local.owner import Owner
-from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.log import Directory, Log
 from headrace.testing.crash import Child
+from headrace.transport.owned_directory import OwnerAddress
 from tests.journal.conftest import SETTINGS, column
 
 IMPATIENT = msgspec.structs.replace(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,11 +17,8 @@ from typing import TypeVar
 import msgspec
 
 from headrace.errors import (
-    HeadraceError,
-    NotFoundError,
     PeerLostError,
     StorageError,
-    TransportError,
     UsageError,
     WorkspaceError,
 )
@@ -31,7 +27,7 @@ from headrace.journal.contract import Journals
 from headrace.journal.local.local_journals import LocalJournals
 from headrace.journal.local.maintenance import Maintenance
 from headrace.journal.local.owner import Owner
-from headrace.journal.location.workspace_directory import OwnerAddress, WorkspaceDirectory
+from headrace.journal.location.workspace_directory import WorkspaceDirectory
 from headrace.journal.location.workspace_ref import (
     WorkspaceRef,
     callable_by_others,
@@ -43,10 +39,10 @@ from headrace.journal.wire.messages import JOURNALS, journals_of
 from headrace.journal.wire.remote_journals import RemoteJournals
 from headrace.settings import Settings
 from headrace.transport import Server
+from headrace.transport.owned_directory import OwnerAddress
 
 T = TypeVar("T")
 
-_LOOK_AGAIN_S = 0.02
 OWNERS_LOST_MAX = 8
 """A call gives up when it has lost this many owners, one after the other."""
 
@@ -198,29 +194,13 @@ class WorkspaceConnection:
         if self._directory is None:
             kind = journals_of(self._identity) if self._identity else JOURNALS
             return RemoteJournals(self._address, self.settings.service, kind)
-        deadline = time.monotonic() + self.settings.service.silence_s
-        unreachable: HeadraceError | None = None
-        while not self._closing:
-            if self._directory.try_lock():
-                # The address of an earlier owner is no longer true.
-                self._directory.withdraw()
-                return self._become_owner(self._directory)
-            if owner := self._directory.owner():
-                try:
-                    return self._work_through(owner)
-                except (TransportError, NotFoundError) as error:
-                    # A refusal counts too: another service may listen where an earlier owner did.
-                    unreachable = error
-            if time.monotonic() > deadline:
-                who = f"process {owner.process}" if owner else "a process"
-                raise WorkspaceError(
-                    f"{self._directory.root} is locked by {who}, which cannot be reached"
-                    f" ({unreachable.what if unreachable else 'it has not announced its address'})",
-                    do="see whether that process is stopped or hangs",
-                )
-            # The owner is starting or ending, and nothing tells when that is done.
-            time.sleep(_LOOK_AGAIN_S)
-        raise UsageError("the workspace is closed", do="open it again")
+        directory = self._directory
+        return directory.attach(
+            lambda: self._become_owner(directory),
+            self._work_through,
+            patience_s=self.settings.service.silence_s,
+            is_closing=lambda: self._closing,
+        )
 
     def _become_owner(self, directory: WorkspaceDirectory) -> Journals:
         try:
