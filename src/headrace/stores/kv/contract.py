@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import NewType, Self
 
+from headrace.errors import UsageError
+
 WriteSequence = NewType("WriteSequence", int)
 """Numbers the batches of a store, ascending. Zero comes before all of them."""
 
@@ -45,6 +47,16 @@ class WriteBatch:
     def delete(self, key: bytes) -> None:
         self.changes[key] = None
         self.size_bytes += len(key)
+
+    def check(self) -> None:
+        """Raise UsageError if no store can hold one of the keys. Every store asks first."""
+        lengths = set(map(len, self.changes))
+        if lengths and not 1 <= min(lengths) <= max(lengths) <= KEY_BYTES_MAX:
+            length = max(lengths) if 0 not in lengths else 0
+            raise UsageError(
+                f"a batch has a key of {length} bytes",
+                do=f"use keys of 1 to {KEY_BYTES_MAX} bytes",
+            )
 
 
 class KeyValueSnapshot(ABC):
