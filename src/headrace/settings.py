@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.errors import UsageError
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -89,6 +91,42 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides of an idle conversation send a heartbeat this often."""
     silence_s: float = 10.0
     """A peer that is silent for this long counts as lost, and its leases end."""
+
+
+class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The write coordinator of a store."""
+
+    commands_max: int = 10_000
+    """A write is refused, for now, if it would wait behind this many that are not merged yet."""
+    pending_bytes_max: int = 64 * MIB
+    """Writes are refused, for now, if more than this would be queued, merged, or not durable."""
+    flush_bytes: int = 0
+    """A flush begins when this much is merged. Zero means a quarter of `pending_bytes_max`."""
+    flush_interval_s: float = 10.0
+    """A flush begins when the oldest merged write has waited this long."""
+
+    def __post_init__(self) -> None:
+        for name in ("commands_max", "pending_bytes_max"):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    f"{name} must be at least 1, got {getattr(self, name)}", do="choose another"
+                )
+        if not 0 <= self.flush_bytes <= self.pending_bytes_max:
+            raise UsageError(
+                f"flush_bytes must be from 0 to pending_bytes_max, which is "
+                f"{self.pending_bytes_max}, got {self.flush_bytes}",
+                do="choose another",
+            )
+        if not 0 < self.flush_interval_s < float("inf"):
+            raise UsageError(
+                f"flush_interval_s must be above 0 and finite, got {self.flush_interval_s}",
+                do="choose another",
+            )
+
+    @property
+    def flush_at_bytes(self) -> int:
+        """The size of the merged writes that begins a flush."""
+        return self.flush_bytes or max(1, self.pending_bytes_max // 4)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,12 @@ class Delta(Protocol):
     def merge(self, other: Self) -> None:
         """Apply the later writes of `other`, which nobody uses afterwards."""
 
+    def copy(self) -> Self:
+        """Return what it holds now, for readers: later merges into this delta do not change it.
+
+        The rows themselves may be shared. Nobody merges into a copy.
+        """
+
 
 D = TypeVar("D", bound=Delta)
 D_contra = TypeVar("D_contra", bound=Delta, contravariant=True)
@@ -37,7 +43,11 @@ class FlushResult(Generic[S]):
     """What a flush made of a delta."""
 
     snapshot: S
-    """Shows the delta and all that was flushed before. Readers share it; nothing changes it."""
+    """Shows the delta and all that was flushed before. Readers share it; nothing changes it.
+
+    The coordinator drops it when it publishes the next one. Readers may hold it for longer, so it
+    must free itself when nobody refers to it any more.
+    """
     sequence: int
     """Names the write in storage, for `FlushHandler.wait_durable`."""
 

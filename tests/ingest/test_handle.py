@@ -1,0 +1,105 @@
+"""The coordinator at work: its threads, and what callers get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from headrace.errors import HeadraceError, InDoubtError, QueueFullError, StorageError, UsageError
+from headrace.ingest.contract import Epoch
+from headrace.ingest.ingest_handle import Coordinator, IngestHandle
+from headrace.settings import IngestSettings
+from tests.ingest.memory_store import MapDelta, MapHandler, MapSnapshot, rows_of
+
+Handle = IngestHandle[MapDelta, MapSnapshot]
+Start = Callable[..., Handle]
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def handler() -> MapHandler:
+    return MapHandler()
+
+
+@pytest.fixture
+def start(handler: MapHandler) -> Iterator[Start]:
+    """Start coordinators, and end what the test left running."""
+    started: list[Handle] = []
+
+    def start_one(**settings: float) -> Handle:
+        chosen = msgspec.convert({"flush_interval_s": 3600.0, **settings}, IngestSettings)
+        coordinator = Coordinator(handler, MapDelta, MapSnapshot(), chosen, "the store")
+        started.append(coordinator.start())
+        return started[-1]
+
+    yield start_one
+    handler.flushes_allowed.set()
+    handler.syncs_allowed.set()
+    for handle in started:
+        try:
+            handle.shutdown(LIMIT_S)
+        except HeadraceError:
+            assert handle.metrics().failures
+
+
+def test_a_flush_makes_what_was_written_before_durable(handler: MapHandler, start: Start) -> None:
+    handle = start()
+    assert handle.write(MapDelta({"a": 1})) == 1
+    assert handle.write_all([MapDelta({"a": 2}), MapDelta({"b": 3})]) == 3
+    assert handle.snapshot() == {}
+    assert handle.flush(timeout_s=LIMIT_S) == 3
+    assert handle.snapshot() == {"a": 2, "b": 3}
+    assert handler.synced
+    assert handle.write_durable(MapDelta({"c": 1}), LIMIT_S) == 4
+    handle.shutdown(LIMIT_S)
+    with pytest.raises(UsageError, match="the store is closed"):
+        handle.write(MapDelta({"a": 1}))
+    handle.shutdown(LIMIT_S)
+
+
+def test_a_view_shows_writes_that_are_not_flushed(handler: MapHandler, start: Start) -> None:
+    handle = start()
+    handler.flushes_allowed.clear()
+    handle.write(MapDelta({"a": 1, "b": 1}))
+    with pytest.raises(InDoubtError, match=r"epoch 1 is not durable yet.*flush\(1\)") as raised:
+        handle.flush(timeout_s=0.0)
+    handle.write(MapDelta({"b": 2}))
+    view = handle.view()
+    handle.write(MapDelta({"b": 3}))
+    assert (view.flushed, view.epoch, len(view.frozen)) == (0, 2, 1)
+    assert rows_of(view.deltas) == {"a": 1, "b": 2}
+    assert rows_of(handle.view().deltas) == {"a": 1, "b": 3}
+    handler.flushes_allowed.set()
+    assert raised.value.outcome(LIMIT_S)._name_ == "COMMITTED"
+    assert handle.snapshot() == {"a": 1, "b": 1}
+
+
+def test_a_write_that_finds_no_room_is_handed_back(handler: MapHandler, start: Start) -> None:
+    handle = start(pending_bytes_max=30)
+    handler.syncs_allowed.clear()
+    handle.write_all([MapDelta({"a": 1}), MapDelta({"b": 1}), MapDelta({"c": 1})])
+    delta = MapDelta({"d": 1})
+    with pytest.raises(QueueFullError, match="the store: a write of 10 bytes finds no room"):
+        handle.write(delta)
+    assert delta.rows == {"d": 1}
+    handler.syncs_allowed.set()
+    assert handle.write(delta, LIMIT_S) == 4
+
+
+def test_a_failed_flush_reaches_everybody(handler: MapHandler, start: Start) -> None:
+    handle = start()
+    handler.flush_error = OSError(28, "No space left on device")
+    handle.write(MapDelta({"a": 1}))
+    for call in (
+        handle.flush,
+        handle.view,
+        handle.shutdown,
+        lambda: handle.write(MapDelta({"b": 1})),
+        lambda: handle.flush(Epoch(1)),
+    ):
+        with pytest.raises(StorageError, match="a flush failed: No space left") as raised:
+            call()
+        assert raised.value.__cause__ is handler.flush_error
