@@ -186,7 +186,7 @@ class CoordinatorState(Generic[D, S]):
             waiters.remove(waiter)
 
     def close(self) -> list[CoordinatorEffect]:
-        """Refuse writes; from the next step on, flush what was taken, and stop when it is durable."""
+        """Refuse writes. From the next step on, flush all; stop when it is durable."""
         self._is_closing = True
         if self.failure is not None:
             return []
