@@ -129,6 +129,25 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.flush_bytes or max(1, self.pending_bytes_max // 4)
 
 
+class VectorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One vector store."""
+
+    list_rows: int = 256
+    """A posting list that grows beyond twice this many vectors is split; one that shrinks below an
+    eighth is merged into its neighbours."""
+    tail_rows_max: int = 8192
+    """New vectors wait in a tail, which every search reads whole, until there are more than this
+    many. Then they move to posting lists."""
+    probe_rows: int = 8192
+    """An approximate search scores about this many vectors of the nearest posting lists."""
+    exact_rows_max: int = 20_000
+    """If this many vectors or fewer may be found, a search scores all of them."""
+    memory_bytes_max: int = 4096 * MIB
+    """The store refuses rows that would need more memory than this."""
+    k_max: int = 10_000
+    """A search returns at most this many vectors."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings that a workspace takes when it is opened."""
 
