@@ -87,16 +87,21 @@ def read_record(path: Path) -> KvRecord | None:
             stored = (path / RECORD).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
+    return decode_record(stored, str(path / RECORD))
+
+
+def decode_record(stored: bytes, where: str) -> KvRecord:
+    """Return the record; `where` says where it lies. Raises VersionError if it is a newer one."""
     try:
         record = msgspec.json.decode(stored, type=KvRecord)
     except msgspec.DecodeError as error:
         raise DataError(
-            f"{path / RECORD} is damaged: {error}", do="restore the directory from a copy"
+            f"{where} is damaged: {error}", do="restore the store from a copy"
         ) from error
     if record.format > FORMAT:
         raise VersionError(
-            f"the store in {path} has format {record.format}; this Headrace reads {FORMAT}",
-            do="use the newer version of Headrace that made it",
+            f"{where} has format {record.format}; this Headrace reads {FORMAT}",
+            do="use the newer version of Headrace that made the store",
         )
     return record
 

@@ -33,7 +33,12 @@ from headrace.stores.kv.contract import (
     WriteSequence,
 )
 from headrace.stores.kv.kv_directory import KvBackend, KvDirectory
-from headrace.stores.kv.memory_store import check_written, closed_snapshot, closed_store
+from headrace.stores.kv.kv_refusal import (
+    check_written,
+    closed_snapshot,
+    closed_store,
+    failed_earlier,
+)
 
 MAP_BYTES = 1 << 40
 """A store can grow to this size. LMDB reserves addresses for it, and no memory or disk."""
@@ -64,7 +69,7 @@ class LmdbKeyValueStore(KeyValueStore):
         self._map_bytes = map_bytes
         self._writing = threading.Lock()
         self._syncing = threading.Lock()
-        self._failure: str | None = None
+        self._failure: HeadraceError | None = None
         """Why nothing can be written any more."""
         self._snapshots: weakref.WeakSet[LmdbSnapshot] = weakref.WeakSet()
         self._is_closed = False
@@ -206,10 +211,7 @@ class LmdbKeyValueStore(KeyValueStore):
     def _check_open(self) -> None:
         self._check_closed()
         if self._failure is not None:
-            raise StorageError(
-                f"the store in {self.path} failed earlier: {self._failure}",
-                do="mend what failed, then open the store again",
-            )
+            raise failed_earlier(str(self.path), self._failure)
 
     @contextmanager
     def _fatal_errors(self) -> Iterator[None]:
@@ -218,7 +220,7 @@ class LmdbKeyValueStore(KeyValueStore):
             with self._errors():
                 yield
         except HeadraceError as error:
-            self._failure = error.what
+            self._failure = error
             raise
 
     @contextmanager

@@ -6,13 +6,13 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.errors import UsageError
 from headrace.stores.kv.contract import (
     KeyValueSnapshot,
     KeyValueStore,
     WriteBatch,
     WriteSequence,
 )
+from headrace.stores.kv.kv_refusal import check_written, closed_snapshot, closed_store
 
 
 class MemoryKeyValueStore(KeyValueStore):
@@ -113,20 +113,3 @@ class MemorySnapshot(KeyValueSnapshot):
         if self._entries is None:
             raise closed_snapshot()
         return self._entries
-
-
-def closed_store(where: str) -> UsageError:
-    return UsageError(f"the key-value store {where} is closed", do="open it again")
-
-
-def closed_snapshot() -> UsageError:
-    return UsageError("a snapshot of a key-value store is closed", do="take another snapshot")
-
-
-def check_written(sequence: WriteSequence, last: WriteSequence) -> None:
-    """Raises UsageError if the store has not written that batch: nobody could wait for it."""
-    if sequence > last:
-        raise UsageError(
-            f"batch {sequence} was not written; the last is {last}",
-            do="wait for what write() returned",
-        )
