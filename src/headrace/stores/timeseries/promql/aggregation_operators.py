@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headrace.errors import QueryError
+from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.expression import AggregateCall
 from headrace.stores.timeseries.promql.sample_statistics import quantiles
 from headrace.stores.timeseries.promql.step_matrix import (
-    METRIC_NAME,
     Flags,
     Floats,
     StepMatrix,
@@ -129,7 +129,7 @@ def aggregate(node: AggregateCall, inner: StepMatrix, parameter: Floats | str | 
 def _grouping(node: AggregateCall) -> Callable[[Labels], Labels]:
     names = frozenset(node.labels)
     if node.without:
-        names |= {METRIC_NAME}
+        names |= {METRIC}
         return lambda labels: tuple(pair for pair in labels if pair[0] not in names)
     if not names:
         return lambda labels: ()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from headrace.errors import QueryError
+from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.expression import BinaryOperation, SeriesMatch
 from headrace.stores.timeseries.promql.step_matrix import (
-    METRIC_NAME,
     Flags,
     Floats,
     StepMatrix,
@@ -107,7 +107,7 @@ def _match_key(match: SeriesMatch) -> Callable[[Labels], Labels]:
     names = frozenset(match.labels)
     if match.on:
         return lambda labels: tuple(pair for pair in labels if pair[0] in names)
-    ignored = names | {METRIC_NAME}
+    ignored = names | {METRIC}
     return lambda labels: tuple(pair for pair in labels if pair[0] not in ignored)
 
 
@@ -133,8 +133,8 @@ def _result_labels(node: BinaryOperation) -> Callable[[Labels, Labels], Labels]:
         if included:
             kept = [pair for pair in many if pair[0] not in included]
             many = tuple(sorted(kept + [pair for pair in one if pair[0] in included]))
-        if drops_name and not (METRIC_NAME in included and not node.as_bool):
-            many = tuple(pair for pair in many if pair[0] != METRIC_NAME)
+        if drops_name and not (METRIC in included and not node.as_bool):
+            many = tuple(pair for pair in many if pair[0] != METRIC)
         return many
 
     return labels

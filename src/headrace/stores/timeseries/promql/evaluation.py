@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace.errors import QueryError
+from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.aggregation_operators import aggregate
 from headrace.stores.timeseries.promql.binary_operators import (
     combine,
@@ -19,11 +20,11 @@ from headrace.stores.timeseries.promql.expression import (
     Expression,
     FunctionCall,
     InstantSelector,
-    Negation,
     NumberNode,
     RangeSelector,
     SubqueryNode,
     TextNode,
+    UnaryMinus,
     is_scalar,
 )
 from headrace.stores.timeseries.promql.histograms import histogram_quantile
@@ -32,7 +33,6 @@ from headrace.stores.timeseries.promql.query_limits import QueryBudget
 from headrace.stores.timeseries.promql.range_functions import RANGE_FUNCTIONS
 from headrace.stores.timeseries.promql.selection import SelectorReader
 from headrace.stores.timeseries.promql.step_matrix import (
-    METRIC_NAME,
     Floats,
     StepMatrix,
     Steps,
@@ -73,7 +73,7 @@ class Evaluation:
                 return self._aggregate(node, steps)
             case BinaryOperation():
                 return self._binary(node, steps)
-            case Negation():
+            case UnaryMinus():
                 inner = self.vector(node.inner, steps).nameless()
                 return StepMatrix(inner.labels, -inner.values, inner.present).distinct()
         raise _unexpected(node, "an instant vector")
@@ -83,7 +83,7 @@ class Evaluation:
         match node:
             case NumberNode():
                 return np.full(steps.count, node.value)
-            case Negation():
+            case UnaryMinus():
                 return -self.scalar(node.inner, steps)
             case BinaryOperation():
                 left, right = self.scalar(node.left, steps), self.scalar(node.right, steps)
@@ -236,7 +236,7 @@ def _absence(argument: Expression, found: StepMatrix, steps: Steps) -> StepMatri
     wanted: dict[str, str] = {}
     seen: set[str] = set()
     for each in matchers:
-        if each.name == METRIC_NAME:
+        if each.name == METRIC:
             continue
         wanted.pop(each.name, None)
         if each.kind is MatchKind.EQUAL and each.name not in seen:

@@ -99,7 +99,7 @@ class BinaryOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Negation:
+class UnaryMinus:
     inner: Expression
 
 
@@ -112,7 +112,7 @@ Expression = (
     | FunctionCall
     | AggregateCall
     | BinaryOperation
-    | Negation
+    | UnaryMinus
 )
 
 SCALAR_FUNCTIONS = frozenset({"time", "pi", "scalar"})
@@ -127,6 +127,6 @@ def is_scalar(node: Expression) -> bool:
             return node.name in SCALAR_FUNCTIONS
         case BinaryOperation():
             return is_scalar(node.left) and is_scalar(node.right)
-        case Negation():
+        case UnaryMinus():
             return is_scalar(node.inner)
     return False

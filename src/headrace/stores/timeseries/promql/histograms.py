@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
+from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.step_matrix import (
-    METRIC_NAME,
     Flags,
     Floats,
     StepMatrix,
@@ -29,7 +29,7 @@ def histogram_quantile(rank: Floats, buckets: StepMatrix) -> StepMatrix:
     for row, labels in enumerate(buckets.labels):
         bound = _bound(dict(labels).get("le", ""))
         if bound is not None:
-            kept = tuple(pair for pair in labels if pair[0] not in {"le", METRIC_NAME})
+            kept = tuple(pair for pair in labels if pair[0] not in {"le", METRIC})
             rows.append(row)
             bounds.append(bound)
             groups.append(ids.setdefault(kept, len(ids)))

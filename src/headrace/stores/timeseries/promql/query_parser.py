@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import promql_parser as grammar
 
 from headrace.errors import QueryError
+from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.expression import (
     AggregateCall,
     Anchor,
@@ -15,14 +16,13 @@ from headrace.stores.timeseries.promql.expression import (
     Expression,
     FunctionCall,
     InstantSelector,
-    Negation,
     NumberNode,
     RangeSelector,
     SeriesMatch,
     SubqueryNode,
     TextNode,
+    UnaryMinus,
 )
-from headrace.stores.timeseries.promql.step_matrix import METRIC_NAME
 from headrace.stores.timeseries.series import LabelMatcher, MatchKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def _expression(node: grammar.Expr) -> Expression:
         case grammar.ParenExpr():
             return _expression(node.expr)
         case grammar.UnaryExpr():
-            return Negation(_expression(node.expr))
+            return UnaryMinus(_expression(node.expr))
         case grammar.VectorSelector():
             return InstantSelector(_matchers(node), _ms(node.offset), _anchor(node.at))
         case grammar.MatrixSelector():
@@ -113,7 +113,7 @@ def _matchers(node: grammar.VectorSelector) -> tuple[LabelMatcher, ...]:
         for each in node.matchers.matchers
     ]
     if node.name is not None:
-        found.insert(0, LabelMatcher(METRIC_NAME, MatchKind.EQUAL, node.name))
+        found.insert(0, LabelMatcher(METRIC, MatchKind.EQUAL, node.name))
     return tuple(found)
 
 

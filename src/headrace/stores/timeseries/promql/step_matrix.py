@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import QueryError
+from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.series import Labels, SelectedSeries
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-METRIC_NAME = "__name__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,9 @@ def without_name(labels: Sequence[Labels]) -> list[Labels]:
 
 
 def _without_name(labels: Labels) -> Labels:
-    if labels and labels[0][0] == METRIC_NAME:
+    if labels and labels[0][0] == METRIC:
         return labels[1:]
-    return tuple(pair for pair in labels if pair[0] != METRIC_NAME)
+    return tuple(pair for pair in labels if pair[0] != METRIC)
 
 
 def empty_matrix(count: int) -> StepMatrix:

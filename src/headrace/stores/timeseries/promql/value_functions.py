@@ -93,7 +93,8 @@ def _day_of_year(values: Floats) -> Floats:
 def _days_in_month(values: Floats) -> Floats:
     month = _date(values).astype("datetime64[M]")
     following = (month + 1).astype("datetime64[D]")
-    return (following - month.astype("datetime64[D]")).astype(np.float64)
+    days = following - month.astype("datetime64[D]")
+    return np.asarray(days.astype(np.float64))
 
 
 def _month(values: Floats) -> Floats:

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.errors import QueryError
+from headrace.stores.timeseries.memory_source import MemorySource
+from headrace.stores.timeseries.promql.query_engine import evaluate, evaluate_at
+from headrace.stores.timeseries.promql.query_limits import QueryLimits
+from headrace.stores.timeseries.promql.results import (
+    MatrixResult,
+    ScalarResult,
+    StringResult,
+    VectorResult,
+)
+
+MINUTE_MS = 60_000
+COUNTERS = MemorySource(
+    [
+        (
+            {"__name__": "hits", "path": path, "zone": zone},
+            [(minute * MINUTE_MS, float(minute * speed)) for minute in range(31)],
+        )
+        for path, zone, speed in [("/", "a", 60), ("/", "b", 120), ("/x", "a", 240)]
+    ]
+)
+
+
+def vector(query: str, at_minute: int = 30) -> dict[str, float]:
+    result = evaluate_at(query, COUNTERS, at_minute * MINUTE_MS)
+    assert isinstance(result, VectorResult)
+    names = [",".join(f"{name}={value}" for name, value in each) for each in result.labels]
+    return dict(zip(names, result.values.tolist(), strict=True))
+
+
+def test_a_rate_is_summed_by_label() -> None:
+    assert vector("sum by (path) (rate(hits[5m]))") == {"path=/": 3.0, "path=/x": 4.0}
+
+
+def test_a_range_query_has_every_step_at_once() -> None:
+    result = evaluate("sum(hits)", COUNTERS, 0, 30 * MINUTE_MS, 10 * MINUTE_MS)
+    assert list(result.series.labels) == [()]
+    assert result.series.timestamps.tolist() == [0, 600_000, 1_200_000, 1_800_000]
+    assert result.series.values.tolist() == [0.0, 4200.0, 8400.0, 12600.0]
+
+
+def test_every_kind_of_result() -> None:
+    assert evaluate_at("time() / 2", COUNTERS, 3_000) == ScalarResult(3_000, 1.5)
+    assert evaluate_at('"text"', COUNTERS, 3_000) == StringResult(3_000, "text")
+    window = evaluate_at('hits{path="/x"}[2m]', COUNTERS, 30 * MINUTE_MS)
+    assert isinstance(window, MatrixResult)
+    assert window.series.values.tolist() == [28 * 240.0, 29 * 240.0, 30 * 240.0]
+    constant = evaluate("1", COUNTERS, 0, 2_000, 1_000)
+    assert constant.series.values.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_range_has_no_steps() -> None:
+    for start, end, step in [(10, 9, 1), (0, 10, 0), (0, 10, -1)]:
+        with pytest.raises(QueryError, match="no range"):
+            evaluate("1", COUNTERS, start, end, step)
+
+
+def test_a_range_query_needs_one_value_for_each_step() -> None:
+    for query, kind in [("hits[5m]", "range vector"), ('"text"', "string")]:
+        with pytest.raises(QueryError, match=f'invalid expression type "{kind}" for range query'):
+            evaluate(query, COUNTERS, 0, 1_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        (QueryLimits(samples_max=92), "93 samples"),
+        (QueryLimits(cells_max=92), "cells_max"),
+        (QueryLimits(timeout_s=-1.0), "timeout_s"),
+    ],
+)
+def test_a_limit_that_is_exceeded_is_named(limits: QueryLimits, named: str) -> None:
+    with pytest.raises(QueryError, match=named):
+        evaluate("sum(hits)", COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, limits)
+
+
+def test_limits_that_are_just_enough() -> None:
+    limits = QueryLimits(samples_max=93, cells_max=93)
+    result = evaluate("sum(hits)", COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, limits)
+    assert np.count_nonzero(result.series.values) == 30
