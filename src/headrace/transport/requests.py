@@ -21,8 +21,8 @@ import msgspec
 from headrace.errors import HeadraceError, PeerLostError, UsageError, bug, from_wire, to_wire
 from headrace.settings import ServiceSettings
 from headrace.transport.channel import Channel
-from headrace.transport.client import Client
-from headrace.transport.message import Message
+from headrace.transport.client import Client, Stream
+from headrace.transport.message import C, Message
 
 Conversation = NewType("Conversation", int)
 """The number of a conversation with a service; no later one gets it."""
@@ -71,12 +71,31 @@ class RequestClient:
 
     async def stop(self) -> None:
         """Leave the conversation. Stopping twice does nothing."""
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Leave the conversation, as `stop` does."""
         client, self._client, self._channel = self._client, None, None
         if client:
-            await asyncio.to_thread(client.close)
+            client.close()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the conversation ended, and not by `close`."""
+        return self._lost is not None
+
+    def stream(self, call: object, replies: msgspec.msgpack.Decoder[C]) -> Stream[C]:
+        """Ask for a stream of messages, over the same connection."""
+        if (client := self._client) is None:
+            raise UsageError(f"the client of {self.kind} is not started", do="start it first")
+        return client.stream(self.kind, (0, call), replies)
 
     async def ask(self, call: object, bodies: Iterable[Any] = ()) -> Any:
         """Return the service's answer, or raise the error that it refused with."""
+        return await asyncio.wrap_future(self.submit(call, bodies))
+
+    def submit(self, call: object, bodies: Iterable[Any] = ()) -> Future[Any]:
+        """Send a call, and return the future of its answer."""
         if (channel := self._channel) is None:
             raise UsageError(f"the client of {self.kind} is not started", do="start it first")
         asked: Future[Any] = Future()
@@ -85,8 +104,13 @@ class RequestClient:
                 raise self._lost
             number = next(self._numbers)
             self._asked[number] = asked
-        channel.send((number, call), bodies)
-        return await asyncio.wrap_future(asked)
+        try:
+            channel.send((number, call), bodies)
+        except BaseException:
+            with self._lock:
+                self._asked.pop(number, None)
+            raise
+        return asked
 
     def _listen(self, channel: Channel[NumberedAnswer]) -> None:
         lost: HeadraceError = PeerLostError(

@@ -1,0 +1,195 @@
+"""Two processes with one store: owner and client behave alike, and errors travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import DocumentError, FencedError, InDoubtError, UsageError
+from headrace.stores.checkpoint_record import StoreCheckpoint
+from headrace.testing.crash import Child
+from tests.stores.service.row_store import (
+    SCHEMA,
+    AskRow,
+    DeleteRow,
+    contents,
+    open_rows,
+    some_rows,
+)
+
+
+@pytest.fixture(params=["owner", "client"])
+def is_client(request: pytest.FixtureRequest, place: Path) -> bool:
+    """True if another process has the store open, in the tests of both."""
+    if request.param == "client":
+        request.getfixturevalue("owner")
+    return bool(request.param == "client")
+
+
+def test_what_is_flushed_is_read(place: Path, is_client: bool) -> None:
+    with open_rows(place) as store:
+        assert (store.owner is None) == is_client
+        first = store.write(some_rows("a", "b"))
+        store.flush(first)
+        second = store.write(some_rows("c", value=7))
+        assert second > first
+        store.flush()
+        assert contents(store) == {"a": 1, "b": 1, "c": 7}
+        assert store.stat() == {"rows": 3}
+        assert store.kind == "timeseries"
+        assert store.schema.equals(SCHEMA)
+        assert store.settings.backend == "lmdb"
+
+
+def test_a_scan_takes_its_selection_and_streams(place: Path, is_client: bool) -> None:
+    with open_rows(place) as store:
+        store.flush(store.write(some_rows(*(f"{n:05}" for n in range(2500)), "x")))
+        batches = list(store.scan(prefix="0"))
+        assert [each.num_rows for each in batches] == [1000, 1000, 500]
+        assert list(store.scan(prefix="nothing")) == []
+        with pytest.raises(UsageError, match="a scan knows no colour"):
+            list(store.scan(colour="red"))
+
+
+def test_rows_that_do_not_fit_are_refused(place: Path, is_client: bool) -> None:
+    with open_rows(place) as store:
+        with pytest.raises(DocumentError, match=r"rows have the columns \['name'\]"):
+            store.write(pa.RecordBatch.from_pylist([{"name": "a"}]))
+        store.flush()
+        assert contents(store) == {}
+
+
+def test_an_epoch_that_was_never_given_out_is_refused(place: Path, is_client: bool) -> None:
+    with open_rows(place) as store, pytest.raises(UsageError, match="epoch 99 was never given"):
+        store.flush(99)
+
+
+def test_requests_of_one_kind_of_store(place: Path, is_client: bool) -> None:
+    with open_rows(place) as store:
+        store.flush(store.write(some_rows("a", value=5)))
+        assert store.ask(AskRow("a")) == 5
+        store.change(DeleteRow("a"))
+        assert store.ask(AskRow("a")) is None
+        with pytest.raises(UsageError, match="StoreCheckpoint"):
+            store.ask(StoreCheckpoint("task", "g", 1))
+
+
+def test_a_checkpoint_is_applied_once(place: Path, is_client: bool) -> None:
+    checkpoint = StoreCheckpoint("task", "g1", 1)
+    with open_rows(place) as store:
+        with pytest.raises(UsageError, match="nobody took for its generation"):
+            store.apply(some_rows("a"), checkpoint)
+        assert store.take("task", "g1") == 0
+        assert store.apply(some_rows("a"), checkpoint)
+        assert not store.apply(some_rows("b"), checkpoint)
+        assert contents(store) == {"a": 1}
+        assert store.take("task", "g1") == 1
+        assert store.take("task", "g2") == 0
+        with pytest.raises(FencedError, match="replaced by g2"):
+            store.apply(some_rows("c"), StoreCheckpoint("task", "g1", 2))
+
+
+def test_a_large_checkpoint_travels_in_pieces(
+    place: Path, is_client: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.stores.service.remote_store.CHUNK_BYTES", 1000)
+    with open_rows(place) as store:
+        store.take("task", "g")
+        rows = some_rows(*(f"key {n}" for n in range(500)))
+        assert store.apply(rows, StoreCheckpoint("task", "g", 1))
+        assert not store.apply(rows, StoreCheckpoint("task", "g", 1))
+        assert store.stat() == {"rows": 500}
+
+
+def test_a_closed_store_is_not_used(place: Path, is_client: bool) -> None:
+    store = open_rows(place)
+    store.close()
+    store.close()
+    with pytest.raises(UsageError, match="is closed; open it again"):
+        store.stat()
+
+
+def test_the_directory_is_free_after_closing(place: Path) -> None:
+    for value in range(3):
+        with open_rows(place) as store:
+            assert store.owner is not None
+            store.write(some_rows("a", value=value))
+        assert not (place / "owner.json").exists()
+    with open_rows(place) as store:
+        assert contents(store) == {"a": 2}
+
+
+def test_the_owner_is_found_by_its_address_too(place: Path, owner: Child) -> None:
+    with open_rows(place) as store:
+        reached = store.reach()
+        assert reached.process == owner.pid
+    service = store._service.__class__(token=reached.token, silence_s=5)
+    with open_rows(reached.address, service) as store:
+        store.flush(store.write(some_rows("a")))
+        assert contents(store) == {"a": 1}
+        assert store.settings.backend == "lmdb"
+        assert store.directory is None
+
+
+def test_a_process_that_may_not_own_works_through_the_owner(place: Path, owner: Child) -> None:
+    with open_rows(place, may_own=False) as store:
+        owner.run("store.flush(store.write(some_rows('a')))")
+        assert contents(store) == {"a": 1}
+
+
+# -- the owner is gone ---------------------------------------------------------------------------
+
+
+@pytest.mark.crash
+def test_a_client_takes_over_what_the_killed_owner_had_stored(place: Path, owner: Child) -> None:
+    with open_rows(place) as store:
+        store.flush(store.write(some_rows("a")))
+        owner.kill()
+        assert contents(store) == {"a": 1}
+        assert store.owner is not None
+        store.flush(store.write(some_rows("b")))
+        assert contents(store) == {"a": 1, "b": 1}
+
+
+@pytest.mark.crash
+def test_writes_that_the_killed_owner_had_not_flushed_are_in_doubt(
+    place: Path, owner: Child
+) -> None:
+    with open_rows(place) as store:
+        flushed = store.write(some_rows("a"))
+        store.flush(flushed)
+        lost = store.write(some_rows("b"))
+        owner.kill()
+        for _ in range(2):
+            with pytest.raises(InDoubtError, match=f"before it flushed writes up to epoch {lost}"):
+                store.flush(lost)
+        store.flush(flushed)
+        again = store.write(some_rows("b"))
+        assert again > lost
+        store.flush(again)
+        assert contents(store) == {"a": 1, "b": 1}
+
+
+@pytest.mark.crash
+def test_a_flush_of_everything_tells_once_that_writes_are_in_doubt(
+    place: Path, owner: Child
+) -> None:
+    with open_rows(place) as store:
+        store.write(some_rows("a"))
+        owner.kill()
+        with pytest.raises(InDoubtError):
+            store.flush()
+        store.flush()
+
+
+@pytest.mark.crash
+def test_a_checkpoint_is_repeated_with_the_next_owner(place: Path, owner: Child) -> None:
+    with open_rows(place) as store:
+        store.take("task", "g")
+        assert store.apply(some_rows("a"), StoreCheckpoint("task", "g", 1))
+        owner.kill()
+        assert not store.apply(some_rows("a"), StoreCheckpoint("task", "g", 1))
+        assert store.apply(some_rows("b"), StoreCheckpoint("task", "g", 2))
+        assert contents(store) == {"a": 1, "b": 1}
