@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import DataError, PeerLostError, UsageError
 from headrace.stores.checkpoint_record import StoreCheckpoint
-from headrace.stores.service import part_staging
+from headrace.stores.service import staged_parts
 from headrace.testing.crash import Child, eventually
 from tests.stores.service.row_store import contents, open_rows, some_rows
 from tests.stores.service.row_store import staged_files as files
@@ -35,7 +35,7 @@ def test_a_part_that_lost_its_end_is_not_applied(place: Path, kept: int) -> None
 def test_a_checkpoint_that_memory_does_not_hold_is_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_staging, "APPLY_BYTES_MAX", 100)
+    monkeypatch.setattr(staged_parts, "APPLY_BYTES_MAX", 100)
     with open_rows(place) as store:
         store.take("a/task", "g1")
         part = store.stage([some_rows("a")], FIRST)

@@ -19,7 +19,7 @@ from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.service import messages
 from headrace.stores.service.arrow_bodies import decode_rows, encode_rows, split_rows
 from headrace.stores.service.messages import StoreCall, StoreDescription
-from headrace.stores.service.part_staging import PartStaging, StagedPart
+from headrace.stores.service.staged_parts import PartStaging, StagedPart
 from headrace.stores.service.store_directory import StoreDirectory
 from headrace.stores.service.store_kinds import StoreKind
 from headrace.transport import Channel, Conversation, Message, RequestService, Server
