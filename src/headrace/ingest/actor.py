@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from headrace.ingest.effects import (
 )
 from headrace.ingest.ingest_metrics import IngestMetrics
 from headrace.ingest.snapshot_channel import SnapshotChannel
-from headrace.ingest.state import Arrivals, CoordinatorState, View
+from headrace.ingest.state import CoordinatorPhase, CoordinatorState, View
 from headrace.ingest.write_queue import WriteQueue, same_error
 from headrace.settings import IngestSettings
 
@@ -70,7 +71,10 @@ class CoordinatorActor(Generic[D, S]):
         self._work = threading.Condition(self._queue_lock)
         self._state_lock = threading.Lock()
         self._is_waiting = False
+        self._is_idle = True
+        """True if nothing is pending: the next write is to be merged, so that its timer runs."""
         self._deadline_s: float | None = None
+        self._forgotten: deque[tuple[Epoch, Future[None]]] = deque()
         self._is_stopping = False
         self._room: Future[None] | None = None
         self._flushes: SimpleQueue[StartFlush[D, S] | None] = SimpleQueue()
@@ -97,18 +101,20 @@ class CoordinatorActor(Generic[D, S]):
             except QueueFullError:
                 self._work.notify()
                 raise
-            if self._is_waiting and (self._deadline_s is None or self._queue.is_much):
+            if self._is_waiting and (self._is_idle or self._queue.is_much):
                 self._work.notify()
         return epoch
 
     def write_all(self, deltas: Sequence[D]) -> Epoch:
+        taken = [delta for delta in deltas if not delta.is_empty]
+        size_bytes = sum([delta.size_bytes for delta in taken])
         with self._queue_lock:
             try:
-                epoch = self._queue.add_all(deltas)
+                epoch = self._queue.add_all(taken, size_bytes)
             except QueueFullError:
                 self._work.notify()
                 raise
-            if self._is_waiting and (self._deadline_s is None or self._queue.is_much):
+            if self._is_waiting and (self._is_idle or self._queue.is_much):
                 self._work.notify()
         return epoch
 
@@ -136,15 +142,17 @@ class CoordinatorActor(Generic[D, S]):
         return epoch, waiter
 
     def forget(self, epoch: Epoch, waiter: Future[None]) -> None:
-        with self._state_lock:
-            self._state.forget(epoch, waiter)
+        """Do not keep a waiter that gave up. Takes no lock: an event loop may call it."""
+        self._forgotten.append((epoch, waiter))
 
     def view(self) -> View[D, S]:
         with self._changing():
             self._step()
-            if self._state.failure:
-                raise same_error(self._state.failure)
-            return self._state.view()
+            view = None if self._state.failure else self._state.view()
+        if view is None:
+            assert self._state.failure
+            raise same_error(self._state.failure)
+        return view
 
     def close(self) -> tuple[Epoch, Future[None]]:
         """Refuse writes; return the last epoch, and what is done when that is durable."""
@@ -206,24 +214,26 @@ class CoordinatorActor(Generic[D, S]):
             try:
                 yield
                 self._step(completions)
-            except HeadraceError:
-                raise
             except BaseException as error:
                 # After Ctrl-C, say, nobody knows how much was merged.
                 self._carry_out(self._state.fail(error, "a step was interrupted"))
                 raise
 
     def _step(self, completions: Sequence[Completion] = ()) -> None:
+        while self._forgotten:
+            self._state.forget(*self._forgotten.popleft())
         with self._queue_lock:
-            deltas, was_short = self._queue.take()
-        self._carry_out(self._state.step(self._now_s(), Arrivals(completions, deltas, was_short)))
+            writes = self._queue.take()
+        self._carry_out(self._state.step(self._now_s(), writes, completions))
         with self._queue_lock:
-            self._deadline_s = self._state.deadline_s
-            before = self._queue.held_bytes
+            held_before = self._queue.held_bytes
             self._queue.held_bytes = self._state.pending_bytes + self._state.frozen_bytes
-            if deltas or self._queue.held_bytes < before:
+            if writes.deltas or self._queue.held_bytes < held_before:
                 self._give_room()
-            if self._is_waiting and self._deadline_s is not None:
+            self._is_idle = self._state.phase is CoordinatorPhase.IDLE
+            is_late = self._is_idle and self._queue.depth  # it came after `take`
+            if is_late or self._deadline_s != self._state.deadline_s:
+                self._deadline_s = self._state.deadline_s
                 self._work.notify()
 
     def _give_room(self) -> None:
@@ -272,19 +282,21 @@ class CoordinatorActor(Generic[D, S]):
     def _run(self) -> None:
         while self._wait_for_work():
             with self._changing():
-                pass
+                """The step is all."""
 
     def _wait_for_work(self) -> bool:
-        """Wait for writes to merge, or for the timer; return False to stop."""
+        """Wait for writes to merge, or for the timer; return False to stop.
+
+        While writes are pending, or a flush runs, a few more may stay in the queue: whatever ends
+        that takes them, too.
+        """
         with self._queue_lock:
             while not self._is_stopping:
-                if self._queue.is_short or self._queue.is_much:
+                queue = self._queue
+                if queue.is_short or queue.is_much or (self._is_idle and queue.depth):
                     return True
-                if self._deadline_s is None:
-                    if self._queue.depth:
-                        return True
-                    patience_s = None
-                else:
+                patience_s = None
+                if self._deadline_s is not None:
                     patience_s = self._deadline_s - self._now_s()
                     if patience_s <= 0:
                         return True
@@ -320,4 +332,4 @@ class CoordinatorActor(Generic[D, S]):
 
     def _complete(self, completion: Completion) -> None:
         with self._changing(completion):
-            pass
+            """The step is all."""

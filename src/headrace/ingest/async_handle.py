@@ -111,10 +111,10 @@ class AsyncIngestHandle(Generic[D, S]):
     async def _wait(self, epoch: Epoch, durable: Future[None], patience: Patience) -> None:
         try:
             await _done(durable, patience)
-            return
+            return None
         except TimeoutError:
             if durable.done():
-                raise
+                return durable.result()
         except asyncio.CancelledError:
             self._actor.forget(epoch, durable)
             raise

@@ -168,10 +168,10 @@ class IngestHandle(Generic[D, S]):
     def _wait(self, epoch: Epoch, durable: Future[None], patience: Patience) -> None:
         try:
             durable.result(patience.left_s())
-            return
+            return None
         except TimeoutError:
             if durable.done():
-                raise
+                return durable.result()
         self.actor.forget(epoch, durable)
         raise self.actor.in_doubt(epoch, self.outcome_of(epoch))
 

@@ -18,7 +18,7 @@ commands cannot keep the timer waiting.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -48,6 +48,7 @@ from headrace.ingest.effects import (
     SyncFailed,
     SyncSucceeded,
 )
+from headrace.ingest.write_queue import QueuedWrites
 from headrace.settings import IngestSettings
 
 Waiter = Hashable
@@ -86,16 +87,6 @@ class View(Generic[D, S]):
         return self.frozen if self.pending is None else (self.pending, *self.frozen)
 
 
-class Arrivals(NamedTuple, Generic[D]):
-    """What came since the step before."""
-
-    completions: Sequence[Completion] = ()
-    deltas: Sequence[D] = ()
-    """Their epochs follow those that came before."""
-    is_short: bool = False
-    """True if a write found no room: a flush would make some."""
-
-
 class _Part(NamedTuple):
     """Writes that went into storage together."""
 
@@ -110,9 +101,7 @@ class _Part(NamedTuple):
 class FlushFigures:
     """What the flushes of a coordinator came to."""
 
-    by_trigger: dict[FlushTrigger, int] = field(
-        default_factory=lambda: dict.fromkeys(FlushTrigger, 0)
-    )
+    by_trigger: Counter[FlushTrigger] = field(default_factory=Counter)
     bytes: int = 0
     failures: int = 0
     flush_s: float = 0.0
@@ -153,15 +142,17 @@ class CoordinatorState(Generic[D, S]):
 
     # What is asked
 
-    def step(self, now_s: float, arrivals: Arrivals[D]) -> list[CoordinatorEffect]:
+    def step(
+        self, now_s: float, writes: QueuedWrites[D], completions: Sequence[Completion] = ()
+    ) -> list[CoordinatorEffect]:
         """Take what has arrived, by priority, and begin a flush if one is due."""
         effects: list[CoordinatorEffect] = []
-        for completion in arrivals.completions:
+        for completion in completions:
             effects += self._complete(completion)
         if self.failure is None:
-            effects += self._merge(now_s, arrivals.deltas)
+            effects += self._merge(now_s, writes)
         is_pending = self.merged > self._frozen
-        self._is_short = (self._is_short or arrivals.is_short) and is_pending
+        self._is_short = (self._is_short or writes.is_short) and is_pending
         if self.failure is None and self._flushing is None and (trigger := self._trigger(now_s)):
             effects.append(self._freeze(trigger))
         return effects + self._stop()
@@ -305,19 +296,19 @@ class CoordinatorState(Generic[D, S]):
         answers = [AnswerWaiters(tuple(answered), None)] if answered else []
         return [*answers, *self._sync()]
 
-    def _merge(self, now_s: float, deltas: Sequence[D]) -> list[CoordinatorEffect]:
-        if not deltas:
+    def _merge(self, now_s: float, writes: QueuedWrites[D]) -> list[CoordinatorEffect]:
+        if writes.last <= self.merged:
             return []
         if self.merged == self._frozen:
             self._since_s = now_s
         self._pending_copy = None
         merge = self._pending.merge
         try:
-            for delta in deltas:
+            for delta in writes.deltas:
                 merge(delta)
         except Exception as error:  # noqa: BLE001  all who wait get it
             return self.fail(error, "writes could not be merged")
-        self.merged = Epoch(self.merged + len(deltas))
+        self.merged = writes.last
         return []
 
     def _trigger(self, now_s: float) -> FlushTrigger | None:
@@ -344,7 +335,7 @@ class CoordinatorState(Generic[D, S]):
         """Stop when closing has nothing left to do. The closer takes a step first."""
         if not self._is_closing or self._is_stopped:
             return []
-        if self.failure is None and (self.merged > self.durable or self._requested > self.merged):
+        if self.failure is None and self.merged > self.durable:
             return []
         self._is_stopped = True
         return [StopThreads()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from headrace.errors import HeadraceError, QueueFullError, UsageError, from_wire
 from headrace.ingest.contract import D, Epoch
@@ -18,6 +18,16 @@ def same_error(error: HeadraceError) -> HeadraceError:
     copy = from_wire(type(error).__name__, error.what, error.do)
     copy.__cause__ = error.__cause__
     return copy
+
+
+class QueuedWrites(NamedTuple, Generic[D]):
+    """What the coordinator takes from the queue at once."""
+
+    deltas: Sequence[D]
+    last: Epoch
+    """The epoch of the last of them."""
+    is_short: bool = False
+    """True if a write found no room since the time before: a flush would make some."""
 
 
 class WriteQueue(Generic[D]):
@@ -70,29 +80,28 @@ class WriteQueue(Generic[D]):
         self.last = Epoch(self.last + 1)
         return self.last
 
-    def add_all(self, deltas: Sequence[D]) -> Epoch:
-        """Take all of the writes, or none; return the epoch of the last."""
+    def add_all(self, deltas: Sequence[D], size_bytes: int) -> Epoch:
+        """Take all of the writes, which have that size, or none; return the epoch of the last."""
         if self._refusal:
             raise same_error(self._refusal)
-        taken = [delta for delta in deltas if not delta.is_empty]
-        size = sum([delta.size_bytes for delta in taken])
         if (
-            self.queued_bytes + size + self.held_bytes > self._settings.pending_bytes_max
-            or len(self._deltas) + len(taken) > self._settings.commands_max
+            self.queued_bytes + size_bytes + self.held_bytes > self._settings.pending_bytes_max
+            or len(self._deltas) + len(deltas) > self._settings.commands_max
         ):
-            raise self._no_room(len(taken), size)
-        self._deltas += taken
-        self.queued_bytes += size
-        self.last = Epoch(self.last + len(taken))
+            raise self._no_room(len(deltas), size_bytes)
+        self._deltas += deltas
+        self.queued_bytes += size_bytes
+        self.last = Epoch(self.last + len(deltas))
         return self.last
 
-    def take(self) -> tuple[list[D], bool]:
-        """Take all that is queued, and whether a write found no room since the last time."""
-        taken, self._deltas = self._deltas, []
+    def take(self) -> QueuedWrites[D]:
+        """Take all that is queued."""
+        taken = QueuedWrites(self._deltas, self.last, self.is_short)
+        self._deltas = []
         self.held_bytes += self.queued_bytes
         self.queued_bytes = 0
-        was_short, self.is_short = self.is_short, False
-        return taken, was_short
+        self.is_short = False
+        return taken
 
     def refuse(self, error: HeadraceError) -> None:
         """Refuse every write from now on."""
