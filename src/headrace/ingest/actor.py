@@ -227,7 +227,7 @@ class CoordinatorActor(Generic[D, S]):
         self._carry_out(self._state.step(self._now_s(), writes, completions))
         with self._queue_lock:
             held_before = self._queue.held_bytes
-            self._queue.held_bytes = self._state.pending_bytes + self._state.frozen_bytes
+            self._queue.held_bytes = self._state.held_bytes
             if writes.deltas or self._queue.held_bytes < held_before:
                 self._give_room()
             self._is_idle = self._state.phase is CoordinatorPhase.IDLE

@@ -236,6 +236,11 @@ class CoordinatorState(Generic[D, S]):
         return flushing + sum(each.bytes for each in self._undurable)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of all that was merged and is not durable."""
+        return self.pending_bytes + self.frozen_bytes
+
+    @property
     def oldest_s(self) -> float | None:
         """When the oldest write that is not durable was merged; None if all are durable."""
         if self._undurable:
