@@ -11,6 +11,7 @@ LMDB has no checksums: every value begins with one of its own, over key and valu
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ from headrace.stores.kv.kv_refusal import (
     closed_store,
     failed_earlier,
 )
+from headrace.stores.kv.lmdb_pages import check_pages
 
 MAP_BYTES = 1 << 40
 """A store can grow to this size. LMDB reserves addresses for it, and no memory or disk."""
@@ -100,6 +102,8 @@ class LmdbKeyValueStore(KeyValueStore):
             size = data.stat().st_size if data.exists() else 0
         if self._directory.is_recorded and size == 0:
             raise DataError(f"{data} is missing or empty", do=_RESTORE)
+        if size:
+            check_pages(data)
 
     def _begin(self) -> None:
         self._complete_file()
@@ -154,14 +158,16 @@ class LmdbKeyValueStore(KeyValueStore):
                 return self._sequence
             puts = _pack(batch)
             with self._fatal_errors(), self._env.begin(write=True, db=self._entries) as txn:
-                sequence = WriteSequence(txn.id())
                 for key in sorted(key for key, value in batch.changes.items() if value is None):
                     txn.delete(key)
                 if puts:
                     with txn.cursor() as cursor:
                         cursor.putmulti(puts)
-            # The sync of this commit covered the page that the commit before left unsynced.
-            self._durable, self._sequence = max(self._durable, self._sequence), sequence
+            sequence = WriteSequence(self._env.info()["last_txnid"])
+            # A transaction without changes, such as one that deletes what is not there, syncs none.
+            if sequence > self._sequence:
+                # The commit synced the page that the one before had left unsynced.
+                self._durable, self._sequence = max(self._durable, self._sequence), sequence
             return sequence
 
     def wait_durable(self, sequence: WriteSequence) -> None:
@@ -240,8 +246,10 @@ class LmdbKeyValueStore(KeyValueStore):
                 do="close the snapshots that nobody reads",
             ) from error
         except lmdb.Error as error:
+            # LMDB calls it an input/output error, too, if the disk takes only part of a page.
+            free = shutil.disk_usage(self.path).free >> 20
             raise StorageError(
-                f"the store in {self.path} failed: {error}",
+                f"the store in {self.path} failed: {error} ({free} MiB are free there)",
                 do="free some space on that disk, or mend it; then open the store again",
             ) from error
 
