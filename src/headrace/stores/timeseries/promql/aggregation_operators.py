@@ -68,7 +68,8 @@ def _stdvar(rows: GroupedRows) -> Floats:
     distances = np.where(rows.present, rows.values - first, 0.0)
     means = (rows.reduce(np.add, distances) / rows.counts)[rows.group_of]
     squares = np.where(rows.present, (distances - means) ** 2, 0.0)
-    return np.asarray(rows.reduce(np.add, squares) / rows.counts)
+    variance = rows.reduce(np.add, squares) / rows.counts
+    return np.where(rows.counts == 1, 0.0, variance)
 
 
 def _stddev(rows: GroupedRows) -> Floats:

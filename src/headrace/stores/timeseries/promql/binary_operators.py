@@ -27,6 +27,9 @@ _ARITHMETIC: dict[str, Callable[[Floats, Floats], Floats]] = {
     "^": np.power,
     "atan2": np.arctan2,
 }
+_NAMED = frozenset({"atan2"})
+"""Arithmetic after which series keep the name of their metric."""
+
 _COMPARISONS: dict[str, Callable[[Floats, Floats], Flags]] = {
     "==": np.equal,
     "!=": np.not_equal,
@@ -51,7 +54,8 @@ def combine_scalar(
     with np.errstate(all="ignore"):
         if node.operator in _ARITHMETIC:
             values = _ARITHMETIC[node.operator](left, right)
-            return StepMatrix(without_name(vector.labels), values, vector.present).merged()
+            labels = vector.labels if node.operator in _NAMED else without_name(vector.labels)
+            return StepMatrix(labels, values, vector.present).merged()
         holds = _COMPARISONS[node.operator](left, right)
     if node.as_bool:
         values = holds.astype(np.float64)
@@ -123,7 +127,7 @@ def _pairs(many: np.ndarray, one: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _result_labels(node: BinaryOperation) -> Callable[[Labels, Labels], Labels]:
     match = node.match
-    drops_name = node.operator in _ARITHMETIC or node.as_bool
+    drops_name = (node.operator in _ARITHMETIC and node.operator not in _NAMED) or node.as_bool
     names = frozenset(match.labels)
     included = frozenset(match.included)
 

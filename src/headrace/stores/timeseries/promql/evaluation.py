@@ -57,9 +57,11 @@ from headrace.stores.timeseries.series import (
 class Evaluation:
     """One evaluation of one query."""
 
-    def __init__(self, source: SampleSource, budget: QueryBudget, whole: Steps) -> None:
+    def __init__(
+        self, source: SampleSource, budget: QueryBudget, start_ms: int, end_ms: int
+    ) -> None:
         self._budget = budget
-        self.reader = SelectorReader(source, budget, whole)
+        self.reader = SelectorReader(source, budget, start_ms, end_ms)
 
     def vector(self, node: Expression, steps: Steps) -> StepMatrix:
         """Return the values of an instant vector at the steps."""

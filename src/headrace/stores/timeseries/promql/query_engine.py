@@ -56,7 +56,7 @@ def evaluate(
     steps = Steps(start_ms, step_ms, (end_ms - start_ms) // step_ms + 1)
     budget = limits if isinstance(limits, QueryBudget) else QueryBudget(limits)
     budget.hold(1, steps.count)
-    evaluation = Evaluation(source, budget, steps)
+    evaluation = Evaluation(source, budget, start_ms, end_ms)
     if is_scalar(node):
         values = evaluation.scalar(node, steps)[None, :]
         return MatrixResult(
@@ -77,7 +77,7 @@ def evaluate_at(
     node = parse_query(query) if isinstance(query, str) else query
     steps = Steps(at_ms, 1, 1)
     budget = limits if isinstance(limits, QueryBudget) else QueryBudget(limits)
-    evaluation = Evaluation(source, budget, steps)
+    evaluation = Evaluation(source, budget, at_ms, at_ms)
     if isinstance(node, TextNode):
         return StringResult(at_ms, node.value)
     if isinstance(node, RangeSelector | SubqueryNode):

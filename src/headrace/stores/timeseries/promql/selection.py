@@ -30,23 +30,23 @@ from headrace.stores.timeseries.series import (
 
 
 class SelectorReader:
-    """Reads for one query; `whole` are its steps, which `@ start()` and `@ end()` mean."""
+    """Reads for one query, of which `@ start()` and `@ end()` mean the start and the end."""
 
-    def __init__(self, source: SampleSource, budget: QueryBudget, whole: Steps) -> None:
+    def __init__(
+        self, source: SampleSource, budget: QueryBudget, start_ms: int, end_ms: int
+    ) -> None:
         self._source = source
         self._budget = budget
-        self._whole = whole
+        self._edges = {EvaluationEdge.START: start_ms, EvaluationEdge.END: end_ms}
         self._found: dict[tuple[tuple[LabelMatcher, ...], int, int], SelectedSeries] = {}
 
     def reference(self, steps: Steps, offset_ms: int, at: Anchor) -> Steps:
         """Return the moments that a selector means at these steps: only one if it has an `@`."""
         if at is None:
             return Steps(steps.start_ms - offset_ms, steps.step_ms, steps.count)
-        if at is EvaluationEdge.START:
-            at = self._whole.start_ms
-        elif at is EvaluationEdge.END:
-            at = self._whole.end_ms
-        return Steps(int(at) - offset_ms, 1, 1)
+        if isinstance(at, EvaluationEdge):
+            at = self._edges[at]
+        return Steps(at - offset_ms, 1, 1)
 
     def newest(self, node: InstantSelector, steps: Steps) -> tuple[StepMatrix, StepMatrix]:
         """Return the newest sample of each series at each step, and its time in seconds."""
