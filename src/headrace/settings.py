@@ -148,6 +148,35 @@ class VectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A search returns at most this many vectors."""
 
 
+class TimeSeriesSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A time-series store."""
+
+    retention_s: float | None = None
+    """Samples that are older are removed, an hour at a time. None keeps all."""
+    ahead_s: float = 24 * 3600.0
+    """Samples whose time is further in the future are refused."""
+    series_cached_max: int = 250_000
+    """The ids, and the labels, of so many series are kept in memory."""
+    chunk_cache_bytes: int = 64 * MIB
+    """Samples that were read lately are kept in memory, up to this size."""
+
+    def __post_init__(self) -> None:
+        if self.retention_s is not None and not 0 < self.retention_s < float("inf"):
+            raise UsageError(
+                f"retention_s must be above 0 and finite, or None, got {self.retention_s}",
+                do="choose another",
+            )
+        if not 0 <= self.ahead_s < float("inf"):
+            raise UsageError(
+                f"ahead_s must be finite and not negative, got {self.ahead_s}", do="choose another"
+            )
+        for name in ("series_cached_max", "chunk_cache_bytes"):
+            if getattr(self, name) < 0:
+                raise UsageError(
+                    f"{name} must not be negative, got {getattr(self, name)}", do="choose another"
+                )
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings that a workspace takes when it is opened."""
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import xxhash
 
 from headrace.errors import DataError
-from headrace.stores.timeseries.column_codec import put_column, take_column
+from headrace.stores.timeseries.chunks.column_codec import put_column, take_column
 
 _HEADER = struct.Struct("<BII")
 _COUNT = struct.Struct("<I")

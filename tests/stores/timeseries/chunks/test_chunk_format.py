@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DataError
-from headrace.stores.timeseries.chunk_format import (
+from headrace.stores.timeseries.chunks.chunk_format import (
     SeriesSamples,
     chunk_samples,
     decode_chunk,

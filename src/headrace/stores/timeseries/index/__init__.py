@@ -1,0 +1,1 @@
+"""Which series there are: their ids, and the labels that find them."""

@@ -1,0 +1,1 @@
+"""Samples in the forms that programs and other systems send."""
