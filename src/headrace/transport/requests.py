@@ -214,7 +214,15 @@ def _refuse(number: int, call: object, error: BaseException) -> NumberedAnswer:
 def _send_answers(channel: Channel[Any], outgoing: SimpleQueue[NumberedAnswer | None]) -> None:
     while (answer := outgoing.get()) is not None:
         try:
-            channel.send(answer)
+            _send(channel, answer)
         except HeadraceError:
             # The caller is gone, and so is whoever wanted the answer.
             return
+
+
+def _send(channel: Channel[Any], answer: NumberedAnswer) -> None:
+    try:
+        channel.send(answer)
+    except UsageError as error:
+        # An answer that no message holds; or the conversation is closed, and this fails too.
+        channel.send(NumberedAnswer(answer.number, refusal=to_wire(error)))

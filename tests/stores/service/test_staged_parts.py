@@ -55,10 +55,19 @@ def test_rows_take_the_types_of_the_store(place: Path) -> None:
         assert contents(store) == {"a": 4}
 
 
+def test_parts_may_have_different_columns(place: Path) -> None:
+    extra = pa.RecordBatch.from_pydict({"key": ["b"], "value": [2], "colour": ["red"]})
+    with open_rows(place) as store:
+        store.take("a/task", "g1")
+        parts = [store.stage([each], FIRST) for each in (some_rows("a"), extra)]
+        assert store.apply_parts(parts, FIRST)
+        assert contents(store) == {"a": 1, "b": 2}
+
+
 @pytest.mark.parametrize(
     "columns",
-    [{"key": ["a"]}, {"key": ["a"], "value": ["many"]}, {"key": [None], "value": [1]}],
-    ids=["missing", "text", "null key"],
+    [{"key": ["a"], "value": ["many"]}, {"key": ["a"], "value": [1], "colour": ["red"]}],
+    ids=["a text for a number", "other columns than before"],
 )
 def test_rows_that_do_not_fit_leave_no_part(place: Path, columns: dict[str, list[object]]) -> None:
     given = pa.RecordBatch.from_pydict(columns)

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import xxhash
@@ -66,7 +67,9 @@ class PartStaging:
                 do="let a checkpoint hold fewer rows",
             )
         tables = [_read_part(path, checkpoint) for path in paths]
-        return one_batch(self._schema, (rows for table in tables for rows in table.to_batches()))
+        # Parts need not have the same columns, if the store takes rows without some of them.
+        table = pa.concat_tables([*tables], promote_options="default") if tables else None
+        return one_batch(self._schema, table.combine_chunks().to_batches() if table else [])
 
     def mark_applied(self, checkpoint: StoreCheckpoint) -> None:
         """Remove the parts of a checkpoint that the store holds, and those of earlier ones."""
@@ -111,29 +114,37 @@ class StagedPart:
         self._directory = directory
         self._path = directory / f"{self._name}{UNFINISHED}"
         self._rows = 0
+        self._stream: Any = None
         with storage_errors(f"{self._path}", do=_REMEDY):
             directory.mkdir(parents=True, exist_ok=True)
             self._file = pa.OSFile(str(self._path), "wb")
-            self._stream = pa.ipc.new_stream(self._file, schema)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows whose columns have the names of the store's, and types that fit."""
+        """Add rows. Columns that the store has get its types; it checks the rest when it applies.
+
+        All rows of a part have the same columns.
+        """
         try:
-            fitting = rows.select(self._schema.names).cast(self._schema)
-        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            fitting = _cast(rows, self._schema)
+            with storage_errors(f"{self._path}", do=_REMEDY):
+                self._begin(fitting.schema).write_batch(fitting)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
             raise DocumentError(
                 f"rows with the columns {_named(rows.schema)} do not fit: {error}",
                 do=f"give them {_named(self._schema)}",
             ) from error
-        with storage_errors(f"{self._path}", do=_REMEDY):
-            self._stream.write_batch(fitting)
         self._rows += rows.num_rows
+
+    def _begin(self, schema: pa.Schema) -> Any:
+        if self._stream is None:
+            self._stream = pa.ipc.new_stream(self._file, schema)
+        return self._stream
 
     def end(self) -> str:
         """Return the id of the part, which is complete now."""
         part = f"{self._name}-{self._rows}"
         with storage_errors(f"{self._path}", do=_REMEDY):
-            self._stream.close()
+            self._begin(self._schema).close()
             self._file.close()
             self._path.rename(self._directory / f"{part}.arrow")
         return part
@@ -161,6 +172,14 @@ def _read_part(path: Path, checkpoint: StoreCheckpoint) -> pa.Table:
             f"{path}, of {checkpoint}, has {table.num_rows} rows", do="write the batch again"
         )
     return table
+
+
+def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column.cast(schema.field(name).type) if name in schema.names else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _hashed(name: str) -> str:
