@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Self
 
 from headrace.ingest.contract import FlushResult
 
@@ -25,7 +24,7 @@ class MapDelta:
     def size_bytes(self) -> int:
         return ROW_BYTES * len(self.rows)
 
-    def merge(self, other: Self) -> None:
+    def merge(self, other: MapDelta) -> None:
         self.rows.update(other.rows)
 
     def copy(self) -> MapDelta:

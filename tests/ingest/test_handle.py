@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import msgspec
 import pytest
 
-from headrace.errors import HeadraceError, InDoubtError, QueueFullError, StorageError, UsageError
+from headrace.errors import CommitOutcome, InDoubtError, QueueFullError, StorageError, UsageError
 from headrace.ingest.contract import Epoch
-from headrace.ingest.ingest_handle import Coordinator, IngestHandle
-from headrace.settings import IngestSettings
-from tests.ingest.memory_store import MapDelta, MapHandler, MapSnapshot, rows_of
-
-Handle = IngestHandle[MapDelta, MapSnapshot]
-Start = Callable[..., Handle]
-
-LIMIT_S = 20.0
-
-
-@pytest.fixture
-def handler() -> MapHandler:
-    return MapHandler()
-
-
-@pytest.fixture
-def start(handler: MapHandler) -> Iterator[Start]:
-    """Start coordinators, and end what the test left running."""
-    started: list[Handle] = []
-
-    def start_one(**settings: float) -> Handle:
-        chosen = msgspec.convert({"flush_interval_s": 3600.0, **settings}, IngestSettings)
-        coordinator = Coordinator(handler, MapDelta, MapSnapshot(), chosen, "the store")
-        started.append(coordinator.start())
-        return started[-1]
-
-    yield start_one
-    handler.flushes_allowed.set()
-    handler.syncs_allowed.set()
-    for handle in started:
-        try:
-            handle.shutdown(LIMIT_S)
-        except HeadraceError:
-            assert handle.metrics().failures
+from tests.ingest.conftest import LIMIT_S, Start
+from tests.ingest.memory_store import MapDelta, MapHandler, rows_of
 
 
 def test_a_flush_makes_what_was_written_before_durable(handler: MapHandler, start: Start) -> None:
@@ -73,7 +38,7 @@ def test_a_view_shows_writes_that_are_not_flushed(handler: MapHandler, start: St
     assert rows_of(view.deltas) == {"a": 1, "b": 2}
     assert rows_of(handle.view().deltas) == {"a": 1, "b": 3}
     handler.flushes_allowed.set()
-    assert raised.value.outcome(LIMIT_S)._name_ == "COMMITTED"
+    assert raised.value.outcome(LIMIT_S) is CommitOutcome.COMMITTED
     assert handle.snapshot() == {"a": 1, "b": 1}
 
 

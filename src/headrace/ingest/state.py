@@ -127,6 +127,8 @@ class CoordinatorState(Generic[D, S]):
         """The last epoch that is in `pending`, or was."""
         self.failure: HeadraceError | None = None
         self.figures = FlushFigures()
+        self.frozen_bytes = 0
+        """Bytes of what is being flushed, or waits to be durable."""
         self._pending = new_delta()
         self._pending_copy: D | None = None
         self._since_s = 0.0
@@ -195,6 +197,7 @@ class CoordinatorState(Generic[D, S]):
         self._pending, self._pending_copy = self._new_delta(), None
         self._flushing = None
         self._undurable.clear()
+        self.frozen_bytes = 0
         self._syncing = None
         return [RefuseWrites(self.failure), AnswerWaiters(waiters, self.failure)]
 
@@ -228,12 +231,6 @@ class CoordinatorState(Generic[D, S]):
     @property
     def pending_bytes(self) -> int:
         return self._pending.size_bytes if self.merged > self._frozen else 0
-
-    @property
-    def frozen_bytes(self) -> int:
-        """Bytes of what is being flushed, or waits to be durable."""
-        flushing = self._flushing[0].bytes if self._flushing else 0
-        return flushing + sum(each.bytes for each in self._undurable)
 
     @property
     def held_bytes(self) -> int:
@@ -294,7 +291,7 @@ class CoordinatorState(Generic[D, S]):
         self.figures.last_sync_s = completion.took_s
         self.durable, self._syncing = self._syncing, None
         while self._undurable and self._undurable[0].epochs.last <= self.durable:
-            self._undurable.popleft()
+            self.frozen_bytes -= self._undurable.popleft().bytes
         answered: list[Waiter] = []
         while self._waited_for and self._waited_for[0] <= self.durable:
             answered += self._waiters.pop(heapq.heappop(self._waited_for))
@@ -332,6 +329,7 @@ class CoordinatorState(Generic[D, S]):
         delta, self._pending = self._pending, self._new_delta()
         self._pending_copy = None
         self._flushing = _Part(epochs, delta.size_bytes, self._since_s), delta
+        self.frozen_bytes += self._flushing[0].bytes
         self._is_short = False
         self.figures.by_trigger[trigger] += 1
         return StartFlush(delta, self.snapshot, epochs)
@@ -361,7 +359,9 @@ class CoordinatorState(Generic[D, S]):
             assert self._syncing is None
             return
         end = self.durable + 1
-        for part in (*self._undurable, *((self._flushing[0],) if self._flushing else ())):
+        parts = (*self._undurable, *((self._flushing[0],) if self._flushing else ()))
+        assert self.frozen_bytes == sum(part.bytes for part in parts)
+        for part in parts:
             assert part.epochs.start == end
             assert part.epochs.start < part.epochs.end
             end = part.epochs.end
