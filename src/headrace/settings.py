@@ -142,6 +142,8 @@ class VectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An approximate search scores about this many vectors of the nearest posting lists."""
     exact_rows_max: int = 20_000
     """If this many vectors or fewer may be found, a search scores all of them."""
+    garbage_rows_min: int = 16_384
+    """Memory is compacted when more rows than this, and more than are in use, are garbage."""
     memory_bytes_max: int = 4096 * MIB
     """The store refuses rows that would need more memory than this."""
     k_max: int = 10_000

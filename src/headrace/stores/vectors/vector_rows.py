@@ -16,7 +16,7 @@ from headrace.errors import DocumentError, SchemaError
 from headrace.stores.vectors.distance import COSINE_NORM_MIN, NORM_MAX, Metric, Vectors
 
 ID, VECTOR, DELETED = "id", "vector", "_deleted"
-DIMENSION_MAX = 8192
+DIMENSION_MAX = 65_536
 NAME_BYTES_MAX = 1024
 
 Names = npt.NDArray[np.object_]
@@ -30,7 +30,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
 }
-_TYPE_NAMES = "string, int64, float64, bool or timestamp('us', 'UTC')"
+_TYPE_NAMES = "a string, an integer, a float, bool or a timestamp"
 
 
 class VectorSchema(msgspec.Struct, frozen=True):
@@ -51,9 +51,7 @@ class VectorSchema(msgspec.Struct, frozen=True):
             )
         if metric not in list(Metric):
             raise SchemaError(f"there is no metric {metric!r}", do="use l2, cosine or dot")
-        fields = list(metadata or ())
-        for field in fields:
-            _check_field(field)
+        fields = [_checked_field(field) for field in metadata or ()]
         if len({field.name for field in fields}) < len(fields):
             raise SchemaError("two metadata columns have one name", do="rename one of them")
         pairs = tuple((field.name, str(field.type)) for field in fields)
@@ -74,17 +72,20 @@ class VectorSchema(msgspec.Struct, frozen=True):
         return pa.schema([*head, *self.metadata_columns])
 
 
-def _check_field(field: pa.Field) -> None:
+def _checked_field(field: pa.Field) -> pa.Field:
+    """Return the field as the store keeps it: with the widest type of its family."""
     if not _FIELD.fullmatch(field.name) or field.name in (ID, VECTOR):
         raise SchemaError(
             f"a metadata column cannot be named {field.name!r}",
             do=f"use letters, digits, _ - and . after a letter, and neither {ID} nor {VECTOR}",
         )
-    if str(field.type) not in _TYPES:
-        raise SchemaError(
-            f"the metadata column {field.name!r} has the type {field.type}",
-            do=f"use {_TYPE_NAMES}",
-        )
+    for kind in _TYPES.values():
+        # Whole numbers become floats in rows, but a column of them is one of integers.
+        if may_cast(field.type, kind) and not pa.types.is_null(field.type):
+            return field.with_type(kind)
+    raise SchemaError(
+        f"the metadata column {field.name!r} has the type {field.type}", do=f"use {_TYPE_NAMES}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +232,11 @@ def _checked_metadata(schema: VectorSchema, rows: pa.RecordBatch) -> pa.RecordBa
         else:
             columns.append(pa.nulls(len(rows), field.type))
     if not columns:
-        return _no_columns(len(rows))
+        return no_columns(len(rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema.metadata_columns)
 
 
-def _no_columns(count: int) -> pa.RecordBatch:
+def no_columns(count: int) -> pa.RecordBatch:
     """A batch without columns has a length, which `from_arrays` cannot give it."""
     return pa.RecordBatch.from_arrays([pa.nulls(count)], names=["_"]).select([])
 
@@ -246,7 +247,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         column, given = column.dictionary_decode(), given.value_type
     if given == kind:
         return column
-    if not _may_cast(given, kind):
+    if not may_cast(given, kind):
         raise _mistyped(column, kind, name)
     try:
         return column.cast(kind)
@@ -257,7 +258,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         ) from error
 
 
-def _may_cast(given: pa.DataType, kind: pa.DataType) -> bool:
+def may_cast(given: pa.DataType, kind: pa.DataType) -> bool:
     """True if the type says the same: a number never becomes a text, nor a text a number."""
     families: tuple[Any, ...] = (
         lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
