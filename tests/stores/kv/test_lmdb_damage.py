@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,9 @@ def test_closing_the_store_ends_its_snapshots(tmp_path: Path) -> None:
         next(scan)
 
 
+LARGER_FROM = 100
+"""From this batch on, values are ten times as large: SlateDB writes a file for each."""
+
 FILLS_THE_DISK = """
 import resource, signal, sys
 from pathlib import Path
@@ -224,7 +228,8 @@ durable = 0
 errors = []
 for number in range(1000):
     batch = WriteBatch()
-    batch.put(b"%06d" % number, b"%06d" % number * int(sys.argv[4]))
+    repeats = int(sys.argv[4]) * (1 if number < int(sys.argv[5]) else 10)
+    batch.put(b"%06d" % number, b"%06d" % number * repeats)
     try:
         store.wait_durable(store.write(batch))
         durable += 1
@@ -239,7 +244,7 @@ print(durable, *errors, sep="\\n")
 def fill(path: Path, backend: str, limit: int, repeats: int) -> tuple[int, list[str]]:
     command = [
         *(sys.executable, "-c", FILLS_THE_DISK),
-        *(str(path), backend, str(limit), str(repeats)),
+        *(str(path), backend, str(limit), str(repeats), str(LARGER_FROM)),
     ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     durable, *errors = run.stdout.splitlines()
@@ -266,7 +271,7 @@ def test_a_failed_sync_is_told_to_every_later_writer(
         last = store.write(batch_of(a=b"2"))
         environment = _FailingEnvironment(store._env, failing)
         monkeypatch.setattr(store, "_env", environment)
-        attempts = {
+        attempts: dict[str, Callable[[], object]] = {
             "commit": lambda: store.write(batch_of(a=b"3")),
             "sync": lambda: store.wait_durable(last),
         }

@@ -127,8 +127,10 @@ class SlatedbFiles:
         if not path.exists():
             raise DataError(f"{path} is missing", do=_RESTORE)
         admin = slatedb.AdminBuilder(DATABASE, local_objects(self._path)).build()
-        with slatedb_errors(str(path)):
+        try:
             return self._loop.run(lambda: admin.read_manifest(self.synced.manifest))
+        except slatedb.Error as error:
+            raise DataError(f"{path} is damaged: {error}", do=_RESTORE) from error
 
     def _recover_log(self, manifest: Any) -> None:
         found = [n for n in self._log.numbers() if n > manifest.replay_after_wal_id]
