@@ -65,6 +65,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench utilisation
 	@$(BIN)/headrace bench recovery
 	@$(BIN)/headrace bench ledger
+	@$(BIN)/headrace bench ingest
 	@$(BIN)/headrace bench exchange
 	@$(BIN)/headrace bench spark
 

@@ -72,6 +72,7 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
     "utilisation": {"utilisation": _at_least(0.85)},
     "recovery": {"first_checkpoint_s": _at_most(5)},
     "ledger": {"overhead": _at_most(0.02), "lookups_per_s": _at_least(200_000)},
+    "ingest": {"writes_per_s": _at_least(300_000)},
     "exchange": {"ratio_durable": _at_most(1), "ratio_plain": _at_most(1.2)},
     "spark": {
         "ratio_to_source_limit": _at_least(0.5),
@@ -83,6 +84,7 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
 _YARDSTICKS = (
     "disk_",
     "journal_",
+    "queue_writes_",
     "bytewax_",
     "ray_",
     "source_limit_",
@@ -104,6 +106,7 @@ _UNITS = {
     "references": "messages/s",
     "lookups_per_s": "results/s",
     "pairs_per_s": "calls/s",
+    "writes_per_s": "writes/s",
     "ratio": "times",
     "idle_cpu": "cores",
     "cpu_s": "core seconds",

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.bench import (
     bench_catalog,
+    bench_coordinator,
     bench_journal,
     bench_ledger,
     bench_queue,
@@ -163,6 +164,26 @@ def test_bench_ledger_measures_journals_in_the_same_run(
     assert found["overhead"] <= found["overhead_max"]
     assert found["results"] == 2000
     assert list(here.iterdir()) == []
+
+
+def test_bench_ingest_measures_its_yardsticks_in_the_same_run(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_coordinator, "_ROUNDS", 1)
+    monkeypatch.setattr(bench_coordinator, "_DURABLE_WRITES", 5)
+    arguments = ("--part", "coordinator", "--scale", "0.004", "--json")
+    found = json.loads(ok("bench", "ingest", *arguments))
+    measured = {"writes_per_s", "single_writes_per_s", "durable_p50_ms", "durable_p99_ms"}
+    yardsticks = {"queue_writes_per_s", "disk_sync_p50_ms", "disk_sync_p99_ms", "ratio_to_queue"}
+    assert all(found[key] > 0 for key in measured | yardsticks)
+    assert found["writes"] == 4000
+    assert list(here.iterdir()) == []
+
+
+def test_bench_ingest_names_its_parts(run: Run, here: Path) -> None:
+    result = run("bench", "ingest", "--part", "nothing")
+    assert result.exit_code == 1
+    assert "'nothing' is no part of this benchmark; name one of coordinator" in result.stderr
 
 
 @pytest.mark.long

@@ -140,6 +140,25 @@ def ledger(
     _run("ledger", lambda scratch: bench_ledger(scratch, results, calls), directory, as_json=json)
 
 
+@app.command(epilog=as_example("headrace bench ingest --scale 0.1 --json"))
+def ingest(
+    directory: DirectoryOption = Path("."),
+    scale: Annotated[
+        float, typer.Option(min=0.001, help="Size of each part, as a part of the default.")
+    ] = 1.0,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Measure this part alone; may be repeated.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure the write coordinator and the stores on it, each beside its yardstick."""
+    from headrace.bench.bench_ingest import bench_ingest
+
+    _run(
+        "ingest", lambda scratch: bench_ingest(scratch, scale, part or ()), directory, as_json=json
+    )
+
+
 @app.command(epilog=as_example("headrace bench exchange --scale 0.1 --json"))
 def exchange(
     directory: DirectoryOption = Path("."),
