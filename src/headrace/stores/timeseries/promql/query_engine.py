@@ -47,12 +47,7 @@ def evaluate(
             do="use an end after the start, and a positive step",
         )
     node = parse_query(query) if isinstance(query, str) else query
-    if isinstance(node, RangeSelector | SubqueryNode | TextNode):
-        kind = "string" if isinstance(node, TextNode) else "range vector"
-        raise QueryError(
-            f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector',
-            do="apply a function such as rate() to it, or query at one moment",
-        )
+    check_has_steps(node)
     steps = Steps(start_ms, step_ms, (end_ms - start_ms) // step_ms + 1)
     budget = limits if isinstance(limits, QueryBudget) else QueryBudget(limits)
     budget.hold(1, steps.count)
@@ -65,6 +60,16 @@ def evaluate(
     matrix = evaluation.vector(node, steps).pruned()
     order = sorted(range(len(matrix.labels)), key=matrix.labels.__getitem__)
     return MatrixResult(matrix.rows(np.array(order, dtype=np.intp)).samples(steps))
+
+
+def check_has_steps(node: Expression) -> None:
+    """Raise QueryError if an expression has no value for each step of a range."""
+    if isinstance(node, RangeSelector | SubqueryNode | TextNode):
+        kind = "string" if isinstance(node, TextNode) else "range vector"
+        raise QueryError(
+            f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector',
+            do="apply a function such as rate() to it, or query at one moment",
+        )
 
 
 def evaluate_at(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import QueryError
 
@@ -20,6 +20,10 @@ class QueryLimits:
     """A sample stands for its series this long, unless a newer one or a marker follows."""
     subquery_step_ms: int = 60_000
     """The step of subqueries that name none."""
+
+    def within(self, timeout_s: float) -> QueryLimits:
+        """Return these limits for a caller that waits no longer than that."""
+        return replace(self, timeout_s=min(self.timeout_s, timeout_s))
 
 
 class QueryBudget:
