@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from headrace.errors import InDoubtError, PeerLostError, UsageError
 from headrace.files import storage_errors
+from headrace.journal.location.workspace_ref import is_address
 from headrace.settings import ServiceSettings
 from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.contract import Store
@@ -100,8 +101,8 @@ class SharedStore(Store):
         self._lost: list[_LostWrites] = []
         self._directory: StoreDirectory | None = None
         self._address = ""
-        if isinstance(location, str) and location.startswith(("grpc://", "grpc+tls://")):
-            self._address = location
+        if is_store_address(location):
+            self._address = str(location)
         else:
             self._directory = StoreDirectory(Path(location).absolute())
             find_kind(kinds, self._directory.identity.kind, self._directory.root)
@@ -321,6 +322,10 @@ class SharedStore(Store):
     def _work_through(self, owner: OwnerAddress) -> RemoteStore:
         service = msgspec.structs.replace(self._service, token=owner.token)
         return RemoteStore(owner.address, self._id, service)
+
+
+def is_store_address(location: str | Path) -> bool:
+    return isinstance(location, str) and is_address(location)
 
 
 def _remote(attachment: _Attachment) -> RemoteStore:

@@ -13,17 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
 from headrace.errors import DataError, ExistsError, NotFoundError, UsageError, VersionError
 from headrace.files import UNFINISHED, create_durably, make_directory, storage_errors
+from headrace.journal.documents.schema import parse_schema
+from headrace.stores.vectors.vector_rows import VectorSchema
 from headrace.transport.owned_directory import OwnedDirectory
 
 FORMAT = 1
 TIMESERIES = "timeseries"
 VECTORS = "vectors"
 BACKENDS = ("lmdb", "slatedb")
-METRICS = ("cosine", "l2", "dot")
-_DIMENSION_MAX = 65_536
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,14 +149,17 @@ def _vectors_problem(settings: StoreSettings) -> tuple[str, str] | None:
         return "vectors have no retention", "leave it out, or choose kind timeseries"
     if settings.dimension is None:
         return "a store of vectors needs its dimension", "say how many numbers a vector has"
-    if not 1 <= settings.dimension <= _DIMENSION_MAX:
-        return (
-            f"dimension must be between 1 and {_DIMENSION_MAX}, got {settings.dimension}",
-            "say how many numbers a vector has",
-        )
-    if settings.metric not in METRICS:
-        return f"{settings.metric!r} is no metric", f"choose one of {', '.join(METRICS)}"
+    VectorSchema.of(settings.dimension, settings.metric, metadata_schema(settings.metadata))
     return None
+
+
+def metadata_schema(metadata: dict[str, str]) -> pa.Schema:
+    """Return the columns beside vectors. Raises SchemaError if there is no such type."""
+    fields = []
+    for name, kind in metadata.items():
+        quoted = name.replace("`", "``")
+        fields += parse_schema(f"`{quoted}` {kind}")
+    return pa.schema(fields)
 
 
 def _read(root: Path) -> StoreIdentity:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from starlette.routing import BaseRoute
 
 from headrace.errors import UsageError, VersionError
 from headrace.stores.contract import Store
@@ -26,6 +27,8 @@ class StoreKind:
     """Opens the store whose data lie in a directory, or where its settings say."""
     answers: Mapping[type[msgspec.Struct], Callable[[Any, Any], Any]] = field(default_factory=dict)
     """What to call with the store and a request."""
+    routes: Callable[[Any], Sequence[BaseRoute]] = lambda store: ()
+    """Returns what HTTP serves of an open store."""
 
     def answer(self, store: Store, request: msgspec.Struct) -> Any:
         found = self.answers.get(type(request))

@@ -1,0 +1,160 @@
+"""A vector store that any number of processes use at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import DocumentError, QueryError
+from headrace.stores.kv.kv_location import open_kv
+from headrace.stores.service.arrow_bodies import decode_rows, encode_rows
+from headrace.stores.service.shared_store import SharedStore
+from headrace.stores.service.store_directory import VECTORS, StoreSettings, metadata_schema
+from headrace.stores.service.store_kinds import StoreKind
+from headrace.stores.vectors.filters import to_json
+from headrace.stores.vectors.vector_rows import DELETED, ID, VECTOR
+from headrace.stores.vectors.vector_store import FilterLike, VectorStore, as_filter
+
+
+class SearchVectors(msgspec.Struct, frozen=True):
+    """Asks for the nearest rows of each vector."""
+
+    vectors: bytes
+    """float32, one vector after the other."""
+    count: int
+    k: int
+    filter: dict[str, Any] | None
+    is_exact: bool
+    columns: list[str] | None
+
+
+class GetVectors(msgspec.Struct, frozen=True):
+    ids: list[str]
+    columns: list[str] | None
+
+
+class SharedVectors(SharedStore):
+    """A vector store that is open here or through the process that has it open."""
+
+    def upsert(
+        self,
+        ids: Sequence[str],
+        vectors: Sequence[Sequence[float]] | npt.NDArray[Any],
+        metadata: Mapping[str, Sequence[Any]] | None = None,
+    ) -> int:
+        """Add vectors, or replace those that have the same ids; return the epoch for `flush`."""
+        types = dict(zip(self.schema.names, self.schema.types, strict=True))
+        try:
+            arrays = {ID: pa.array(ids, pa.string()), VECTOR: _vectors(vectors)}
+            for name, values in (metadata or {}).items():
+                arrays[name] = pa.array(values, types.get(name))
+            rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            raise DocumentError(
+                f"the vectors cannot be stored: {str(error)[:200]}",
+                do=f"give each one an id and {self.settings.dimension} numbers",
+            ) from error
+        return self.write(rows)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete vectors. Ids that the store does not have are no error."""
+        columns = [pa.array(ids, pa.string()), pa.array([True] * len(ids))]
+        return self.write(pa.RecordBatch.from_arrays(columns, names=[ID, DELETED]))
+
+    def get(self, ids: Sequence[str], columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return the rows of those ids that the store has, in the order of the ids."""
+        wanted = None if columns is None else list(columns)
+        return decode_rows(self.ask(GetVectors(list(ids), wanted)))
+
+    def search(
+        self,
+        vector: Sequence[float] | npt.NDArray[Any],
+        k: int = 10,
+        filter: FilterLike = None,
+        *,
+        exact: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatch:
+        """Return the k nearest rows, nearest first: their columns and their `distance`."""
+        return self.search_many([vector], k, filter, exact=exact, columns=columns)[0]
+
+    def search_many(
+        self,
+        vectors: Sequence[Sequence[float] | npt.NDArray[Any]] | npt.NDArray[Any],
+        k: int = 10,
+        filter: FilterLike = None,
+        *,
+        exact: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> list[pa.RecordBatch]:
+        """Return the k nearest rows of each vector, all of one snapshot."""
+        try:
+            with np.errstate(over="ignore"):
+                queries = np.asarray(vectors).astype("<f4")
+        except (TypeError, ValueError) as error:
+            raise QueryError(f"the vector cannot be read: {error}", do="give numbers") from error
+        if queries.ndim != 2 or not queries.size:
+            raise QueryError(
+                f"a search got an array of {queries.ndim} dimensions and {queries.size} numbers",
+                do="give search one vector, and search_many a list of them",
+            )
+        kept = as_filter(filter)
+        request = SearchVectors(
+            queries.tobytes(),
+            len(queries),
+            k,
+            None if kept is None else to_json(kept),
+            exact,
+            None if columns is None else list(columns),
+        )
+        return [decode_rows(each) for each in self.ask(request)]
+
+    def scan(self, **selection: Any) -> Iterator[pa.RecordBatch]:
+        """Yield rows: see `VectorStore.scan`."""
+        if (kept := as_filter(selection.get("filter"))) is not None:
+            # As it travels, whoever has the store open.
+            selection["filter"] = to_json(kept)
+        return super().scan(**selection)
+
+
+def _vectors(given: Sequence[Sequence[float]] | npt.NDArray[Any]) -> pa.Array:
+    """Return vectors as a column; a matrix of float32 is not copied."""
+    if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1]:
+        flat = pa.array(np.ascontiguousarray(given).reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, given.shape[1])
+    return pa.array([list(each) for each in given])
+
+
+# -- what the owner answers ----------------------------------------------------------------------
+
+
+def _open(data: Path, settings: StoreSettings) -> VectorStore:
+    assert settings.dimension
+    kv = open_kv(settings.objects or data, settings.backend)
+    try:
+        columns = metadata_schema(settings.metadata)
+        return VectorStore.create(kv, settings.dimension, settings.metric, columns)
+    except BaseException:
+        kv.close()
+        raise
+
+
+def _search(store: VectorStore, request: SearchVectors) -> list[bytes]:
+    queries = np.frombuffer(request.vectors, "<f4").reshape(request.count, -1)
+    found = store.search_many(
+        queries, request.k, request.filter, exact=request.is_exact, columns=request.columns
+    )
+    return [encode_rows(each).to_pybytes() for each in found]
+
+
+def _get(store: VectorStore, request: GetVectors) -> bytes:
+    return bytes(encode_rows(store.get(request.ids, request.columns)).to_pybytes())
+
+
+VECTORS_KIND = StoreKind(VECTORS, _open, {SearchVectors: _search, GetVectors: _get})

@@ -1,0 +1,203 @@
+"""The two kinds of store, opened here and through another process, by directory and by address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.errors import AccessError, DocumentError, NotFoundError, QueryError, UsageError
+from headrace.settings import ServiceSettings
+from headrace.stores.service.shared_store import SharedStore
+from headrace.stores.service.shared_timeseries import SharedTimeSeries
+from headrace.stores.service.shared_vectors import SharedVectors
+from headrace.stores.service.store_access import (
+    create_store,
+    open_reference,
+    open_store,
+    open_timeseries,
+    open_vectors,
+)
+from headrace.stores.service.store_ref import refer
+from headrace.stores.timeseries.promql.results import (
+    MatrixResult,
+    ScalarResult,
+    StringResult,
+    VectorResult,
+)
+from headrace.stores.timeseries.series import LabelMatcher, MatchKind
+from headrace.stores.vectors.filters import Equals
+
+BASE_MS = 1_700_000_000_000
+
+
+@pytest.fixture(params=["owner", "client"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Makes a store and opens it, as its owner or through another one of this process."""
+    owners: list[SharedStore] = []
+
+    def make(kind: str, **settings: Any) -> SharedStore:
+        create_store(tmp_path / kind, kind, **settings)
+        owners.append(open_store(tmp_path / kind))
+        if request.param == "owner":
+            return owners[0]
+        owners.append(open_store(tmp_path / kind, may_own=False))
+        assert owners[1].owner is None
+        return owners[1]
+
+    yield make
+    for each in reversed(owners):
+        each.close()
+
+
+def samples(count: int = 10) -> pa.RecordBatch:
+    rows = [
+        {"timestamp": BASE_MS + n * 15_000, "value": n * 2.0, "job": job}
+        for job in ("api", "web")
+        for n in range(count)
+    ]
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def test_time_series_are_queried(opened: Any) -> None:
+    store: SharedTimeSeries = opened("timeseries", retention_s=None)
+    rows = samples()
+    named = rows.append_column("__name__", pa.array(["visits"] * rows.num_rows))
+    store.flush(store.write(named))
+    end = BASE_MS + 135_000
+    found = store.query("sum(visits)", end)
+    assert isinstance(found, VectorResult)
+    assert (found.at_ms, list(found.labels), found.values.tolist()) == (end, [()], [36.0])
+    assert store.query("1 + 1", end) == ScalarResult(end, 2.0)
+    assert store.query('"text"', end) == StringResult(end, "text")
+    window = store.query("visits[30s]", end)
+    assert isinstance(window, MatrixResult)
+    assert len(window.series.labels) == 2
+    matrix = store.query_range("sum by (job) (visits)", BASE_MS, end, 15).series
+    assert [dict(each) for each in matrix.labels] == [{"job": "api"}, {"job": "web"}]
+    assert matrix.offsets.tolist() == [0, 10, 20]
+    assert matrix.values[:3].tolist() == [0.0, 2.0, 4.0]
+    assert matrix.timestamps[-1] == end
+    at = datetime.fromtimestamp(end / 1000, UTC)
+    assert store.query("count(visits)", at) == store.query("count(visits)", at)
+    with pytest.raises(QueryError):
+        store.query("sum(", end)
+
+
+def test_time_series_are_listed_and_scanned(opened: Any) -> None:
+    store: SharedTimeSeries = opened("timeseries")
+    store.flush(store.write(samples()))
+    assert store.series() == [(("job", "api"),), (("job", "web"),)]
+    assert store.series([("job", "=~", "a.*")]) == [(("job", "api"),)]
+    assert store.label_names() == ["job"]
+    assert store.label_values("job") == ["api", "web"]
+    matcher = LabelMatcher("job", MatchKind.EQUAL, "web")
+    start = datetime.fromtimestamp((BASE_MS + 120_000) / 1000, UTC)
+    [batch] = store.scan(matchers=[matcher], start=start, end=BASE_MS + 200_000)
+    assert batch.column("value").to_pylist() == [16.0, 18.0]
+    assert store.stat()["samples"] == 20
+
+
+def test_vectors_are_searched(opened: Any) -> None:
+    store: SharedVectors = opened("vectors", dimension=2, metric="l2", metadata={"name": "string"})
+    store.upsert(["a", "b"], [[0, 0], [3, 4]], {"name": ["origin", "far"]})
+    store.flush(store.upsert(["c"], np.array([[1, 0]], np.float32)))
+    near = store.search([0, 0], k=2)
+    assert near.column("id").to_pylist() == ["a", "c"]
+    assert near.column("distance").to_pylist() == pytest.approx([0.0, 1.0])
+    for kept in (Equals("name", "far"), {"field": "name", "eq": "far"}):
+        assert store.search([0, 0], filter=kept).column("id").to_pylist() == ["b"]
+        [batch] = store.scan(filter=kept)
+        assert batch.column("id").to_pylist() == ["b"]
+    both = store.search_many(np.array([[0, 0], [3, 4]]), 1, exact=True, columns=["id", "vector"])
+    assert [each.column("id").to_pylist() for each in both] == [["a"], ["b"]]
+    assert store.get(["b", "missing"], ["id", "name"]).to_pylist() == [{"id": "b", "name": "far"}]
+    store.flush(store.delete(["b", "missing"]))
+    assert store.get(["b"]).num_rows == 0
+    assert store.stat()["rows"] == 2
+
+
+@pytest.mark.parametrize("vectors", [[[1, 2, 3]], [["x", "y"]], 5, [[1, 2], [3, 4]]])
+def test_vectors_that_do_not_fit_are_refused(opened: Any, vectors: Any) -> None:
+    store: SharedVectors = opened("vectors", dimension=2)
+    with pytest.raises(DocumentError):
+        store.upsert(["a"], vectors)
+
+
+@pytest.mark.parametrize("vector", [[1, 2, 3], ["x", "y"], [[1, 2]], [float("nan"), 1]])
+def test_searches_that_make_no_sense_are_refused(opened: Any, vector: Any) -> None:
+    store: SharedVectors = opened("vectors", dimension=2)
+    with pytest.raises(QueryError):
+        store.search(vector)
+
+
+def test_a_store_survives_closing(tmp_path: Path) -> None:
+    create_store(tmp_path / "v", "vectors", dimension=2)
+    with open_vectors(tmp_path / "v") as store:
+        store.upsert(["a"], [[1, 0]])
+    with open_vectors(tmp_path / "v") as store:
+        assert store.get(["a"]).num_rows == 1
+
+
+def test_a_store_on_slatedb(tmp_path: Path) -> None:
+    create_store(tmp_path / "t", "timeseries", backend="slatedb")
+    with open_timeseries(tmp_path / "t") as store:
+        store.flush(store.write(samples()))
+    with open_timeseries(tmp_path / "t") as store:
+        assert store.stat()["samples"] == 20
+
+
+def test_the_wrong_kind_is_refused(tmp_path: Path) -> None:
+    create_store(tmp_path / "t", "timeseries")
+    with pytest.raises(UsageError, match="is a store of timeseries, not of vectors"):
+        open_vectors(tmp_path / "t")
+    assert not (tmp_path / "t" / "data").exists()
+
+
+def test_settings_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown field `speed`; choose from backend, objects"):
+        create_store(tmp_path / "t", "timeseries", speed=1)
+    with pytest.raises(UsageError, match=r"Expected `int \| null`, got `str`"):
+        create_store(tmp_path / "t", "vectors", dimension="many")
+
+
+# proves G28
+def test_an_address_wants_the_token(tmp_path: Path) -> None:
+    create_store(tmp_path / "t", "timeseries")
+    secret = "a-secret-of-the-tests"
+    service = ServiceSettings(token=secret)
+    with open_timeseries(tmp_path / "t", service) as owner:
+        address = owner.reach().address
+        assert address.startswith("grpc://127.0.0.1:")
+        for wrong in ("", secret + "x"):
+            with pytest.raises(AccessError) as raised:
+                open_store(address, token=wrong)
+            assert secret not in str(raised.value)
+        with open_timeseries(address, token=secret) as store:
+            store.flush(store.write(samples()))
+            assert owner.stat()["samples"] == 20
+    assert secret not in (tmp_path / "t" / "store.json").read_text()
+
+
+# proves G28
+def test_the_address_of_the_owner_is_for_its_user_alone(tmp_path: Path) -> None:
+    create_store(tmp_path / "t", "timeseries")
+    with open_store(tmp_path / "t"):
+        assert (tmp_path / "t" / "owner.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_reference_opens_a_store_of_its_kind(tmp_path: Path) -> None:
+    create_store(tmp_path / "v", "vectors", dimension=2)
+    with open_vectors(tmp_path / "v") as store, open_reference(refer(store)) as through:
+        assert through.kind == "vectors"
+        assert through.schema.equals(store.schema)
+
+
+def test_a_path_that_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no store at"):
+        open_store(tmp_path)
