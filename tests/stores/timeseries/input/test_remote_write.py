@@ -116,7 +116,7 @@ def test_fields_may_stand_in_any_order_and_unknown_ones_are_ignored() -> None:
     assert found_in(RemoteWriteDecoder().decode_unpacked(data)) == expected
 
 
-def test_samples_of_odd_and_common_form_keep_their_order() -> None:
+def test_samples_of_odd_and_usual_form_keep_their_order() -> None:
     labels = encode_label_fields(UP)
     odd = write_bytes(2, b"\x10" + write_varint(USUAL_MS) + b"\x09" + struct.pack("<d", 2.0))
     data = series(labels, odd) + series(labels, sample(USUAL_MS, 3.0))

@@ -43,7 +43,7 @@ _SERIES_TAG = _LABELS_TAG = 0x0A
 _SAMPLES_TAG = 0x12
 SAMPLE_BYTES = 18
 SAMPLE_HEAD = bytes([_SAMPLES_TAG, SAMPLE_BYTES - 2, 0x09])
-"""Begins a sample of the common form: tag, length, tag of the value. The value follows."""
+"""Begins a sample of the usual form: tag, length, tag of the value. The value follows."""
 TIME_AT = 11
 """Where in a sample the tag of the time is: 0x10. Its 6 bytes follow."""
 _DOUBLE = struct.Struct("<d")
@@ -107,7 +107,7 @@ class _Request:
         self._series: list[bytes] = []
         self._metadata: dict[str, MetricMetadata] = {}
         self._regions: list[int] = []
-        """Four numbers each: where what seem to be samples of the common form begin, how many they
+        """Four numbers each: where what seem to be samples of the usual form begin, how many they
         are, of which series, and where that begins."""
         self._codes: list[int] = []
         self._times: list[int] = []
@@ -135,7 +135,7 @@ class _Request:
         code = len(self._series)
         self._series.append(b"")
         # Mostly there is one sample. If what is before it are labels that were read before, then
-        # this is what is here: known labels, followed by a sample of the common form.
+        # this is what is here: known labels, followed by a sample of the usual form.
         cut = end - SAMPLE_BYTES
         known = self._known.get(data[begin:cut]) if cut > begin else None
         if known is not None and data[cut : cut + 3] == SAMPLE_HEAD:
@@ -233,10 +233,10 @@ class _Request:
         codes = np.repeat(regions[:, 2], counts)
         places = begins[:, None] + np.arange(SAMPLE_BYTES)
         samples = np.frombuffer(self._data, dtype=np.uint8)[places]
-        is_common = _is_common(samples)
-        if not is_common.all():
+        is_usual = _is_usual(samples)
+        if not is_usual.all():
             # A series with anything that is not what it seemed is read again, step by step.
-            odd = np.unique(codes[~is_common])
+            odd = np.unique(codes[~is_usual])
             kept = ~np.isin(codes, odd)
             samples, codes = samples[kept], codes[kept]
             for begin, count, code, first in regions[np.isin(regions[:, 2], odd)].tolist():
@@ -253,7 +253,7 @@ class _Request:
         return SampleBatch(self._series, codes, times, values, self._metadata)
 
 
-def _is_common(samples: Bytes) -> npt.NDArray[np.bool_]:
+def _is_usual(samples: Bytes) -> npt.NDArray[np.bool_]:
     """Return which of the samples are what their place says: value, and a time of 6 bytes."""
     mask = np.ones(len(samples), dtype=np.bool_)
     for place, expected in enumerate(SAMPLE_HEAD):

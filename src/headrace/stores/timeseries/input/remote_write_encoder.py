@@ -38,7 +38,7 @@ def encode_unpacked(
     least, most = _TIMES_OF_SIX_BYTES
     times = samples.timestamps
     if not len(times) or (times.min() >= least and times.max() < most):
-        encoded = _common_samples(times, samples.values).tobytes()
+        encoded = _usual_samples(times, samples.values).tobytes()
         starts = (samples.offsets * SAMPLE_BYTES).tolist()
         of_series = [encoded[a:b] for a, b in pairwise(starts)]
     else:
@@ -68,7 +68,7 @@ def encode_label_fields(labels: Labels) -> bytes:
     )
 
 
-def _common_samples(
+def _usual_samples(
     times: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.uint8]:
     rows = np.empty((len(times), SAMPLE_BYTES), dtype=np.uint8)
