@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 
 from headrace.errors import DocumentError, QueueFullError, StorageError
-from headrace.stores.timeseries.matchers import matching_series
 from headrace.stores.timeseries.memory_source import MemorySource
 from headrace.stores.timeseries.prometheus_api import PrometheusApi
 from headrace.stores.timeseries.promql.query_limits import QueryLimits
-from headrace.stores.timeseries.series import LabelMatcher, Labels, SelectedSeries
 from tests.stores.timeseries.asgi_client import AsgiClient
+from tests.stores.timeseries.memory_reader import MemoryReader, MetricNote
 
 SERIES: list[tuple[dict[str, str], list[tuple[int, float]]]] = [
     (
@@ -28,55 +25,14 @@ SERIES: list[tuple[dict[str, str], list[tuple[int, float]]]] = [
 FIRST = {"__name__": "hits", "path": "/", "zone": "a"}
 
 
-@dataclass(frozen=True)
-class Description:
-    type: str
-    help: str
-    unit: str
+METADATA = {
+    "hits": MetricNote("counter", "Requests that came.", ""),
+    "load": MetricNote("gauge", "", "percent"),
+}
 
 
-class MemoryReader:
-    """What the API reads of a store, in memory."""
-
-    def __init__(self) -> None:
-        self._source = MemorySource(SERIES)
-
-    def select(
-        self, matchers: Sequence[LabelMatcher], start_ms: int, end_ms: int, samples_max: int
-    ) -> SelectedSeries:
-        return self._source.select(matchers, start_ms, end_ms, samples_max)
-
-    def series(
-        self, matchers: Sequence[LabelMatcher], start_ms: int | None, end_ms: int | None
-    ) -> list[Labels]:
-        if start_ms is not None and start_ms > 1_800_000:
-            return []
-        labels = [tuple(sorted(each.items())) for each, _ in SERIES]
-        kept = matching_series(labels, matchers)
-        return [each for each, is_kept in zip(labels, kept, strict=True) if is_kept]
-
-    def label_names(
-        self, matchers: Sequence[LabelMatcher], start_ms: int | None, end_ms: int | None
-    ) -> list[str]:
-        found = self.series(matchers, start_ms, end_ms)
-        return sorted({name for each in found for name, _ in each})
-
-    def label_values(
-        self,
-        name: str,
-        matchers: Sequence[LabelMatcher],
-        start_ms: int | None,
-        end_ms: int | None,
-    ) -> list[str]:
-        found = map(dict, self.series(matchers, start_ms, end_ms))
-        return sorted({each[name] for each in found if name in each})
-
-    def metadata(self, metric: str | None) -> Mapping[str, Description]:
-        known = {
-            "hits": Description("counter", "Requests that came.", ""),
-            "load": Description("gauge", "", "percent"),
-        }
-        return {name: each for name, each in known.items() if metric in (None, name)}
+def open_reader() -> MemoryReader:
+    return MemoryReader(MemorySource(SERIES), SERIES, METADATA)
 
 
 received: list[bytes] = []
@@ -95,7 +51,7 @@ def receive(body: bytes) -> None:
 
 @pytest.fixture
 def client() -> AsgiClient:
-    api = PrometheusApi(MemoryReader, receive, now_ms=lambda: 1_800_000)
+    api = PrometheusApi(open_reader, receive, now_ms=lambda: 1_800_000)
     return AsgiClient(Starlette(routes=api.routes()))
 
 
@@ -239,7 +195,8 @@ def test_numbers_are_printed_as_prometheus_does(client: AsgiClient, number: str,
         ("series", {}, 400, "bad_data", "no match[] parameter provided"),
         ("series", {"match[]": "{"}, 400, "bad_data", 'invalid parameter "match[]"'),
         ("series", {"match[]": "1"}, 400, "bad_data", 'invalid parameter "match[]"'),
-        ("labels", {"start": "2", "end": "1"}, 400, "bad_data", 'invalid parameter "end"'),
+        ("labels", {"start": "x"}, 400, "bad_data", 'invalid parameter "start"'),
+        ("labels", {"end": "1e400"}, 400, "bad_data", 'invalid parameter "end"'),
         ("label/a-b/values", {}, 400, "bad_data", "invalid label name"),
     ],
 )
@@ -275,7 +232,7 @@ def test_a_limit_cuts_and_says_so(client: AsgiClient) -> None:
 
 
 def test_limits_of_memory_are_errors_of_the_query() -> None:
-    api = PrometheusApi(MemoryReader, receive, QueryLimits(samples_max=10), lambda: 1_800_000)
+    api = PrometheusApi(open_reader, receive, QueryLimits(samples_max=10), lambda: 1_800_000)
     client = AsgiClient(Starlette(routes=api.routes()))
     found = get(client, "query", 422, query="count_over_time(hits[20m])")
     assert found["errorType"] == "execution"

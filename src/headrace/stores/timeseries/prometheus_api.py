@@ -169,7 +169,7 @@ class PrometheusApi:
         start, end = _times(parameters)
         reader = self._open_reader()
         found: dict[Labels, None] = {}
-        for matchers in parameters.selectors():
+        for matchers in _chosen(parameters, start, end):
             found |= dict.fromkeys(reader.series(matchers, start, end))
         return _limited([dict(labels) for labels in sorted(found)], parameters.limit())
 
@@ -177,7 +177,7 @@ class PrometheusApi:
         start, end = _times(parameters)
         reader = self._open_reader()
         found: set[str] = set()
-        for matchers in parameters.selectors() or [()]:
+        for matchers in _chosen(parameters, start, end):
             found.update(reader.label_names(matchers, start, end))
         return _limited(sorted(found), parameters.limit())
 
@@ -187,7 +187,7 @@ class PrometheusApi:
         start, end = _times(parameters)
         reader = self._open_reader()
         found: set[str] = set()
-        for matchers in parameters.selectors() or [()]:
+        for matchers in _chosen(parameters, start, end):
             found.update(reader.label_values(name, matchers, start, end))
         return _limited(sorted(found), parameters.limit())
 
@@ -272,9 +272,15 @@ class _FailedQueryError(Exception):
 def _times(parameters: CallParameters) -> tuple[int | None, int | None]:
     start = parameters.time_ms("start") if parameters.text("start") else None
     end = parameters.time_ms("end") if parameters.text("end") else None
-    if start is not None and end is not None and end < start:
-        raise invalid("end", "end timestamp must not be before start timestamp")
     return start, end
+
+
+def _chosen(
+    parameters: CallParameters, start: int | None, end: int | None
+) -> list[Sequence[LabelMatcher]]:
+    """Return the matchers of all selectors; of all series if there are none."""
+    found = parameters.selectors() or [()]
+    return [] if start is not None and end is not None and end < start else found
 
 
 def _limited(found: Sequence[object], limit: int) -> bytes:

@@ -8,17 +8,9 @@ from headrace.stores.timeseries.memory_source import MemorySource
 from tests.stores.timeseries.promql.comparison import compare_at, compare_range
 from tests.stores.timeseries.promql.prometheus_server import PrometheusServer
 from tests.stores.timeseries.promql.query_table import AT_ONE_MOMENT, QUERIES
-from tests.stores.timeseries.promql.sample_series import BASE_MS, MINUTE, SECOND, made_series
+from tests.stores.timeseries.promql.sample_series import BASE_MS, MINUTE, SECOND
 
 pytestmark = [pytest.mark.long, pytest.mark.scenario]
-
-
-@pytest.fixture(scope="session")
-def same_series(prometheus: PrometheusServer) -> MemorySource:
-    """Series that both have."""
-    series = made_series()
-    prometheus.write(series)
-    return MemorySource(series)
 
 
 @pytest.mark.parametrize("query", [*QUERIES, *AT_ONE_MOMENT])
