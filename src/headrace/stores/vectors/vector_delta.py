@@ -23,25 +23,21 @@ class VectorDelta:
         self.records = records or {}
         """Keys and values that are put in the same atomic write: checkpoints of tasks."""
         self._parts = [rows] if rows is not None and len(rows) else []
-        self._size_bytes = sum(rows.size_bytes for rows in self._parts) + 100 * len(self.records)
+        self.size_bytes = sum(rows.size_bytes for rows in self._parts) + 100 * len(self.records)
 
     @property
     def is_empty(self) -> bool:
         return not self._parts and not self.records
 
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
-
     def merge(self, other: Self) -> None:
         self._parts += other._parts
         self.records |= other.records
-        self._size_bytes += other._size_bytes
+        self.size_bytes += other.size_bytes
 
     def copy(self) -> VectorDelta:
         copied = VectorDelta(self.schema, records=dict(self.records))
         copied._parts = list(self._parts)
-        copied._size_bytes = self._size_bytes
+        copied.size_bytes = self.size_bytes
         return copied
 
     def rows(self) -> VectorRows:

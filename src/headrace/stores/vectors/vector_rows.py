@@ -138,7 +138,7 @@ def _checked_names(rows: pa.RecordBatch) -> Names:
     column = _cast(rows.column(ID), pa.string(), ID)
     lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
     if len(bad := np.flatnonzero((lengths == 0) | (lengths > NAME_BYTES_MAX))):
-        raise _refused(int(bad[0]), ID, f"an id has 1 to {NAME_BYTES_MAX} bytes of UTF-8")
+        raise refused(int(bad[0]), ID, f"an id has 1 to {NAME_BYTES_MAX} bytes of UTF-8")
     names: Names = column.to_numpy(zero_copy_only=False)
     return names.astype(object, copy=False)
 
@@ -155,7 +155,7 @@ def _vector_column(rows: pa.RecordBatch, deleted: npt.NDArray[np.bool_]) -> pa.A
     if VECTOR in rows.schema.names:
         return rows.column(VECTOR)
     if not deleted.all():
-        raise _refused(int(np.flatnonzero(~deleted)[0]), VECTOR, "it is missing")
+        raise refused(int(np.flatnonzero(~deleted)[0]), VECTOR, "it is missing")
     return pa.nulls(len(rows), pa.list_(pa.float32()))
 
 
@@ -174,7 +174,7 @@ def checked_vectors(
         )
     given = ~column.is_null().to_numpy(zero_copy_only=False)
     if len(bad := np.flatnonzero(wanted & ~given)):
-        raise _refused(int(bad[0]), VECTOR, "it is missing")
+        raise refused(int(bad[0]), VECTOR, "it is missing")
     kept = column if wanted.all() else column.filter(pa.array(wanted))
     positions = np.flatnonzero(wanted)
     if not len(positions):
@@ -182,7 +182,7 @@ def checked_vectors(
     lengths = pc.list_value_length(kept).to_numpy(zero_copy_only=False)
     if len(bad := np.flatnonzero(lengths != dimension)):
         what = f"it has {lengths[bad[0]]} numbers, and the store has the dimension {dimension}"
-        raise _refused(int(positions[bad[0]]), VECTOR, what)
+        raise refused(int(positions[bad[0]]), VECTOR, what)
     return _matrix(schema, kept, positions, count)
 
 
@@ -221,7 +221,7 @@ def check_matrix(
         reasons.append((wide < COSINE_NORM_MIN**2, "it is zero, which has no direction"))
     for wrong, why in reasons:
         if len(bad := np.flatnonzero(wrong)):
-            raise _refused(int(bad[0] if rows is None else rows[bad[0]]), VECTOR, why)
+            raise refused(int(bad[0] if rows is None else rows[bad[0]]), VECTOR, why)
 
 
 def _checked_metadata(schema: VectorSchema, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -275,10 +275,11 @@ def may_cast(given: pa.DataType, kind: pa.DataType) -> bool:
 def _mistyped(column: pa.Array, kind: pa.DataType, name: str) -> DocumentError:
     given = np.flatnonzero(~column.is_null().to_numpy(zero_copy_only=False))
     row = int(given[0]) if len(given) else 0
-    return _refused(row, name, f"it is of type {column.type}, and the column of type {kind}")
+    return refused(row, name, f"it is of type {column.type}, and the column of type {kind}")
 
 
-def _refused(row: int, column: str, why: str) -> DocumentError:
+def refused(row: int, column: str, why: str) -> DocumentError:
+    """Return the error that a value of a row cannot be stored."""
     return DocumentError(
         f"row {row}, column {column!r} cannot be stored: {why}",
         do="mend it and send the batch again: none of its rows was taken",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,24 +15,21 @@ from headrace.errors import DocumentError, QueryError, StorageError, UsageError
 from headrace.ingest.contract import Epoch
 from headrace.ingest.ingest_handle import Coordinator
 from headrace.settings import IngestSettings, VectorSettings
-from headrace.stores.checkpoint_record import (
-    CheckpointRecord,
-    StoreCheckpoint,
-    advance,
-    checkpoint_key,
-    take_over,
-)
+from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.contract import Store
 from headrace.stores.kv.contract import KeyValueStore
+from headrace.stores.task_checkpoints import TaskCheckpoints
 from headrace.stores.vectors.distance import Metric, Vectors
 from headrace.stores.vectors.filters import MetadataFilter, from_json
 from headrace.stores.vectors.vector_delta import VectorDelta
+from headrace.stores.vectors.vector_documents import named_array
 from headrace.stores.vectors.vector_flush import VectorFlush
 from headrace.stores.vectors.vector_loader import load
 from headrace.stores.vectors.vector_rows import (
     DELETED,
     ID,
     VECTOR,
+    VectorRows,
     VectorSchema,
     check_matrix,
     checked_rows,
@@ -40,6 +37,8 @@ from headrace.stores.vectors.vector_rows import (
 from headrace.stores.vectors.vector_search import SearchEffort
 from headrace.stores.vectors.vector_storage import read_schema, write_schema
 from headrace.stores.vectors.vector_view import VectorView
+
+_LOADED_ROWS = 8192
 
 Given = Sequence[Sequence[float]] | npt.NDArray[Any]
 FilterLike = MetadataFilter | Mapping[str, Any] | None
@@ -59,8 +58,8 @@ class VectorStore(Store):
         self._store = store
         self._closing = threading.Lock()
         self._is_closed = False
-        self._tasks = threading.Lock()
-        """Held while a checkpoint is looked up and stored."""
+        self._pending_bytes_max = (ingest or IngestSettings()).pending_bytes_max
+        self._checkpoints = TaskCheckpoints(self._read_record)
         with store.snapshot() as stored:
             schema = read_schema(stored)
             if schema is None:
@@ -109,6 +108,7 @@ class VectorStore(Store):
         Waits up to `timeout_s` for room, without end if it is None. Of rows with one id, the last
         counts.
         """
+        self._check_open()
         checked = checked_rows(self.vector_schema, rows)
         self._check_memory(checked.size_bytes)
         return self._ingest.write(VectorDelta(self.vector_schema, checked), timeout_s)
@@ -142,7 +142,7 @@ class VectorStore(Store):
     def _record_batch(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
         types = {each.name: each.type for each in self.vector_schema.metadata_columns}
         arrays = {
-            name: each if isinstance(each, pa.Array) else _array(name, each, types.get(name))
+            name: each if isinstance(each, pa.Array) else named_array(name, each, types.get(name))
             for name, each in columns.items()
         }
         if len({len(each) for each in arrays.values()}) > 1:
@@ -151,6 +151,10 @@ class VectorStore(Store):
                 f"the columns differ in length: {sizes}", do="give each one value for every row"
             )
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("the vector store is closed", do="open it again")
 
     def _check_memory(self, more_bytes: int) -> None:
         used, limit = self._ingest.snapshot().memory_bytes, self.settings.memory_bytes_max
@@ -163,37 +167,45 @@ class VectorStore(Store):
     def flush(self, epoch: int | None = None) -> None:
         self._ingest.flush(None if epoch is None else Epoch(epoch))
 
+    def load(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Write many rows, wait whenever there is no room, and return how many are now durable.
+
+        What was written before an error stays.
+        """
+        count = 0
+        for batch in batches:
+            for start in range(0, len(batch), _LOADED_ROWS):
+                self.write(batch.slice(start, _LOADED_ROWS), timeout_s=None)
+            count += len(batch)
+        self.flush()
+        return count
+
     # Checkpoints of tasks
 
     def take(self, task: str, generation: str) -> int:
-        with self._tasks:
-            found = self._checkpoint(task)
-            taken = take_over(found, task, generation)
-            if taken != found:
-                self._store_record(task, taken, None)
-            return taken.number
+        self._check_open()
+        return self._checkpoints.take(
+            task, generation, lambda records: self._write_durable(None, records)
+        )
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
-        checked = rows if len(rows) else None
-        with self._tasks:
-            advanced = advance(self._checkpoint(checkpoint.task), checkpoint)
-            if advanced is None:
-                return False
-            self._store_record(checkpoint.task, advanced, checked)
-            return True
+        self._check_open()
+        checked = checked_rows(self.vector_schema, rows)
+        self._check_memory(checked.size_bytes)
+        return self._checkpoints.apply(
+            checkpoint, lambda records: self._write_durable(checked, records)
+        )
 
-    def _checkpoint(self, task: str) -> CheckpointRecord | None:
+    def _write_durable(self, rows: VectorRows | None, records: dict[bytes, bytes]) -> None:
+        delta = VectorDelta(self.vector_schema, rows, records)
+        # All of a checkpoint goes into one write, whatever its size, and its rows are in memory
+        # anyhow: it waits for room as if it were smaller.
+        delta.size_bytes = min(delta.size_bytes, self._pending_bytes_max // 2)
+        self._ingest.write_durable(delta)
+
+    def _read_record(self, key: bytes) -> bytes | None:
         with self._store.snapshot() as stored:
-            return CheckpointRecord.decode(stored.get(checkpoint_key(task)))
-
-    def _store_record(
-        self, task: str, record: CheckpointRecord, rows: pa.RecordBatch | None
-    ) -> None:
-        checked = None if rows is None else checked_rows(self.vector_schema, rows)
-        if checked is not None:
-            self._check_memory(checked.size_bytes)
-        records = {checkpoint_key(task): record.encode()}
-        self._ingest.write_durable(VectorDelta(self.vector_schema, checked, records))
+            return stored.get(key)
 
     # Reading
 
@@ -203,6 +215,7 @@ class VectorStore(Store):
         It shows whole flushes. With `fresh` it also shows what was written and is not flushed yet,
         which a crash may still undo.
         """
+        self._check_open()
         if not fresh:
             return VectorView(self._ingest.snapshot(), ())
         found = self._ingest.view()
@@ -249,7 +262,9 @@ class VectorStore(Store):
         if not 1 <= k <= self.settings.k_max:
             raise QueryError(f"k is {k}", do=f"choose k from 1 to {self.settings.k_max}")
         queries = self._queries(vectors)
-        wanted = probe_rows or self.settings.probe_rows
+        wanted = self.settings.probe_rows if probe_rows is None else probe_rows
+        if wanted < 1:
+            raise QueryError(f"probe_rows is {wanted}", do="choose 1 or more")
         effort = None if exact else SearchEffort(wanted, self.settings.exact_rows_max)
         return self.view(fresh=fresh).search(queries, k, as_filter(filter), effort, columns)
 
@@ -324,7 +339,7 @@ def as_filter(given: FilterLike) -> MetadataFilter | None:
 def _texts(ids: Sequence[str]) -> pa.Array:
     if isinstance(ids, str):
         raise DocumentError("ids are given as one string", do="give a list of strings")
-    return _array(ID, list(ids), pa.string())
+    return named_array(ID, list(ids), pa.string())
 
 
 def _lists(vectors: Given) -> pa.Array:
@@ -332,14 +347,4 @@ def _lists(vectors: Given) -> pa.Array:
     if isinstance(vectors, np.ndarray) and vectors.ndim == 2 and vectors.shape[1]:
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         return pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    return _array(VECTOR, [None if each is None else list(each) for each in vectors], None)
-
-
-def _array(name: str, values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
-        raise DocumentError(
-            f"the column {name!r} cannot be stored: {str(error)[:200]}",
-            do=f"give values of type {kind}" if kind else "give a list of numbers for each row",
-        ) from error
+    return named_array(VECTOR, [None if each is None else list(each) for each in vectors], None)

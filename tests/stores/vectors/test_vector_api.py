@@ -1,0 +1,170 @@
+"""The HTTP interface: what it answers, and what it says to calls that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from starlette.applications import Starlette
+
+from headrace.errors import QueueFullError
+from headrace.stores.kv.memory_store import MemoryKeyValueStore
+from headrace.stores.vectors.vector_api import IDS_MAX, QUERIES_MAX, vector_routes
+from headrace.stores.vectors.vector_store import VectorStore
+
+METADATA = pa.schema([("color", pa.string()), ("made", pa.timestamp("us", "UTC"))])
+ROWS = [
+    {"id": "a", "vector": [1, 0], "color": "red", "made": "2030-01-31T12:00:00Z"},
+    {"id": "b", "vector": [0.5, 1.5], "color": "blue"},
+    {"id": "c", "vector": [0, 2]},
+]
+
+
+class ApiClient:
+    """Calls the routes without a socket."""
+
+    def __init__(self, store: VectorStore, body_bytes_max: int) -> None:
+        app = Starlette(routes=vector_routes(store, body_bytes_max))
+        self._transport = httpx.ASGITransport(app)
+
+    def get(self, path: str) -> httpx.Response:
+        return self._request("GET", path)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self._request("POST", path, **body)
+
+    def _request(self, method: str, path: str, **body: Any) -> httpx.Response:
+        async def call() -> httpx.Response:
+            async with httpx.AsyncClient(transport=self._transport, base_url="http://s") as client:
+                return await client.request(method, path, **body)
+
+        return asyncio.run(call())
+
+
+@pytest.fixture
+def store() -> Iterator[VectorStore]:
+    with VectorStore.create(MemoryKeyValueStore(), 2, "l2", METADATA) as store:
+        yield store
+
+
+@pytest.fixture
+def client(store: VectorStore) -> ApiClient:
+    client = ApiClient(store, body_bytes_max=1_000_000)
+    answer = client.post("/vectors/upsert", json={"rows": ROWS})
+    assert answer.json() == {"status": "success", "data": {"rows": 3, "epoch": 1}}
+    return client
+
+
+def ask(client: ApiClient, path: str, **call: Any) -> Any:
+    answer = client.post(f"/vectors/{path}", json=call)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["data"]
+
+
+def test_a_search_returns_documents_nearest_first(client: ApiClient) -> None:
+    found = ask(client, "search", vector=[1, 0], k=2)
+    assert found == [
+        {"id": "a", "color": "red", "made": "2030-01-31T12:00:00Z", "distance": 0.0},
+        {"id": "b", "color": "blue", "made": None, "distance": pytest.approx(2.5**0.5)},
+    ]
+
+
+def test_a_search_filters_and_chooses_columns(client: ApiClient) -> None:
+    kept = {"not": {"field": "color", "eq": "red"}}
+    found = ask(client, "search", vector=[1, 0], filter=kept, columns=["id", "vector"], exact=True)
+    assert [(row["id"], row["vector"]) for row in found] == [("b", [0.5, 1.5]), ("c", [0, 2])]
+
+
+def test_several_vectors_are_searched_for_at_once(client: ApiClient) -> None:
+    found = ask(client, "search", vectors=[[1, 0], [0, 2]], k=1, columns=["id"])
+    assert [[row["id"] for row in each] for each in found] == [["a"], ["c"]]
+
+
+def test_get_and_delete(client: ApiClient) -> None:
+    assert ask(client, "delete", ids=["b", "nobody"])["ids"] == 2
+    found = ask(client, "get", ids=["c", "b", "a"], columns=["id", "color"])
+    assert found == [{"id": "c", "color": None}, {"id": "a", "color": "red"}]
+
+
+def test_a_write_that_is_not_durable_yet_is_found_by_a_fresh_search(client: ApiClient) -> None:
+    ask(client, "upsert", rows=[{"id": "d", "vector": [9, 9]}], durable=False)
+    ask(client, "delete", ids=["a"], durable=False)
+    found = ask(client, "search", vector=[9, 9], fresh=True, columns=["id"])
+    assert [row["id"] for row in found] == ["d", "b", "c"]
+
+
+def test_stat(client: ApiClient) -> None:
+    answer = client.get("/stat").json()["data"]
+    assert (answer["rows"], answer["dimension"], answer["metric"]) == (3, 2, "l2")
+
+
+@pytest.mark.parametrize(
+    ("path", "call", "said"),
+    [
+        ("upsert", {"rows": [{"id": "x", "vector": [1]}]}, "row 0, column 'vector'"),
+        ("upsert", {"rows": [ROWS[0], {"id": "x"}]}, "row 1, column 'vector'"),
+        ("upsert", {"rows": [ROWS[0], {"vector": [1, 2]}]}, "row 1, column 'id'"),
+        ("upsert", {"rows": [{**ROWS[0], "shape": "round"}]}, "row 0, column 'shape'"),
+        ("upsert", {"rows": [ROWS[1], {**ROWS[0], "color": 5}]}, "row 1, column 'color'"),
+        ("upsert", {"rows": [{**ROWS[0], "made": "soon"}]}, "row 0, column 'made'"),
+        ("upsert", {"rows": [{**ROWS[0], "vector": [1, 1e39]}]}, "row 0, column 'vector'"),
+        ("upsert", {"rows": [{**ROWS[0], "vector": "far"}]}, "row 0, column 'vector'"),
+        ("upsert", {"rows": 5}, "cannot read the call"),
+        ("upsert", {"row": []}, "cannot read the call"),
+        ("delete", {"ids": [5]}, "cannot read the call"),
+        ("delete", {"ids": [""]}, "row 0, column 'id'"),
+        ("get", {"ids": ["a"], "columns": ["shape"]}, "no column 'shape'"),
+        ("get", {"ids": ["a"] * (IDS_MAX + 1)}, "100001 ids"),
+        ("search", {}, "vector or vectors"),
+        ("search", {"vector": [1, 0], "vectors": [[1, 0]]}, "vector or vectors"),
+        ("search", {"vector": [1, 0, 0]}, "3 numbers"),
+        ("search", {"vector": []}, "0 numbers"),
+        ("search", {"vectors": [[1, 0], [1]]}, "cannot be read"),
+        ("search", {"vector": [1e39, 0]}, "cannot be searched for"),
+        ("search", {"vector": [1, 0], "k": 0}, "k is 0"),
+        ("search", {"vector": [1, 0], "k": 10**9}, "rows to find"),
+        ("search", {"vector": [1, 0], "probe_rows": 0}, "probe_rows is 0"),
+        ("search", {"vectors": [[1, 0]] * (QUERIES_MAX + 1)}, "1001 vectors"),
+        ("search", {"vector": [1, 0], "filter": {"field": "shape", "eq": 1}}, "'shape'"),
+        ("search", {"vector": [1, 0], "filter": {"like": 1}}, "cannot read the filter"),
+        ("search", {"vector": [1, 0], "columns": ["shape"]}, "no column 'shape'"),
+    ],
+    ids=lambda each: str(each)[:50],
+)
+def test_a_bad_call_is_told_in_one_line_and_changes_nothing(
+    client: ApiClient, path: str, call: dict[str, Any], said: str
+) -> None:
+    answer = client.post(f"/vectors/{path}", json=call)
+    assert answer.status_code in (400, 413)
+    assert answer.json()["status"] == "error"
+    assert said in answer.json()["error"]
+    assert answer.text.count("\n") == 1
+    assert len(answer.text) < 800
+    assert client.get("/stat").json()["data"]["rows"] == 3
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"rows": [' * 3000])
+def test_a_body_that_is_no_json_is_refused(client: ApiClient, body: bytes) -> None:
+    answer = client.post("/vectors/upsert", content=body)
+    assert answer.status_code in (400, 413)
+
+
+def test_a_body_beyond_the_limit_is_refused(client: ApiClient) -> None:
+    answer = client.post("/vectors/upsert", content=b"[" + b" " * 1_000_000)
+    assert (answer.status_code, answer.json()["errorType"]) == (413, "too_large")
+    assert client.post("/vectors/upsert", content=b" " * 1_000_000).status_code == 400
+
+
+def test_a_write_that_finds_no_room_is_told_to_come_back(
+    client: ApiClient, store: VectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise QueueFullError("no room", do="come back")
+
+    monkeypatch.setattr(store, "write", refuse)
+    answer = client.post("/vectors/upsert", json={"rows": ROWS})
+    assert (answer.status_code, answer.json()["error"]) == (429, "no room; come back")
