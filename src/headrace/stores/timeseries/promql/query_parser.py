@@ -23,7 +23,19 @@ from headrace.stores.timeseries.promql.expression import (
     TextNode,
     UnaryMinus,
 )
+from headrace.stores.timeseries.promql.syntax_position import line_and_column, parse_failure
 from headrace.stores.timeseries.series import LabelMatcher, MatchKind
+
+grammar.register_extra_functions(
+    [
+        # The name that `double_exponential_smoothing` has up to Prometheus 2.
+        grammar.Function(
+            "holt_winters",
+            [grammar.ValueType.Matrix, grammar.ValueType.Scalar, grammar.ValueType.Scalar],
+            grammar.ValueType.Vector,
+        )
+    ]
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -41,7 +53,10 @@ def parse_query(text: str) -> Expression:
     try:
         parsed = grammar.parse(text)
     except ValueError as error:
-        raise QueryError(f"parse error: {error}", do="mend the query") from None
+        offset, why = parse_failure(text) or (0, str(error))
+        raise QueryError(
+            f"{line_and_column(text, offset)}: parse error: {why}", do="correct the query there"
+        ) from error
     return _expression(parsed)
 
 

@@ -106,6 +106,7 @@ RANGE_FUNCTIONS: dict[str, Callable[..., WindowValues]] = {
     "deriv": deriv,
     "predict_linear": predict_linear,
     "double_exponential_smoothing": smoothed,
+    "holt_winters": smoothed,
     "sum_over_time": _sum,
     "avg_over_time": _avg,
     "min_over_time": _extreme(np.fmin),

@@ -116,7 +116,7 @@ def _line(elapsed_ms: Integers, values: Floats, inside: Flags) -> tuple[Floats, 
 def smoothed(windows: SampleWindows, smoothing: Floats, trend: Floats) -> WindowValues:
     """Return the last value of Holt's double exponential smoothing of each window."""
     for name, factor in (("smoothing", smoothing), ("trend", trend)):
-        wrong = ~((factor > 0) & (factor < 1))
+        wrong = (factor <= 0) | (factor >= 1)
         if wrong.any():
             raise QueryError(
                 f"invalid {name} factor {factor[wrong][0]:g}", do="use one between 0 and 1"
