@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import pytest
 from starlette.applications import Starlette
@@ -15,6 +13,7 @@ from headrace.errors import QueueFullError
 from headrace.stores.kv.memory_store import MemoryKeyValueStore
 from headrace.stores.vectors.vector_api import IDS_MAX, QUERIES_MAX, vector_routes
 from headrace.stores.vectors.vector_store import VectorStore
+from tests.stores.timeseries.asgi_client import AsgiClient
 
 METADATA = pa.schema([("color", pa.string()), ("made", pa.timestamp("us", "UTC"))])
 ROWS = [
@@ -24,27 +23,6 @@ ROWS = [
 ]
 
 
-class ApiClient:
-    """Calls the routes without a socket."""
-
-    def __init__(self, store: VectorStore, body_bytes_max: int) -> None:
-        app = Starlette(routes=vector_routes(store, body_bytes_max))
-        self._transport = httpx.ASGITransport(app)
-
-    def get(self, path: str) -> httpx.Response:
-        return self._request("GET", path)
-
-    def post(self, path: str, **body: Any) -> httpx.Response:
-        return self._request("POST", path, **body)
-
-    def _request(self, method: str, path: str, **body: Any) -> httpx.Response:
-        async def call() -> httpx.Response:
-            async with httpx.AsyncClient(transport=self._transport, base_url="http://s") as client:
-                return await client.request(method, path, **body)
-
-        return asyncio.run(call())
-
-
 @pytest.fixture
 def store() -> Iterator[VectorStore]:
     with VectorStore.create(MemoryKeyValueStore(), 2, "l2", METADATA) as store:
@@ -52,20 +30,20 @@ def store() -> Iterator[VectorStore]:
 
 
 @pytest.fixture
-def client(store: VectorStore) -> ApiClient:
-    client = ApiClient(store, body_bytes_max=1_000_000)
+def client(store: VectorStore) -> AsgiClient:
+    client = AsgiClient(Starlette(routes=vector_routes(store, body_bytes_max=1_000_000)))
     answer = client.post("/vectors/upsert", json={"rows": ROWS})
     assert answer.json() == {"status": "success", "data": {"rows": 3, "epoch": 1}}
     return client
 
 
-def ask(client: ApiClient, path: str, **call: Any) -> Any:
+def ask(client: AsgiClient, path: str, **call: Any) -> Any:
     answer = client.post(f"/vectors/{path}", json=call)
     assert answer.status_code == 200, answer.text
     return answer.json()["data"]
 
 
-def test_a_search_returns_documents_nearest_first(client: ApiClient) -> None:
+def test_a_search_returns_documents_nearest_first(client: AsgiClient) -> None:
     found = ask(client, "search", vector=[1, 0], k=2)
     assert found == [
         {"id": "a", "color": "red", "made": "2030-01-31T12:00:00Z", "distance": 0.0},
@@ -73,31 +51,31 @@ def test_a_search_returns_documents_nearest_first(client: ApiClient) -> None:
     ]
 
 
-def test_a_search_filters_and_chooses_columns(client: ApiClient) -> None:
+def test_a_search_filters_and_chooses_columns(client: AsgiClient) -> None:
     kept = {"not": {"field": "color", "eq": "red"}}
     found = ask(client, "search", vector=[1, 0], filter=kept, columns=["id", "vector"], exact=True)
     assert [(row["id"], row["vector"]) for row in found] == [("b", [0.5, 1.5]), ("c", [0, 2])]
 
 
-def test_several_vectors_are_searched_for_at_once(client: ApiClient) -> None:
+def test_several_vectors_are_searched_for_at_once(client: AsgiClient) -> None:
     found = ask(client, "search", vectors=[[1, 0], [0, 2]], k=1, columns=["id"])
     assert [[row["id"] for row in each] for each in found] == [["a"], ["c"]]
 
 
-def test_get_and_delete(client: ApiClient) -> None:
+def test_get_and_delete(client: AsgiClient) -> None:
     assert ask(client, "delete", ids=["b", "nobody"])["ids"] == 2
     found = ask(client, "get", ids=["c", "b", "a"], columns=["id", "color"])
     assert found == [{"id": "c", "color": None}, {"id": "a", "color": "red"}]
 
 
-def test_a_write_that_is_not_durable_yet_is_found_by_a_fresh_search(client: ApiClient) -> None:
+def test_a_write_that_is_not_durable_yet_is_found_by_a_fresh_search(client: AsgiClient) -> None:
     ask(client, "upsert", rows=[{"id": "d", "vector": [9, 9]}], durable=False)
     ask(client, "delete", ids=["a"], durable=False)
     found = ask(client, "search", vector=[9, 9], fresh=True, columns=["id"])
     assert [row["id"] for row in found] == ["d", "b", "c"]
 
 
-def test_stat(client: ApiClient) -> None:
+def test_stat(client: AsgiClient) -> None:
     answer = client.get("/stat").json()["data"]
     assert (answer["rows"], answer["dimension"], answer["metric"]) == (3, 2, "l2")
 
@@ -136,7 +114,7 @@ def test_stat(client: ApiClient) -> None:
     ids=lambda each: str(each)[:50],
 )
 def test_a_bad_call_is_told_in_one_line_and_changes_nothing(
-    client: ApiClient, path: str, call: dict[str, Any], said: str
+    client: AsgiClient, path: str, call: dict[str, Any], said: str
 ) -> None:
     answer = client.post(f"/vectors/{path}", json=call)
     assert answer.status_code in (400, 413)
@@ -148,19 +126,19 @@ def test_a_bad_call_is_told_in_one_line_and_changes_nothing(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"rows": [' * 3000])
-def test_a_body_that_is_no_json_is_refused(client: ApiClient, body: bytes) -> None:
+def test_a_body_that_is_no_json_is_refused(client: AsgiClient, body: bytes) -> None:
     answer = client.post("/vectors/upsert", content=body)
     assert answer.status_code in (400, 413)
 
 
-def test_a_body_beyond_the_limit_is_refused(client: ApiClient) -> None:
+def test_a_body_beyond_the_limit_is_refused(client: AsgiClient) -> None:
     answer = client.post("/vectors/upsert", content=b"[" + b" " * 1_000_000)
     assert (answer.status_code, answer.json()["errorType"]) == (413, "too_large")
     assert client.post("/vectors/upsert", content=b" " * 1_000_000).status_code == 400
 
 
 def test_a_write_that_finds_no_room_is_told_to_come_back(
-    client: ApiClient, store: VectorStore, monkeypatch: pytest.MonkeyPatch
+    client: AsgiClient, store: VectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> int:
         raise QueueFullError("no room", do="come back")
