@@ -34,6 +34,7 @@ from headrace.cli.commands import (
     run,
     serve,
     shuffle,
+    store,
     task,
 )
 from headrace.cli.render.output import as_example, print_error
@@ -44,6 +45,7 @@ _ARGUMENT_CHARS_SHOWN = 60
 _WITHOUT_SPARK = {
     *("collections", "dead-letters", "exchange", "journals", "outcome", "publish", "read", "serve"),
     "shuffle",
+    "store",
 }
 """Commands that run nothing of the user's and nothing of Spark's."""
 
@@ -155,6 +157,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(dead_letter.app, name="dead-letters")
 app.add_typer(plan.app, name="plan")
 app.add_typer(exchange.app, name="exchange")
+app.add_typer(store.app, name="store")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")

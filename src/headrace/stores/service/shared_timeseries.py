@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from starlette.routing import BaseRoute
 
 from headrace.settings import TimeSeriesSettings
 from headrace.stores.kv.kv_location import open_kv
@@ -159,6 +161,20 @@ def _label_values(store: TimeSeriesStore, request: ListLabelValues) -> list[str]
     return store.label_values(request.name, request.matchers, *times)
 
 
+def _routes(store: TimeSeriesStore) -> Sequence[BaseRoute]:
+    from headrace.stores.timeseries.input.remote_write import RemoteWriteDecoder
+    from headrace.stores.timeseries.prometheus_api import PrometheusApi
+
+    decoder, decoding = RemoteWriteDecoder(), threading.Lock()
+
+    def receive(body: bytes) -> None:
+        with decoding:
+            samples = decoder.decode(body)
+        store.flush(store.write_samples(samples))
+
+    return PrometheusApi(store.reader, receive).routes()
+
+
 TIMESERIES_KIND = StoreKind(
     TIMESERIES,
     _open,
@@ -169,6 +185,7 @@ TIMESERIES_KIND = StoreKind(
         ListLabelNames: _label_names,
         ListLabelValues: _label_values,
     },
+    _routes,
 )
 
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from starlette.routing import BaseRoute
 
 from headrace.errors import DocumentError, QueryError
 from headrace.stores.kv.kv_location import open_kv
@@ -157,4 +158,10 @@ def _get(store: VectorStore, request: GetVectors) -> bytes:
     return bytes(encode_rows(store.get(request.ids, request.columns)).to_pybytes())
 
 
-VECTORS_KIND = StoreKind(VECTORS, _open, {SearchVectors: _search, GetVectors: _get})
+def _routes(store: VectorStore) -> Sequence[BaseRoute]:
+    from headrace.stores.vectors.vector_api import vector_routes
+
+    return vector_routes(store)
+
+
+VECTORS_KIND = StoreKind(VECTORS, _open, {SearchVectors: _search, GetVectors: _get}, _routes)

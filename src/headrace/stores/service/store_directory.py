@@ -15,7 +15,14 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import DataError, ExistsError, NotFoundError, UsageError, VersionError
+from headrace.errors import (
+    DataError,
+    ExistsError,
+    NotFoundError,
+    SchemaError,
+    UsageError,
+    VersionError,
+)
 from headrace.files import UNFINISHED, create_durably, make_directory, storage_errors
 from headrace.journal.documents.schema import parse_schema
 from headrace.stores.vectors.vector_rows import VectorSchema
@@ -158,7 +165,13 @@ def metadata_schema(metadata: dict[str, str]) -> pa.Schema:
     fields = []
     for name, kind in metadata.items():
         quoted = name.replace("`", "``")
-        fields += parse_schema(f"`{quoted}` {kind}")
+        parsed = list(parse_schema(f"`{quoted}` {kind}"))
+        if len(parsed) > 1:
+            raise SchemaError(
+                f"{kind!r} is not the type of a metadata column",
+                do="write one name and one type for each column",
+            )
+        fields += parsed
     return pa.schema(fields)
 
 
