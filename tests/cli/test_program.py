@@ -31,7 +31,7 @@ NOT_A_WORKSPACE = (
     " or make one with `headrace collections create`"
 )
 GROUPS = (
-    *(("collections",), ("journals",), ("shuffle",), ("task",), ("pipeline",)),
+    *(("collections",), ("journals",), ("shuffle",), ("store",), ("task",), ("pipeline",)),
     *(("dead-letters",), ("plan",), ("exchange",), ("bench",)),
 )
 CREATE = ("collections", "create", "orders")

@@ -34,7 +34,7 @@ from headrace.cli.commands import (
     run,
     serve,
     shuffle,
-    store,
+    store_commands,
     task,
 )
 from headrace.cli.render.output import as_example, print_error
@@ -157,7 +157,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(dead_letter.app, name="dead-letters")
 app.add_typer(plan.app, name="plan")
 app.add_typer(exchange.app, name="exchange")
-app.add_typer(store.app, name="store")
+app.add_typer(store_commands.app, name="store")
 doctor.register(app)
 demo.register(app)
 app.add_typer(bench.app, name="bench")
