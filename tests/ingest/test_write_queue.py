@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import QueueFullError, StorageError, UsageError
 from headrace.ingest.contract import Epoch
-from headrace.ingest.write_queue import WriteQueue
+from headrace.ingest.write_queue import RoomTicket, WriteQueue
 from headrace.settings import IngestSettings
 from tests.ingest.memory_store import MapDelta
 
@@ -52,9 +52,7 @@ def test_queued_and_held_bytes_count_together() -> None:
     with pytest.raises(QueueFullError) as raised:
         queue.add(delta_of("c", "d"))
     assert "20 bytes" in raised.value.what
-    assert "1 writes of 10 bytes in the queue, and 10 bytes that are not durable" in str(
-        raised.value
-    )
+    assert "1 writes of 10 bytes in the queue, 10 bytes that are not durable" in str(raised.value)
     assert queue.add(delta_of("c")) == 3
     queue.take()
     queue.held_bytes = 0
@@ -88,25 +86,100 @@ def test_a_refusal_changes_nothing_but_what_is_told_of_it() -> None:
     assert not queue.take().is_short
 
 
-@pytest.mark.parametrize(
-    ("deltas", "message"),
-    [
-        ([delta_of("a", "b", "c")], "a write of 30 bytes is above pending_bytes_max, which is 20"),
-        ([delta_of(), delta_of(), delta_of()], "3 writes at once are above commands_max"),
-    ],
-)
-def test_what_never_finds_room_is_an_error_of_its_own(deltas: list[MapDelta], message: str) -> None:
+def test_a_write_above_a_limit_is_taken_when_nothing_else_counts() -> None:
     queue = queue_of(pending_bytes_max=20, commands_max=2)
-    with pytest.raises(UsageError, match=message):
-        queue.add_all(deltas, sum(delta.size_bytes for delta in deltas))
-    assert not queue.take().is_short
-
-
-def test_a_large_single_write_is_refused_as_well() -> None:
-    queue = queue_of(pending_bytes_max=20)
-    with pytest.raises(UsageError, match="above pending_bytes_max"):
+    queue.add(delta_of("a"))
+    with pytest.raises(QueueFullError):
         queue.add(delta_of("a", "b", "c"))
-    assert queue.refused == 0
+    queue.take()
+    with pytest.raises(QueueFullError):
+        queue.add_all([delta_of("a")] * 3, 30)
+    queue.held_bytes = 0
+    assert queue.add(delta_of("a", "b", "c")) == 2
+    with pytest.raises(QueueFullError):
+        queue.add(delta_of("a"))
+    queue.take()
+    queue.held_bytes = 0
+    assert queue.add_all([delta_of("a")] * 3, 30) == 5
+
+
+def test_no_small_write_takes_the_room_that_a_large_one_waits_for() -> None:
+    queue = queue_of(pending_bytes_max=30)
+    queue.add_all([delta_of("a"), delta_of("b")], 20)
+    large, small = RoomTicket(1, 20, None), RoomTicket(1, 10, None)
+    queue.wait_for_room(large)
+    queue.wait_for_room(small)
+    assert queue.grant() == []
+    assert queue.take().is_short
+    # There is room for ten bytes, but the twenty came first.
+    with pytest.raises(QueueFullError, match="and 2 who wait for room"):
+        queue.add(delta_of("c"))
+    with pytest.raises(QueueFullError):
+        queue.add_all([delta_of("c")], 10, small)
+    queue.held_bytes = 10
+    assert queue.grant() == [large]
+    assert queue.grant() == [], "it is told once"
+    assert queue.take().is_short, "the small one still waits"
+    assert queue.add_all([delta_of("c", "d")], 20, large) == 3
+    queue.leave(large)
+    assert queue.grant() == []
+    queue.take()
+    queue.held_bytes = 0
+    assert queue.grant() == [small]
+    assert not queue.take().is_short
+    queue.leave(small)
+    assert queue.add(delta_of("e", "f", "g")) == 4
+
+
+def test_whoever_fits_beside_those_who_wait_is_taken_at_once() -> None:
+    queue = queue_of(pending_bytes_max=100, commands_max=4)
+    queue.add(delta_of(*"abcdefghij"))
+    tickets = [RoomTicket(1, 30, None), RoomTicket(1, 40, None)]
+    for ticket in tickets:
+        queue.wait_for_room(ticket)
+    queue.take()
+    queue.held_bytes = 0
+    assert queue.grant() == tickets
+    assert queue.add(delta_of(*"abc")) == 2
+    with pytest.raises(QueueFullError):
+        queue.add(delta_of("d"))
+    assert queue.add_all([delta_of("d")], 40, tickets[1]) == 3
+    queue.leave(tickets[1])
+    assert queue.add_all([delta_of("d")], 30, tickets[0]) == 4
+    queue.leave(tickets[0])
+    assert (queue.depth, queue.queued_bytes, queue.waiting) == (3, 100, 0)
+
+
+def test_a_place_in_line_that_is_given_up_is_free() -> None:
+    queue = queue_of(pending_bytes_max=30, commands_max=2)
+    queue.add_all([delta_of("a"), delta_of("b")], 20)
+    waits, granted = RoomTicket(3, 10, None), RoomTicket(1, 100, None)
+    queue.wait_for_room(waits)
+    queue.wait_for_room(granted)
+    queue.take()
+    queue.held_bytes = 0
+    assert queue.grant() == [waits], "three writes need the whole queue of two"
+    queue.leave(waits)
+    assert queue.grant() == [granted]
+    queue.leave(granted)
+    assert queue.add_all([delta_of("a"), delta_of("b")], 30) == 4
+
+
+def test_those_who_wait_hear_of_a_failure() -> None:
+    queue = queue_of(pending_bytes_max=10)
+    queue.add(delta_of("a"))
+    tickets = [RoomTicket(1, 10, None), RoomTicket(1, 10, None)]
+    for ticket in tickets:
+        queue.wait_for_room(ticket)
+    queue.refuse(StorageError("the disk is full", do="free space"))
+    assert queue.grant() == tickets
+    for ticket in tickets:
+        with pytest.raises(StorageError):
+            queue.add_all([delta_of("b")], 10, ticket)
+        queue.leave(ticket)
+    late = RoomTicket(1, 10, None)
+    queue.wait_for_room(late)
+    assert queue.grant() == [late]
 
 
 def test_after_a_failure_each_caller_gets_an_error_of_its_own() -> None:
@@ -117,6 +190,7 @@ def test_after_a_failure_each_caller_gets_an_error_of_its_own() -> None:
     calls: list[Callable[[], Epoch]] = [
         lambda: queue.add(delta_of("a")),
         lambda: queue.add_all([delta_of("a")], 10),
+        lambda: queue.add(MapDelta()),
     ]
     raised = []
     for call in calls:

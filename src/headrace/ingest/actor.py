@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 from headrace.errors import CommitOutcome, HeadraceError, InDoubtError, QueueFullError, UsageError
 from headrace.ingest.contract import D, Epoch, FlushHandler, S
@@ -38,7 +38,7 @@ from headrace.ingest.effects import (
 from headrace.ingest.ingest_metrics import IngestMetrics
 from headrace.ingest.snapshot_channel import SnapshotChannel
 from headrace.ingest.state import CoordinatorPhase, CoordinatorState, View
-from headrace.ingest.write_queue import WriteQueue, same_error
+from headrace.ingest.write_queue import RoomTicket, WriteQueue, same_error
 from headrace.settings import IngestSettings
 
 
@@ -47,6 +47,18 @@ def shared_future() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
     return future
+
+
+class WriteBatch(NamedTuple, Generic[D]):
+    """Writes that are taken together, none of them empty."""
+
+    deltas: Sequence[D]
+    size_bytes: int
+
+
+def write_batch(deltas: Sequence[D]) -> WriteBatch[D]:
+    written = [delta for delta in deltas if not delta.is_empty]
+    return WriteBatch(written, sum([delta.size_bytes for delta in written]))
 
 
 class CoordinatorActor(Generic[D, S]):
@@ -76,7 +88,6 @@ class CoordinatorActor(Generic[D, S]):
         self._deadline_s: float | None = None
         self._forgotten: deque[tuple[Epoch, Future[None]]] = deque()
         self._is_stopping = False
-        self._room: Future[None] | None = None
         self._flushes: SimpleQueue[StartFlush[D, S] | None] = SimpleQueue()
         self._syncs: SimpleQueue[StartSync | None] = SimpleQueue()
         self._threads = [
@@ -105,12 +116,10 @@ class CoordinatorActor(Generic[D, S]):
                 self._work.notify()
         return epoch
 
-    def write_all(self, deltas: Sequence[D]) -> Epoch:
-        taken = [delta for delta in deltas if not delta.is_empty]
-        size_bytes = sum([delta.size_bytes for delta in taken])
+    def write_all(self, batch: WriteBatch[D], ticket: RoomTicket | None = None) -> Epoch:
         with self._queue_lock:
             try:
-                epoch = self._queue.add_all(taken, size_bytes)
+                epoch = self._queue.add_all(batch.deltas, batch.size_bytes, ticket)
             except QueueFullError:
                 self._work.notify()
                 raise
@@ -118,12 +127,20 @@ class CoordinatorActor(Generic[D, S]):
                 self._work.notify()
         return epoch
 
-    def room(self) -> Future[None]:
-        """Return what is done when there is more room than now, or the coordinator is over."""
+    @contextmanager
+    def in_line(self, batch: WriteBatch[D]) -> Iterator[RoomTicket]:
+        """Wait for room while the block runs. The ticket tells when there is some."""
+        ticket = RoomTicket(len(batch.deltas), batch.size_bytes, shared_future())
         with self._queue_lock:
-            if self._room is None:
-                self._room = shared_future()
-            return self._room
+            self._queue.wait_for_room(ticket)
+            self._grant_room()
+            self._work.notify()
+        try:
+            yield ticket
+        finally:
+            with self._queue_lock:
+                self._queue.leave(ticket)
+                self._grant_room()
 
     def wait_durable(self, epoch: Epoch | None) -> tuple[Epoch, Future[None]]:
         """Return the epoch, and what is done when that is durable. None means all writes so far."""
@@ -226,20 +243,17 @@ class CoordinatorActor(Generic[D, S]):
             writes = self._queue.take()
         self._carry_out(self._state.step(self._now_s(), writes, completions))
         with self._queue_lock:
-            held_before = self._queue.held_bytes
             self._queue.held_bytes = self._state.held_bytes
-            if writes.deltas or self._queue.held_bytes < held_before:
-                self._give_room()
+            self._grant_room()
             self._is_idle = self._state.phase is CoordinatorPhase.IDLE
             is_late = self._is_idle and self._queue.depth  # it came after `take`
             if is_late or self._deadline_s != self._state.deadline_s:
                 self._deadline_s = self._state.deadline_s
                 self._work.notify()
 
-    def _give_room(self) -> None:
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
+    def _grant_room(self) -> None:
+        for ticket in self._queue.grant():
+            ticket.granted.set_result(None)
 
     def _carry_out(self, effects: Sequence[CoordinatorEffect]) -> None:
         for effect in effects:
@@ -264,7 +278,7 @@ class CoordinatorActor(Generic[D, S]):
     def _refuse(self, error: HeadraceError) -> None:
         with self._queue_lock:
             self._queue.refuse(error)
-            self._give_room()
+            self._grant_room()
         if self._state.failure:
             self.snapshots.end(error)
 

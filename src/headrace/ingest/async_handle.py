@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self
 
 from headrace.errors import QueueFullError
-from headrace.ingest.actor import CoordinatorActor
+from headrace.ingest.actor import CoordinatorActor, WriteBatch, write_batch
 from headrace.ingest.contract import D, Epoch, S
-from headrace.ingest.ingest_handle import IngestHandle, Patience, W
+from headrace.ingest.ingest_handle import IngestHandle, Patience
 from headrace.ingest.ingest_metrics import IngestMetrics
 from headrace.ingest.snapshot_channel import SnapshotChannel
 from headrace.ingest.state import View
@@ -54,10 +55,21 @@ class AsyncIngestHandle(Generic[D, S]):
         self._actor: CoordinatorActor[D, S] = handle.actor
 
     async def write(self, delta: D, timeout_s: float | None = 0.0) -> Epoch:
-        return await self._when_room(self._actor.write, delta, timeout_s)
+        try:
+            return self._actor.write(delta)
+        except QueueFullError:
+            if timeout_s == 0:
+                raise
+        return await self._write_later(write_batch([delta]), Patience(timeout_s))
 
     async def write_all(self, deltas: Sequence[D], timeout_s: float | None = 0.0) -> Epoch:
-        return await self._when_room(self._actor.write_all, deltas, timeout_s)
+        batch = write_batch(deltas)
+        try:
+            return self._actor.write_all(batch)
+        except QueueFullError:
+            if timeout_s == 0:
+                raise
+        return await self._write_later(batch, Patience(timeout_s))
 
     async def write_durable(self, delta: D, timeout_s: float | None = None) -> Epoch:
         patience = Patience(timeout_s)
@@ -86,27 +98,11 @@ class AsyncIngestHandle(Generic[D, S]):
     async def shutdown(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._handle.shutdown, timeout_s)
 
-    async def _when_room(
-        self, write: Callable[[W], Epoch], what: W, timeout_s: float | None
-    ) -> Epoch:
-        try:
-            return write(what)
-        except QueueFullError:
-            if timeout_s == 0:
-                raise
-        patience = Patience(timeout_s)
-        while True:
-            room = self._actor.room()
-            try:
-                return write(what)
-            except QueueFullError:
-                try:
-                    await _done(room, patience)
-                except TimeoutError:
-                    pass
-                else:
-                    continue
-                raise
+    async def _write_later(self, batch: WriteBatch[D], patience: Patience) -> Epoch:
+        with self._actor.in_line(batch) as ticket:
+            with suppress(TimeoutError):
+                await _done(ticket.granted, patience)
+            return self._actor.write_all(batch, ticket)
 
     async def _wait(self, epoch: Epoch, durable: Future[None], patience: Patience) -> None:
         try:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self
 
 from headrace.errors import CommitOutcome, QueueFullError
-from headrace.ingest.actor import CoordinatorActor
+from headrace.ingest.actor import CoordinatorActor, WriteBatch, write_batch
 from headrace.ingest.contract import D, Epoch, FlushHandler, S
 from headrace.ingest.ingest_metrics import IngestMetrics
 from headrace.ingest.snapshot_channel import SnapshotChannel
 from headrace.ingest.state import View
 from headrace.settings import IngestSettings
-
-W = TypeVar("W")
 
 
 class Patience:
@@ -91,11 +90,22 @@ class IngestHandle(Generic[D, S]):
         If too much waits already, this waits up to `timeout_s` for room, without end if that is
         None, and then raises QueueFullError. Then the delta is as it was: write the same again.
         """
-        return self._when_room(self.actor.write, delta, timeout_s)
+        try:
+            return self.actor.write(delta)
+        except QueueFullError:
+            if timeout_s == 0:
+                raise
+        return self._write_later(write_batch([delta]), Patience(timeout_s))
 
     def write_all(self, deltas: Sequence[D], timeout_s: float | None = 0.0) -> Epoch:
         """Take all of the writes or none, as `write` does; return the epoch of the last."""
-        return self._when_room(self.actor.write_all, deltas, timeout_s)
+        batch = write_batch(deltas)
+        try:
+            return self.actor.write_all(batch)
+        except QueueFullError:
+            if timeout_s == 0:
+                raise
+        return self._write_later(batch, Patience(timeout_s))
 
     def write_durable(self, delta: D, timeout_s: float | None = None) -> Epoch:
         """Take a write, wait until it is durable, and return its epoch.
@@ -145,25 +155,11 @@ class IngestHandle(Generic[D, S]):
         finally:
             self.actor.join(patience.left_s())
 
-    def _when_room(self, write: Callable[[W], Epoch], what: W, timeout_s: float | None) -> Epoch:
-        try:
-            return write(what)
-        except QueueFullError:
-            if timeout_s == 0:
-                raise
-        patience = Patience(timeout_s)
-        while True:
-            room = self.actor.room()
-            try:
-                return write(what)
-            except QueueFullError:
-                try:
-                    room.result(patience.left_s())
-                except TimeoutError:
-                    pass
-                else:
-                    continue
-                raise
+    def _write_later(self, batch: WriteBatch[D], patience: Patience) -> Epoch:
+        with self.actor.in_line(batch) as ticket:
+            with suppress(TimeoutError):
+                ticket.granted.result(patience.left_s())
+            return self.actor.write_all(batch, ticket)
 
     def _wait(self, epoch: Epoch, durable: Future[None], patience: Patience) -> None:
         try:

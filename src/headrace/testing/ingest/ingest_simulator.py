@@ -13,8 +13,8 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from headrace.errors import HeadraceError, QueueFullError, StorageError, UsageError
 from headrace.ingest.contract import Epoch
@@ -24,7 +24,6 @@ from headrace.ingest.effects import (
     CoordinatorEffect,
     FlushFailed,
     FlushSucceeded,
-    FlushTrigger,
     PublishSnapshot,
     RefuseWrites,
     StartFlush,
@@ -34,50 +33,22 @@ from headrace.ingest.effects import (
     SyncSucceeded,
 )
 from headrace.ingest.state import CoordinatorPhase, CoordinatorState, View
-from headrace.ingest.write_queue import WriteQueue
+from headrace.ingest.write_queue import RoomTicket, WriteQueue
 from headrace.settings import IngestSettings
-from headrace.testing.ingest.simulated_storage import ROW_BYTES, RowDelta, Rows, SimulatedStorage
+from headrace.testing.ingest.ingest_kinds import FLUSH_KINDS, EpochWaiter, IngestKind
+from headrace.testing.ingest.simulated_storage import (
+    ROW_BYTES,
+    RowDelta,
+    Rows,
+    SimulatedStorage,
+    rows_of_view,
+)
 from headrace.testing.seeds import Say, Simulation, main
 
 STEPS = 150
 _KEYS = 9
 _VIEWS_KEPT = 5
-
-
-class IngestKind(StrEnum):
-    WRITTEN = "a write was taken"
-    BATCH_WRITTEN = "several writes were taken at once"
-    REFUSED = "a write found no room, and was handed back"
-    TOO_LARGE = "a write that never finds room was refused"
-    REFUSED_FOR_GOOD = "a write came after a failure, or after closing"
-    ASKED = "somebody waited for an epoch"
-    GAVE_UP = "somebody waited no longer"
-    ANSWERED = "a waiter heard that its epoch is durable"
-    ANSWERED_AT_ONCE = "an epoch was durable before somebody asked"
-    TOLD_OF_FAILURE = "a waiter heard that its epoch may never be durable"
-    REQUEST_FLUSH = "a flush began because somebody asked"
-    TIMER_FLUSH = "a flush began because time was over"
-    SIZE_FLUSH = "a flush began because much was pending"
-    FLUSHED = "a flush was published"
-    FLUSH_FAILED = "a flush failed, and nothing of it was stored"
-    FLUSH_IN_DOUBT = "a flush failed, and yet it was stored"
-    SYNCED = "a flush became durable"
-    SYNC_SHARED = "several flushes became durable by one sync"
-    SYNC_FAILED = "a sync failed"
-    VIEWED = "a reader asked for a view"
-    CRASHED = "the process died"
-    CRASHED_IN_FLUSH = "the process died during a flush"
-    REPLACED = "a coordinator that had failed was replaced"
-    CLOSED = "a coordinator was closed, and all was durable"
-
-
-@dataclass(eq=False)
-class EpochWaiter:
-    """Somebody who waits until an epoch is durable."""
-
-    epoch: Epoch
-    has_given_up: bool = False
-    is_answered: bool = False
+_BATCH_MAX = 4
 
 
 class IngestWorld:
@@ -114,6 +85,8 @@ class IngestWorld:
         self.durable = Epoch(0)
         """The last epoch of which a waiter, or the state, said that it is durable."""
         self.waiters: list[EpochWaiter] = []
+        self.line: list[RoomTicket] = []
+        """Who waits for room; `granted` is what they want to write."""
         self.views: list[View[RowDelta, Rows]] = []
         self.flush: StartFlush[RowDelta, Rows] | None = None
         self.sync: StartSync | None = None
@@ -133,6 +106,7 @@ class IngestWorld:
         actions: list[tuple[Callable[[], None], int]] = [
             (self.write, 30),
             (self.write_batch, 5),
+            (self.leave_line, 1),
             (self.ask, 8),
             (self.give_up, 1),
             (self.step, 12),
@@ -156,25 +130,63 @@ class IngestWorld:
         self._write([delta], lambda: self.queue.add(delta), IngestKind.WRITTEN)
 
     def write_batch(self) -> None:
-        deltas = [self.new_delta() for _ in range(self.chance.randint(2, 4))]
+        deltas = [self.new_delta() for _ in range(self.chance.randint(2, _BATCH_MAX))]
         size = sum(delta.size_bytes for delta in deltas)
         self._write(deltas, lambda: self.queue.add_all(deltas, size), IngestKind.BATCH_WRITTEN)
 
-    def _write(self, deltas: list[RowDelta], add: Callable[[], Epoch], taken: IngestKind) -> None:
+    def _write(self, deltas: list[RowDelta], add: Callable[[], Epoch], taken: IngestKind) -> bool:
         rows, last = [dict(delta.rows) for delta in deltas], self.queue.last
+        size = sum(delta.size_bytes for delta in deltas)
+        held = self.queue.queued_bytes + self.queue.held_bytes
         try:
             epoch = add()
         except HeadraceError as error:
             assert [delta.rows for delta in deltas] == rows
             assert self.queue.last == last
-            self.note(self._refusal(error), error)
-            return
+            kind = self._refusal(error)
+            self.note(kind, error)
+            if kind is IngestKind.REFUSED and self.chance.random() < 0.3:
+                self._stand_in_line(deltas, size)
+            return False
         assert self.state.failure is None
         assert not self.is_closing
         assert epoch == last + len(deltas)
+        if size > self.settings.pending_bytes_max:
+            assert held == 0
+            self.note(IngestKind.OVERSIZED)
         for each in rows:
             self.truth.append({**self.truth[-1], **each})
         self.note(taken, f"up to epoch {epoch}")
+        return True
+
+    def _stand_in_line(self, deltas: list[RowDelta], size: int) -> None:
+        ticket = RoomTicket(len(deltas), size, deltas)
+        self.queue.wait_for_room(ticket)
+        self.line.append(ticket)
+        self.note(IngestKind.STOOD_IN_LINE, f"for {size} bytes")
+        self.grant()
+
+    def grant(self) -> None:
+        """Let those write for whom there is room now. Each of them finds it."""
+        while told := self.queue.grant():
+            assert told == self.line[: len(told)], "in their order"
+            for ticket in told:
+                self.line.remove(ticket)
+                is_over = self.state.failure is not None or self.is_closing
+                has_written = self._write(
+                    ticket.granted,
+                    partial(self.queue.add_all, ticket.granted, ticket.size_bytes, ticket),
+                    IngestKind.GOT_ROOM,
+                )
+                assert has_written or is_over
+                self.queue.leave(ticket)
+
+    def leave_line(self) -> None:
+        if self.line:
+            ticket = self.line.pop(self.chance.randrange(len(self.line)))
+            self.queue.leave(ticket)
+            self.note(IngestKind.LEFT_LINE)
+            self.grant()
 
     def _refusal(self, error: HeadraceError) -> IngestKind:
         if isinstance(error, QueueFullError):
@@ -183,7 +195,8 @@ class IngestWorld:
             assert type(error) is type(self.state.failure)
             return IngestKind.REFUSED_FOR_GOOD
         assert isinstance(error, UsageError)
-        return IngestKind.REFUSED_FOR_GOOD if self.is_closing else IngestKind.TOO_LARGE
+        assert self.is_closing
+        return IngestKind.REFUSED_FOR_GOOD
 
     def new_delta(self) -> RowDelta:
         count = self.chance.choice([1, 1, 1, 2, 3, 7])
@@ -203,7 +216,7 @@ class IngestWorld:
             self.step()
 
     def give_up(self) -> None:
-        if waiting := [each for each in self.waiters if not each.is_answered]:
+        if waiting := [each for each in self.waiters if each.is_waiting]:
             waiter = self.chance.choice(waiting)
             waiter.has_given_up = True
             self.state.forget(waiter.epoch, waiter)
@@ -213,10 +226,11 @@ class IngestWorld:
         self.carry_out(self.state.step(self.now_s, self.queue.take(), completions))
         self.queue.held_bytes = self.state.held_bytes
         self.state.validate()
+        self.grant()
         deadline_s = self.state.deadline_s
         assert deadline_s is None or deadline_s > self.now_s
         if self.state.phase is CoordinatorPhase.ACCUMULATING:
-            assert not any(not each.is_answered for each in self.waiting)
+            assert not self.waiting
 
     def pass_time(self) -> None:
         self.now_s += self.chance.choice([0.1, 1.0, 3.0])
@@ -256,11 +270,12 @@ class IngestWorld:
 
     def view(self) -> None:
         """Read your writes: a view shows all that were taken."""
+        last = self.queue.last
         self.step()
         if self.state.failure is not None:
             return
         view = self.state.view()
-        assert view.epoch == self.queue.last
+        assert view.epoch == last
         self.check_view(view)
         self.views = [*self.views[-_VIEWS_KEPT:], view]
         self.note(IngestKind.VIEWED, f"up to epoch {view.epoch}")
@@ -347,6 +362,7 @@ class IngestWorld:
                         self._answer(waiter, error)
                 case RefuseWrites(error):
                     self.queue.refuse(error)
+                    self.grant()
                 case StopThreads():
                     assert not self.is_stopped
                     self.is_stopped = True
@@ -358,13 +374,8 @@ class IngestWorld:
         assert {**flush.snapshot, **flush.delta.rows} == self.truth[flush.epochs.last]
         self.flush = flush
         began = self.state.figures.by_trigger
-        for trigger, kind in (
-            (FlushTrigger.REQUEST, IngestKind.REQUEST_FLUSH),
-            (FlushTrigger.TIMER, IngestKind.TIMER_FLUSH),
-            (FlushTrigger.SIZE, IngestKind.SIZE_FLUSH),
-        ):
-            self.counts[kind] += began[trigger]
-            began[trigger] = 0
+        for trigger, kind in FLUSH_KINDS.items():
+            self.counts[kind] += began.pop(trigger, 0)
 
     def _answer(self, waiter: EpochWaiter, error: HeadraceError | None) -> None:
         assert not waiter.is_answered
@@ -383,15 +394,11 @@ class IngestWorld:
     @property
     def waiting(self) -> list[EpochWaiter]:
         """Whoever waits for a write that was merged."""
-        return [
-            each
-            for each in self.waiters
-            if not each.is_answered and not each.has_given_up and each.epoch > self.state.flushed
-        ]
+        flushed = self.state.flushed
+        return [each for each in self.waiters if each.is_waiting and each.epoch > flushed]
 
     def check(self) -> None:
-        assert self.queue.queued_bytes + self.queue.held_bytes <= self.settings.pending_bytes_max
-        assert self.queue.depth <= self.settings.commands_max
+        self.check_limits()
         assert self.durable <= self.state.durable
         self.durable = self.state.durable
         self.check_durable(self.durable)
@@ -399,6 +406,15 @@ class IngestWorld:
             self.check_all_were_told()
         for view in self.views:
             self.check_view(view)
+
+    def check_limits(self) -> None:
+        """A write that is larger than all limits has them for itself."""
+        queue, settings = self.queue, self.settings
+        held = queue.queued_bytes + queue.held_bytes
+        alone = queue.last - self.state.durable <= _BATCH_MAX
+        assert held <= settings.pending_bytes_max or alone
+        assert queue.depth <= max(settings.commands_max, _BATCH_MAX)
+        assert not (self.line and held == 0), "there is room for the first in line"
 
     def check_durable(self, epoch: Epoch) -> None:
         """The storage has that epoch where no crash takes it away."""
@@ -409,14 +425,11 @@ class IngestWorld:
 
     def check_view(self, view: View[RowDelta, Rows]) -> None:
         """A view shows every write up to its epoch and none after it, also later."""
-        rows = dict(view.snapshot)
-        assert rows == self.truth[view.flushed]
-        for delta in reversed(view.deltas):
-            rows.update(delta.rows)
-        assert rows == self.truth[view.epoch]
+        assert view.snapshot == self.truth[view.flushed]
+        assert rows_of_view(view) == self.truth[view.epoch]
 
     def check_all_were_told(self) -> None:
-        assert all(each.is_answered or each.has_given_up for each in self.waiters)
+        assert not any(each.is_waiting for each in self.waiters)
 
 
 def _run(seed: int, steps: int, say: Say | None) -> Counter[StrEnum]:

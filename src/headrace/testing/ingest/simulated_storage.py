@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from headrace.ingest.contract import FlushResult
+from headrace.ingest.state import View
 
 Rows = Mapping[int, int]
 
@@ -31,6 +32,14 @@ class RowDelta:
 
     def copy(self) -> RowDelta:
         return RowDelta(self.rows)
+
+
+def rows_of_view(view: View[RowDelta, Rows]) -> Rows:
+    """Return what a reader sees."""
+    rows = dict(view.snapshot)
+    for delta in reversed(view.deltas):
+        rows.update(delta.rows)
+    return rows
 
 
 class SimulatedStorage:
