@@ -49,16 +49,16 @@ def shared_future() -> Future[Any]:
     return future
 
 
-class WriteBatch(NamedTuple, Generic[D]):
+class DeltaBatch(NamedTuple, Generic[D]):
     """Writes that are taken together, none of them empty."""
 
     deltas: Sequence[D]
     size_bytes: int
 
 
-def write_batch(deltas: Sequence[D]) -> WriteBatch[D]:
+def delta_batch(deltas: Sequence[D]) -> DeltaBatch[D]:
     written = [delta for delta in deltas if not delta.is_empty]
-    return WriteBatch(written, sum([delta.size_bytes for delta in written]))
+    return DeltaBatch(written, sum([delta.size_bytes for delta in written]))
 
 
 class CoordinatorActor(Generic[D, S]):
@@ -116,7 +116,7 @@ class CoordinatorActor(Generic[D, S]):
                 self._work.notify()
         return epoch
 
-    def write_all(self, batch: WriteBatch[D], ticket: RoomTicket | None = None) -> Epoch:
+    def write_all(self, batch: DeltaBatch[D], ticket: RoomTicket | None = None) -> Epoch:
         with self._queue_lock:
             try:
                 epoch = self._queue.add_all(batch.deltas, batch.size_bytes, ticket)
@@ -128,7 +128,7 @@ class CoordinatorActor(Generic[D, S]):
         return epoch
 
     @contextmanager
-    def in_line(self, batch: WriteBatch[D]) -> Iterator[RoomTicket]:
+    def in_line(self, batch: DeltaBatch[D]) -> Iterator[RoomTicket]:
         """Wait for room while the block runs. The ticket tells when there is some."""
         ticket = RoomTicket(len(batch.deltas), batch.size_bytes, shared_future())
         with self._queue_lock:

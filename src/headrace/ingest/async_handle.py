@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from headrace.errors import QueueFullError
-from headrace.ingest.actor import CoordinatorActor, WriteBatch, write_batch
+from headrace.ingest.actor import CoordinatorActor, DeltaBatch, delta_batch
 from headrace.ingest.contract import D, Epoch, S
 from headrace.ingest.ingest_handle import IngestHandle, Patience
 from headrace.ingest.ingest_metrics import IngestMetrics
@@ -60,10 +60,10 @@ class AsyncIngestHandle(Generic[D, S]):
         except QueueFullError:
             if timeout_s == 0:
                 raise
-        return await self._write_later(write_batch([delta]), Patience(timeout_s))
+        return await self._write_later(delta_batch([delta]), Patience(timeout_s))
 
     async def write_all(self, deltas: Sequence[D], timeout_s: float | None = 0.0) -> Epoch:
-        batch = write_batch(deltas)
+        batch = delta_batch(deltas)
         try:
             return self._actor.write_all(batch)
         except QueueFullError:
@@ -98,7 +98,7 @@ class AsyncIngestHandle(Generic[D, S]):
     async def shutdown(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._handle.shutdown, timeout_s)
 
-    async def _write_later(self, batch: WriteBatch[D], patience: Patience) -> Epoch:
+    async def _write_later(self, batch: DeltaBatch[D], patience: Patience) -> Epoch:
         with self._actor.in_line(batch) as ticket:
             with suppress(TimeoutError):
                 await _done(ticket.granted, patience)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Generic, Self
 
 from headrace.errors import CommitOutcome, QueueFullError
-from headrace.ingest.actor import CoordinatorActor, WriteBatch, write_batch
+from headrace.ingest.actor import CoordinatorActor, DeltaBatch, delta_batch
 from headrace.ingest.contract import D, Epoch, FlushHandler, S
 from headrace.ingest.ingest_metrics import IngestMetrics
 from headrace.ingest.snapshot_channel import SnapshotChannel
@@ -95,11 +95,11 @@ class IngestHandle(Generic[D, S]):
         except QueueFullError:
             if timeout_s == 0:
                 raise
-        return self._write_later(write_batch([delta]), Patience(timeout_s))
+        return self._write_later(delta_batch([delta]), Patience(timeout_s))
 
     def write_all(self, deltas: Sequence[D], timeout_s: float | None = 0.0) -> Epoch:
         """Take all of the writes or none, as `write` does; return the epoch of the last."""
-        batch = write_batch(deltas)
+        batch = delta_batch(deltas)
         try:
             return self.actor.write_all(batch)
         except QueueFullError:
@@ -155,7 +155,7 @@ class IngestHandle(Generic[D, S]):
         finally:
             self.actor.join(patience.left_s())
 
-    def _write_later(self, batch: WriteBatch[D], patience: Patience) -> Epoch:
+    def _write_later(self, batch: DeltaBatch[D], patience: Patience) -> Epoch:
         with self.actor.in_line(batch) as ticket:
             with suppress(TimeoutError):
                 ticket.granted.result(patience.left_s())
