@@ -61,20 +61,23 @@ class SeriesDictionary:
         if not all(found):
             unknown = list(dict.fromkeys(compress(encoded, (not each for each in found))))
             stored = snapshot.get_many([dictionary_key(fingerprint(each)) for each in unknown])
+            looked_up: dict[bytes, int] = {}
             for each, value in zip(unknown, stored, strict=True):
                 if value is None:
                     added[each] = next_series + len(added)
                 else:
-                    self._remember(each, int.from_bytes(value, "big"))
+                    looked_up[each] = int.from_bytes(value, "big")
             if next_series + len(added) - 1 > SERIES_MOST:
                 raise StorageError(
                     f"the store has used all {SERIES_MOST} ids of series",
                     do="write to another store",
                 )
+            # Not by what is remembered: that may be forgotten at any time.
             found = [
-                known or self._ids.get(each) or added[each]
+                known or looked_up.get(each) or added[each]
                 for known, each in zip(found, encoded, strict=True)
             ]
+            self.remember(looked_up)
         return ResolvedSeries(np.array(found, dtype=np.int64), added)
 
     def put(self, batch: WriteBatch, added: dict[bytes, int], snapshot: KeyValueSnapshot) -> None:
@@ -92,15 +95,12 @@ class SeriesDictionary:
             bitmap.update(series_ids)
             batch.put(key, encode_posting(pair[1], bitmap))
 
-    def remember(self, added: dict[bytes, int]) -> None:
-        """Keep the ids that a batch wrote. Call it when the batch is written."""
-        for encoded, series in added.items():
-            self._remember(encoded, series)
-
-    def _remember(self, encoded: bytes, series: int) -> None:
-        if len(self._ids) >= self._cached_max:
+    def remember(self, stored: dict[bytes, int]) -> None:
+        """Keep ids that are stored. Call it with those that a batch adds when it is written."""
+        if len(self._ids) + len(stored) > self._cached_max:
             self._ids.clear()
-        self._ids[encoded] = series
+        if len(stored) <= self._cached_max:
+            self._ids.update(stored)
 
     def remove(self, batch: WriteBatch, dead: BitMap, snapshot: KeyValueSnapshot) -> list[bytes]:
         """Put the removal of series into the batch; return their labels as bytes."""
