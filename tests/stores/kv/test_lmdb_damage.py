@@ -241,6 +241,13 @@ print(durable, *errors, sep="\\n")
 """
 
 
+def filled(durable: int, repeats: int) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"%06d" % n, b"%06d" % n * repeats * (1 if n < LARGER_FROM else 10))
+        for n in range(durable)
+    ]
+
+
 def fill(path: Path, backend: str, limit: int, repeats: int) -> tuple[int, list[str]]:
     command = [
         *(sys.executable, "-c", FILLS_THE_DISK),
@@ -257,8 +264,7 @@ def test_a_full_disk_keeps_exactly_what_is_durable(tmp_path: Path) -> None:
     assert durable > 10
     assert "MiB are free there" in errors[0]
     assert "failed earlier" in errors[1]
-    expected = [(b"%06d" % n, b"%06d" % n * 100) for n in range(durable)]
-    assert read_all(tmp_path) == expected
+    assert read_all(tmp_path) == filled(durable, 100)
 
 
 @pytest.mark.parametrize("failing", ["commit", "sync"])

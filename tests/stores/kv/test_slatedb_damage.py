@@ -16,7 +16,7 @@ from headrace.errors import DataError, StorageError, UsageError, VersionError
 from headrace.stores.kv import slatedb_store
 from headrace.stores.kv.slatedb_store import SlatedbKeyValueStore
 from headrace.testing.kv_conformance import batch_of, entries_of
-from tests.stores.kv.test_lmdb_damage import LARGER_FROM, fill
+from tests.stores.kv.test_lmdb_damage import LARGER_FROM, fill, filled
 
 Damage = Callable[[Path], None]
 
@@ -186,8 +186,7 @@ def test_a_full_disk_keeps_exactly_what_is_durable(tmp_path: Path) -> None:
     assert durable == LARGER_FROM
     assert "failed: " in errors[0]
     assert "failed earlier" in errors[1]
-    expected = [(b"%06d" % n, b"%06d" % n * 5_000) for n in range(durable)]
-    assert read_all(tmp_path) == expected
+    assert read_all(tmp_path) == filled(durable, 5_000)
 
 
 @pytest.mark.parametrize("value", [bytes(range(256)) * 5, b"", b"\0", bytes(100_000)])

@@ -35,6 +35,8 @@ _SCAN = {
 }
 # Without a limit it tries for ever to write to a full disk.
 _RETRIES = 3
+# Each close makes a table. With more of them a store waits for its compactor.
+_TABLES_MAX = 32
 _DO = "free some space there, or mend it; then open the store again"
 
 
@@ -133,11 +135,21 @@ def scan_options(*, reverse: bool) -> Any:
     return slatedb.ScanOptions(**_SCAN, order=order)
 
 
-def settings(*, collects_garbage: bool) -> Any:
+def settings(*, is_local: bool) -> Any:
     made = slatedb.Settings.default()
-    made.set("object_store_max_retries", json.dumps(_RETRIES))
-    if not collects_garbage:
-        made.set("garbage_collector_options", "null")
+    chosen: dict[str, object] = {
+        "object_store_max_retries": _RETRIES,
+        "l0_max_ssts": _TABLES_MAX,
+        "l0_max_ssts_per_key": _TABLES_MAX,
+    }
+    if is_local:
+        # Here a look costs nothing, and a writer with too many tables waits for the next one.
+        for each in ("poll_interval", "worker.compactions_poll_interval"):
+            chosen[f"compactor_options.{each}"] = "100ms"
+        chosen["compactor_options.commit_compacted_interval"] = "100ms"
+        chosen["garbage_collector_options"] = None
+    for name, value in chosen.items():
+        made.set(name, json.dumps(value))
     return made
 
 

@@ -227,6 +227,10 @@ class SlatedbFiles:
             os.close(descriptor)
         self.synced = synced
 
+    def count(self) -> int:
+        """Return how many numbered objects there are."""
+        return sum(len(each.numbers()) for each in (self._log, self._manifests, self._compactions))
+
     def collect_garbage(self) -> None:
         """Remove files that neither the newest manifest nor the last synced one needs.
 

@@ -90,9 +90,11 @@ class SlatedbKeyValueStore(KeyValueStore):
         self._directory = KvDirectory(path, KvBackend.SLATEDB)
         self._files = SlatedbFiles(path, self._loop)
         self._files.recover(is_recorded=self._directory.is_recorded)
-        self._build(DATABASE, local_objects(path), collects_garbage=False)
+        self._build(DATABASE, local_objects(path), is_local=True)
         self._files.sync(self._sequence)
         self._log_begin = self._files.synced.log
+        if self._files.count() > _LOG_OBJECTS_MAX:
+            self._files.collect_garbage()
         self._directory.record()
 
     def _open_s3(self, url: str, options: S3Options) -> None:
@@ -102,11 +104,11 @@ class SlatedbKeyValueStore(KeyValueStore):
             decode_record(objects.get(RECORD), f"{url}/{RECORD}")
         prefix = urlsplit(url).path.strip("/")
         database = f"{prefix}/{DATABASE}" if prefix else DATABASE
-        self._build(database, s3_objects(url, options), collects_garbage=True)
+        self._build(database, s3_objects(url, options), is_local=False)
 
-    def _build(self, database: str, objects: Any, *, collects_garbage: bool) -> None:
+    def _build(self, database: str, objects: Any, *, is_local: bool) -> None:
         builder = slatedb.DbBuilder(database, objects)
-        builder.with_settings(settings(collects_garbage=collects_garbage))
+        builder.with_settings(settings(is_local=is_local))
         with slatedb_errors(self.where):
             self._db = self._loop.run(builder.build)
             last = self._loop.run(lambda: self._db.get_key_value(SEQUENCE_KEY))
