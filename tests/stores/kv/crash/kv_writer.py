@@ -14,7 +14,6 @@ import signal
 import struct
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +68,7 @@ def write_until_killed(
         if is_last and moment == "before":
             end_uncleanly()
         if is_last and moment == "any":
-            kill_soon(chance.random() * 0.005)
+            threading.Timer(chance.random() * 0.005, end_uncleanly).start()
         sequence = store.write(batch(number))
         if is_last and moment == "written":
             end_uncleanly()
@@ -78,14 +77,6 @@ def write_until_killed(
             durable = number
             progress.set(begun=number, durable=durable)
     end_uncleanly()
-
-
-def kill_soon(delay_s: float) -> None:
-    def kill() -> None:
-        time.sleep(delay_s)
-        end_uncleanly()
-
-    threading.Thread(target=kill, daemon=True).start()
 
 
 def check(store: KeyValueStore) -> int:
@@ -108,12 +99,14 @@ def in_process(run: Callable[[], None]) -> int:
     """Run in a forked process; return how that ended, negative if by a signal."""
     process = os.fork()
     if process == 0:
+        status = 1
         try:
             run()
-        except BaseException:  # noqa: BLE001  a forked process must not go on as its parent
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
+            status = 0
+        except BaseException as error:  # noqa: BLE001  the exit code tells the parent
+            traceback.print_exception(error)
+        finally:
+            os._exit(status)  # A forked process must not go on as its parent.
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
