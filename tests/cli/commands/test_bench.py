@@ -17,11 +17,13 @@ from headrace.bench import (
     bench_scale,
     bench_shuffle,
     bench_stage,
+    bench_timeseries,
     bench_utilisation,
 )
 from headrace.bench.bench_journal import documents
 from headrace.bench.peers import disk_rates
 from headrace.bench.peers.bytewax_peer import bytewax_docs_per_s
+from headrace.bench.peers.remote_write_peers import PEERS
 from headrace.bench.targets import TARGETS, noise, unit_of, verdict
 from tests.cli.conftest import Ok, Run
 
@@ -177,6 +179,23 @@ def test_bench_ingest_measures_its_yardsticks_in_the_same_run(
     yardsticks = {"queue_writes_per_s", "disk_sync_p50_ms", "disk_sync_p99_ms", "ratio_to_queue"}
     assert all(found[key] > 0 for key in measured | yardsticks)
     assert found["writes"] == 4000
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.long
+def test_bench_ingest_measures_time_series_beside_installed_peers(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_timeseries, "_ROUNDS", 1)
+    monkeypatch.setattr(bench_timeseries, "_QUERIES", 2)
+    found = json.loads(ok("bench", "ingest", "--part", "timeseries", "--scale", "0.1", "--json"))
+    assert found["samples"] == 400_000
+    assert 0.1 < found["chunk_bytes_per_sample"] < found["bytes_per_sample"] < 4
+    measured = {"samples_per_s", "range_ms", "first_range_ms"}
+    assert all(found[key] > 0 for key in measured | {"http_samples_per_s", "http_range_ms"})
+    for peer in PEERS:
+        assert (f"ratio_to_{peer.name}" in found) == peer.is_installed
+        assert (f"query_ratio_to_{peer.name}" in found) == peer.is_installed
     assert list(here.iterdir()) == []
 
 
