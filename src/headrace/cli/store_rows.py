@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -37,12 +38,20 @@ def write_lines(store: SharedStore, file: Readable) -> int:
             rows = read(chunk.data)
             _write(store, rows)
         except DocumentError as error:
-            where = f"lines {chunk.lines_before + 1} and on: " if chunk.lines_before else ""
+            store.flush()
             stored = f"{count} rows before it are stored; " if count else ""
-            raise DocumentError(f"{where}{error.what}", do=stored + error.do) from error
+            what = _with_line(error.what, chunk.lines_before)
+            raise DocumentError(what, do=stored + error.do) from error
         count += rows.num_rows
     store.flush()
     return count
+
+
+def _with_line(what: str, lines_before: int) -> str:
+    """Return what is wrong, with the number of the line in the file."""
+    if found := re.match(r"line (\d+)", what):
+        return f"line {lines_before + int(found[1])}{what[found.end() :]}"
+    return f"after line {lines_before}: {what}" if lines_before else what
 
 
 def _write(store: SharedStore, rows: pa.RecordBatch) -> None:

@@ -237,6 +237,8 @@ def search(
 
     With --id, the vector of that id itself is left out.
     """
+    import pyarrow as pa
+
     from headrace.cli.render.store_display import print_rows
     from headrace.stores.vectors.vector_rows import ID, VECTOR
 
@@ -254,7 +256,7 @@ def search(
         rows = opened.search(numbers, k + 1 if id else k, kept, exact=exact)
         if id:
             others = [row for row, name in enumerate(rows.column(ID).to_pylist()) if name != id]
-            rows = rows.take(others[:k])
+            rows = rows.take(pa.array(others[:k], pa.int64()))
         if json:
             print_json(rows.to_pylist())
         else:

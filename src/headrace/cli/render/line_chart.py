@@ -25,6 +25,9 @@ _DOT_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _LABEL_ROWS = 4
 """A label of the y axis stands at every row of this number."""
 _SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SUFFIXED_MAX = 1e15
+_NAME_CHARS_MIN = 8
+"""A legend shows at least so much of a name, rather than figures."""
 _DAY_MS = 86_400_000
 
 Floats = npt.NDArray[np.float64]
@@ -57,12 +60,7 @@ def draw_chart(
     """
     shown = lines[:SERIES_MAX]
     low, high = _bounds(shown)
-    labels = [
-        format_value(low + (high - low) * (height - 1 - row) / (height - 1))
-        if row % _LABEL_ROWS == 0 or row == height - 1
-        else ""
-        for row in range(height)
-    ]
+    labels = [_label(row, height, low, high) for row in range(height)]
     margin = max(map(len, labels))
     columns = max(8, width - margin - 2)
     scale = _Scale(start_ms, max(end_ms, start_ms + 1), low, high, columns * 2, height * 4)
@@ -83,12 +81,20 @@ def draw_chart(
     return chart
 
 
+def _label(row: int, height: int, low: float, high: float) -> str:
+    """Return the label of the y axis at a row, or nothing."""
+    if row % _LABEL_ROWS and row != height - 1:
+        return ""
+    share = row / (height - 1)
+    return format_value(high * (1 - share) + low * share)
+
+
 def format_value(value: float) -> str:
     """Return a number in few characters, such as 1.25k."""
     if not math.isfinite(value):
         return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
     for factor, suffix in _SUFFIXES:
-        if abs(value) >= factor:
+        if factor <= abs(value) < _SUFFIXED_MAX:
             return f"{value / factor:.4g}{suffix}"
     return f"{value:.4g}"
 
@@ -191,10 +197,11 @@ def _time_axis(start_ms: int, end_ms: int, columns: int) -> str:
     )
     right += " UTC"
     gap = columns - len(left) - len(right)
-    if gap >= len(middle) + 2:
-        before = columns // 2 - len(middle) // 2 - len(left)
-        return left + " " * before + middle + " " * (gap - before - len(middle)) + right
-    return left + " " * max(1, gap) + right
+    before = columns // 2 - len(middle) // 2 - len(left)
+    after = gap - before - len(middle)
+    if before > 0 and after > 0:
+        return left + " " * before + middle + " " * after + right
+    return (left + " " * gap + right) if gap > 0 else left[:columns]
 
 
 def _legend(line: ChartLine, mark: tuple[str, str], width: int) -> Text:
@@ -203,6 +210,8 @@ def _legend(line: ChartLine, mark: tuple[str, str], width: int) -> Text:
     if len(finite):
         low, high, last = (format_value(float(x)) for x in (finite.min(), finite.max(), finite[-1]))
         figures = f"  last {last}  min {low}  max {high}"
-    room = max(8, width - len(mark[0]) - 1 - len(figures))
+    room = width - len(mark[0]) - 1 - len(figures)
+    if room < _NAME_CHARS_MIN:
+        room, figures = room + len(figures), ""
     name = line.name if len(line.name) <= room else line.name[: room - 1] + "…"
     return Text.assemble(mark, " ", name, (figures, "dim"))
