@@ -135,10 +135,13 @@ class VectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     list_rows: int = 256
     """A posting list that grows beyond twice this many vectors is split; one that shrinks below an
     eighth is merged into its neighbours."""
+    split_neighbors: int = 4
+    """A list is split together with this many of its nearest lists. More of them keep searches
+    good where data come in order, and write more."""
     tail_rows_max: int = 8192
     """New vectors wait in a tail, which every search reads whole, until there are more than this
     many. Then they move to posting lists."""
-    probe_rows: int = 8192
+    probe_rows: int = 16_384
     """An approximate search scores about this many vectors of the nearest posting lists."""
     exact_rows_max: int = 20_000
     """If this many vectors or fewer may be found, a search scores all of them."""

@@ -77,6 +77,12 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
         "samples_per_s": _at_least(1_000_000),
         "bytes_per_sample": _at_most(4),
         "range_ms": _at_most(50),
+
+
+        "vectors_per_s": _at_least(15_000),
+        "search_p50_ms": _at_most(5),
+        "recall_at_10": _at_least(0.98),
+        "filtered_recall_at_10": _at_least(0.95),
     },
     "exchange": {"ratio_durable": _at_most(1), "ratio_plain": _at_most(1.2)},
     "spark": {
@@ -92,6 +98,10 @@ _YARDSTICKS = (
     "queue_writes_",
     "prometheus_",
     "victoriametrics_",
+
+
+    "numpy_",
+    "usearch_",
     "bytewax_",
     "ray_",
     "source_limit_",
@@ -116,6 +126,8 @@ _UNITS = {
     "bytes_per_sample": "bytes",
     "pairs_per_s": "calls/s",
     "writes_per_s": "writes/s",
+    "vectors_per_s": "vectors/s",
+    "recall": "of the nearest",
     "ratio": "times",
     "idle_cpu": "cores",
     "cpu_s": "core seconds",

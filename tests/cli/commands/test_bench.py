@@ -19,6 +19,7 @@ from headrace.bench import (
     bench_stage,
     bench_timeseries,
     bench_utilisation,
+    bench_vectors,
 )
 from headrace.bench.bench_journal import documents
 from headrace.bench.peers import disk_rates
@@ -274,4 +275,20 @@ def test_the_disk_yardsticks_do_what_they_say_and_leave_nothing(
     with disk_rates.small_syncs(here) as sync_s:
         assert min(sync_s() for _ in range(3)) > 0
         assert (here / "yardstick").stat().st_size == 3 * 4096
+    assert list(here.iterdir()) == []
+
+
+def test_bench_ingest_compares_vectors_with_brute_force(
+    ok: Ok, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_vectors, "_QUERIES", 5)
+    monkeypatch.setattr(bench_vectors, "_SINGLE_WRITES", 3)
+    arguments = ("--part", "vectors", "--scale", "0.02", "--json")
+    found = json.loads(ok("bench", "ingest", *arguments))
+    measured = {"vectors_per_s", "search_p50_ms", "search_p99_ms", "exact_search_p50_ms"}
+    others = {"filtered_search_p50_ms", "durable_upsert_p50_ms", "bytes_per_vector"}
+    yardsticks = {"numpy_search_p50_ms", "ratio_to_numpy", "vectors_reopen_s"}
+    assert all(found[key] > 0 for key in measured | others | yardsticks)
+    assert found["recall_at_10"] == found["filtered_recall_at_10"] == 1.0
+    assert found["vectors"] == 2000
     assert list(here.iterdir()) == []

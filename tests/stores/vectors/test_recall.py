@@ -65,6 +65,6 @@ def test_a_default_search_scores_a_small_share(filled: tuple[VectorStore, Vector
     store, queries = filled
     snapshot = store.view().snapshot
     effort = SearchEffort(store.settings.probe_rows, store.settings.exact_rows_max)
-    for kept, most in ((None, 20_000), (Equals("bucket", 3), 1200)):
+    for kept, most in ((None, 30_000), (Equals("bucket", 3), 1200)):
         search = VectorSearch(snapshot, snapshot.kept(kept), effort)
         assert max(search.nearest(query, 10).scored for query in queries) <= most

@@ -185,12 +185,21 @@ class ListEditor:
         numbers = list(self.centroids)
         nearest = nearest_centroids(vectors, np.stack(list(self.centroids.values())))
         for place, members in grouped(nearest):
-            number = numbers[place]
-            if self.lists[number].live + len(members) <= 2 * self.settings.list_rows:
-                self._add(number, rows[members])
-            else:
-                everything = np.concatenate([self._empty(number), rows[members]])
-                self._found(prepared(self.metric, self.vectors_of(everything)), everything)
+            self._add(numbers[place], rows[members])
+        for number in numbers:
+            if number in self.lists and self.lists[number].live > 2 * self.settings.list_rows:
+                self._split(number)
+
+    def _split(self, number: int) -> None:
+        """Divide the rows of a list anew, together with those of its nearest lists.
+
+        Rows near the border to another list may be nearer to the new centroids than to its own.
+        """
+        numbers, centroids = list(self.centroids), np.stack(list(self.centroids.values()))
+        away = squared_norms(centroids - self.centroids[number])
+        chosen = np.argsort(away, kind="stable")[: 1 + self.settings.split_neighbors]
+        rows = np.concatenate([self._empty(numbers[place]) for place in chosen.tolist()])
+        self._found(prepared(self.metric, self.vectors_of(rows)), rows)
 
     def _found(self, vectors: Vectors, rows: Positions) -> None:
         """Make lists of rows that have none."""

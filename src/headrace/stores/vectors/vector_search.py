@@ -7,6 +7,7 @@ returned are exact. What an approximate search may miss are rows of lists that i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -58,14 +59,17 @@ class VectorSearch:
         """An effort of None asks for exact answers."""
         self._snapshot = snapshot
         self._kept = kept
-        self._rows = np.flatnonzero(kept)
         self._effort = effort
+        self._count = snapshot.live_count if kept is snapshot.alive else np.count_nonzero(kept)
         self._is_exact = (
-            effort is None
-            or len(self._rows) <= effort.exact_rows_max
-            or not snapshot.lists.centroids
+            effort is None or self._count <= effort.exact_rows_max or not snapshot.lists.centroids
         )
         self._counts = self._count_by_list() if not self._is_exact else None
+
+    @cached_property
+    def _rows(self) -> Positions:
+        """All candidates."""
+        return np.flatnonzero(self._kept)
 
     def _count_by_list(self) -> Positions:
         """How many candidates each list with a centroid has."""
@@ -77,7 +81,7 @@ class VectorSearch:
         return counts[numbers]
 
     def nearest(self, query: Vectors, k: int) -> Nearest:
-        if not len(self._rows):
+        if not self._count:
             return Nearest(np.empty(0, np.int64), np.empty(0), 0)
         return self._rank(query, k, *self._scored(query, k))
 
