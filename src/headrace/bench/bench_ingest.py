@@ -11,8 +11,6 @@ from pathlib import Path
 
 from headrace.bench.bench_coordinator import bench_coordinator
 from headrace.bench.bench_timeseries import bench_timeseries
-
-
 from headrace.bench.bench_vectors import bench_vectors
 from headrace.bench.steps import step
 from headrace.errors import UsageError
@@ -20,8 +18,6 @@ from headrace.errors import UsageError
 PARTS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "coordinator": bench_coordinator,
     "timeseries": bench_timeseries,
-
-
     "vectors": bench_vectors,
 }
 """Takes a directory of its own, which it makes, and the size as a part of the default."""

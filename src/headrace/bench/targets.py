@@ -77,8 +77,6 @@ TARGETS: dict[str, dict[str, FigureTarget]] = {
         "samples_per_s": _at_least(1_000_000),
         "bytes_per_sample": _at_most(4),
         "range_ms": _at_most(50),
-
-
         "vectors_per_s": _at_least(15_000),
         "search_p50_ms": _at_most(5),
         "recall_at_10": _at_least(0.98),
@@ -98,8 +96,6 @@ _YARDSTICKS = (
     "queue_writes_",
     "prometheus_",
     "victoriametrics_",
-
-
     "numpy_",
     "usearch_",
     "bytewax_",
