@@ -20,6 +20,7 @@ from headrace.spark.sinks.contract import CheckpointId, Sink, Target
 from headrace.spark.sinks.foreach_batch import foreach_batch
 from headrace.spark.sinks.jdbc import jdbc
 from headrace.spark.sinks.parquet import parquet
+from headrace.spark.sinks.store_sink import timeseries, vectors
 from headrace.spark.sinks.writer import writer
 from headrace.spark.source.dataframes import read, stream
 from headrace.spark.spark_session import session, ship
@@ -44,6 +45,8 @@ __all__ = [
     "session",
     "ship",
     "stream",
+    "timeseries",
+    "vectors",
     "writer",
 ]
 
