@@ -58,6 +58,8 @@ class StoreHistory:
     chance: random.Random
     open_kv: Callable[[], KeyValueStore]
     retention: bool
+    cached: int = 1_000_000
+    """How many series, and bytes of chunks, the store may keep in memory."""
     written: Books = field(default_factory=dict)
     flushed: Books = field(default_factory=dict)
     now_ms: int = NOW_MS
@@ -74,7 +76,9 @@ class StoreHistory:
 
     def _open(self) -> TimeSeriesStore:
         retention_s = RETENTION_MS / 1000 if self.retention else None
-        settings = TimeSeriesSettings(retention_s=retention_s)
+        settings = TimeSeriesSettings(
+            retention_s=retention_s, series_cached_max=self.cached, chunk_cache_bytes=self.cached
+        )
         return TimeSeriesStore(self.open_kv(), settings, now_ms=lambda: self.now_ms)
 
     def run(self, steps: int) -> Counter[StrEnum]:

@@ -24,7 +24,7 @@ from headrace.errors import (
 )
 from headrace.settings import IngestSettings, TimeSeriesSettings
 from headrace.stores.checkpoint_record import StoreCheckpoint
-from headrace.stores.kv.contract import WriteBatch
+from headrace.stores.kv.contract import WriteBatch, WriteSequence
 from headrace.stores.kv.memory_store import MemoryKeyValueStore
 from headrace.stores.timeseries.input.arrow_samples import SCHEMA
 from headrace.stores.timeseries.key_layout import CHUNKS, COUNTERS_KEY, StoreCounters
@@ -36,6 +36,7 @@ from headrace.stores.timeseries.sample_batch import (
 from headrace.stores.timeseries.series import LabelMatcher, MatchKind
 from headrace.stores.timeseries.timeseries_store import TimeSeriesStore, open_timeseries
 from tests.stores.timeseries.sample_rows import ALL_MS, HOUR_MS, all_samples, rows_of
+from tests.stores.timeseries.store_check import check_records
 
 NOW_MS = 480_000 * HOUR_MS
 
@@ -92,6 +93,65 @@ def test_a_write_that_is_refused_takes_nothing(make_store: MakeStore) -> None:
     store.flush()
     assert all_samples(store) == {"b": [(NOW_MS, 1.0)]}
     assert store.take("task", "g") == 0
+
+
+# The defects that the write coordinator was made for
+
+
+# proves G24
+def test_no_eviction_loses_a_delta_and_no_two_caches_diverge(make_store: MakeStore) -> None:
+    """What is not flushed is in the coordinator alone, and all buckets have one snapshot."""
+    none = TimeSeriesSettings(series_cached_max=0, chunk_cache_bytes=0)
+    store = make_store(none)
+    hours = range(0, -50, -1)
+    for hour in hours:  # Many buckets, so that a cache of buckets would have to give some up.
+        store.write(rows_of([("a", NOW_MS + hour * HOUR_MS, float(hour))]))
+        fresh = all_samples(store.reader(fresh=True))
+        assert len(fresh["a"]) == 1 - hour
+    before = store.reader()
+    assert all_samples(before) == {}
+    store.flush()
+    expected = {"a": [(NOW_MS + hour * HOUR_MS, float(hour)) for hour in reversed(hours)]}
+    assert all_samples(store) == all_samples(store.reader(fresh=True)) == expected
+    assert all_samples(before) == {}, "of all buckets, not of those that were in a cache"
+    assert len(store.series()) == len(store.series(start=NOW_MS, end=NOW_MS)) == 1
+
+
+# proves G26
+def test_no_sample_is_stored_without_its_series() -> None:
+    """Whatever batches reach storage, after each of them every sample has its series."""
+    checked = 0
+
+    class CheckedStore(MemoryKeyValueStore):
+        def write(self, batch: WriteBatch) -> WriteSequence:
+            nonlocal checked
+            sequence = super().write(batch)
+            with self.snapshot() as snapshot:
+                check_records(snapshot)
+            checked += 1
+            return sequence
+
+    flush_each = IngestSettings(flush_bytes=1)
+    with closing(
+        TimeSeriesStore(CheckedStore(), ingest=flush_each, now_ms=lambda: NOW_MS)
+    ) as store:
+        threads = [
+            threading.Thread(
+                target=lambda writer: [
+                    store.write(rows_of([(f"m{number % 7}", NOW_MS - number, 1.0)], w=[writer]))
+                    for number in range(30)
+                ],
+                args=[str(writer)],
+            )
+            for writer in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store.flush()
+        assert len(store.series()) == 21
+    assert checked > 1
 
 
 # Retention
@@ -278,15 +338,13 @@ def test_a_checkpoint_is_applied_once_and_in_order(make_store: MakeStore) -> Non
         store.take("task", "g")
 
 
-def test_a_checkpoint_may_be_larger_than_what_may_wait(make_store: MakeStore) -> None:
-    small = IngestSettings(pending_bytes_max=10_000)
-    store = make_store(ingest=small)
-    rows = rows_of([("a", NOW_MS - n, 1.0) for n in range(2000)])
-    with pytest.raises(UsageError, match="above pending_bytes_max"):
-        store.write(rows)
+def test_rows_may_be_more_than_what_may_wait(make_store: MakeStore) -> None:
+    store = make_store(ingest=IngestSettings(pending_bytes_max=10_000))
     store.take("task", "g")
-    assert store.apply(rows, StoreCheckpoint("task", "g", 1))
-    assert len(all_samples(store)["a"]) == 2000
+    for number in range(1, 3):
+        rows = rows_of([("a", NOW_MS - n, float(number)) for n in range(2000)])
+        assert store.apply(rows, StoreCheckpoint("task", "g", number))
+        assert [value for _, value in all_samples(store)["a"]] == [float(number)] * 2000
 
 
 def test_writes_that_find_no_room_are_handed_back(make_store: MakeStore) -> None:

@@ -116,9 +116,6 @@ class TimeSeriesStore(Store):
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()
         delta = self._delta(read_rows(rows))
-        # All of a checkpoint goes into one write, whatever its size, and its rows are in memory
-        # anyhow: it waits until nothing else does.
-        delta.size_bytes = min(delta.size_bytes, self._ingest.pending_bytes_max // 2)
 
         def write(records: dict[bytes, bytes]) -> None:
             delta.records = records
