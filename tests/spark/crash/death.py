@@ -22,6 +22,7 @@ from headrace.shuffle import History
 from headrace.spark.sinks import collection_sink
 from headrace.spark.sinks.jdbc import JdbcTarget
 from headrace.spark.sinks.parquet import ParquetTarget
+from headrace.spark.sinks.store_sink import StoreTarget
 from headrace.spark.source import datasource
 from headrace.spark.source.datasource import HeadraceSource, StreamReader
 from headrace.spark.source.options import parse_stream
@@ -60,6 +61,10 @@ _IN_SINK: dict[tuple[Kind, Step], tuple[Any, str]] = {
     ("parquet", "commit"): (ParquetTarget, "commit"),
     ("jdbc", "stage"): (JdbcTarget, "stage"),
     ("jdbc", "commit"): (JdbcTarget, "commit"),
+    ("timeseries", "stage"): (StoreTarget, "stage"),
+    ("timeseries", "commit"): (StoreTarget, "commit"),
+    ("vectors", "stage"): (StoreTarget, "stage"),
+    ("vectors", "commit"): (StoreTarget, "commit"),
 }
 
 

@@ -19,10 +19,13 @@ from headrace.spark.sinks.contract import Sink
 from headrace.spark.sinks.jdbc import jdbc
 from headrace.spark.sinks.jdbc_connection import Connection
 from headrace.spark.sinks.parquet import parquet
+from headrace.spark.sinks.store_sink import timeseries, vectors
 from headrace.spark.tasks.cut import Cut
+from headrace.stores.service.store_access import create_store, open_store
 from tests.spark.bank import Bank
 
-Kind = Literal["collection", "parquet", "jdbc"]
+Kind = Literal["collection", "parquet", "jdbc", "timeseries", "vectors"]
+StoreKindName = Literal["timeseries", "vectors"]
 _COLUMNS = ("account", "cents", "movements")
 
 
@@ -57,6 +60,8 @@ def output(kind: Kind, workspace: headrace.Workspace, folder: Path) -> Output:
             return _Files(folder)
         case "jdbc":
             return _Balances(folder)
+        case "timeseries" | "vectors":
+            return _Stored(kind, folder / "store")
 
 
 class _Table:
@@ -103,6 +108,57 @@ class _Files(_Table):
             return super().look()
         except NotFoundError:
             return Seen(0, 0)
+
+
+class _Stored:
+    """Samples or vectors in a store: one for each movement, whose number and cents they are.
+
+    The store is one that every process opens, and the one that has it open may be any of them.
+    """
+
+    def __init__(self, kind: StoreKindName, path: Path) -> None:
+        create_output_store(kind, path)
+        self._kind = kind
+        self._path = path
+        self.sink = {"timeseries": timeseries, "vectors": vectors}[kind](path)
+
+    def function(self, cut: Cut) -> DataFrame:
+        moved = cut.debits.unionByName(cut.credits)
+        if self._kind == "timeseries":
+            return moved.selectExpr(
+                "number AS timestamp", "double(cents) AS value", "account", "'cents' AS __name__"
+            )
+        return moved.selectExpr(
+            "concat_ws('/', number, account) AS id", "array(float(cents)) AS vector", "number"
+        )
+
+    def watch(self, spark: SparkSession) -> None: ...
+
+    def look(self) -> Seen:
+        found = self._movements()
+        return Seen(len(found), builtins.sum(cents for _, cents in found))
+
+    def check(self, bank: Bank) -> None:
+        assert self._movements() == bank.movements()
+
+    def _movements(self) -> list[tuple[int, int]]:
+        with open_store(self._path) as store:
+            table = pa.Table.from_batches(store.scan(), store.schema)
+        if self._kind == "timeseries":
+            numbers = table["timestamp"].cast(pa.int64()).to_pylist()
+            cents = table["value"].to_pylist()
+        else:
+            numbers = table["number"].to_pylist()
+            cents = [vector[0] for vector in table["vector"].to_pylist()]
+        return sorted((number, int(each)) for number, each in zip(numbers, cents, strict=True))
+
+
+def create_output_store(kind: StoreKindName, path: Path) -> None:
+    """Create the store, unless it is there."""
+    settings: dict[str, object] = {}
+    if kind == "vectors":
+        settings = {"dimension": 1, "metric": "l2", "metadata": {"number": "long"}}
+    create_store(path, kind, **settings)
 
 
 class _Balances:
