@@ -122,7 +122,9 @@ class SampleReader:
         known = self._index.values(name)
         values = known.values.to_pylist()
         return sorted(
-            value for value, having in zip(values, known.series, strict=True) if having & ids
+            value
+            for value, having in zip(values, known.series, strict=True)
+            if having.intersect(ids)
         )
 
     def metadata(self, metric: str | None = None) -> dict[str, MetricMetadata]:

@@ -31,7 +31,12 @@ from headrace.stores.task_checkpoints import TaskCheckpoints
 from headrace.stores.timeseries.chunks.chunk_cache import ChunkCache
 from headrace.stores.timeseries.index.series_dictionary import SeriesDictionary
 from headrace.stores.timeseries.index.series_index import IndexCache
-from headrace.stores.timeseries.input.arrow_samples import SCHEMA, read_rows, write_rows
+from headrace.stores.timeseries.input.arrow_samples import (
+    SCHEMA,
+    KnownLabels,
+    read_rows,
+    write_rows,
+)
 from headrace.stores.timeseries.sample_batch import (
     MetricMetadata,
     SampleBatch,
@@ -66,6 +71,7 @@ class TimeSeriesStore(Store):
         self._now_ms = now_ms
         self._closing = threading.Lock()
         self._is_closed = False
+        self._known_labels = KnownLabels(self.settings.series_cached_max)
         self._index_cache = IndexCache(self.settings.series_cached_max)
         self._chunk_cache = ChunkCache(self.settings.chunk_cache_bytes)
         dictionary = SeriesDictionary(self.settings.series_cached_max)
@@ -97,7 +103,7 @@ class TimeSeriesStore(Store):
 
     def write(self, rows: pa.RecordBatch) -> int:
         """Take rows: see `Store.write`, and `arrow_samples` for the columns."""
-        return self.write_samples(read_rows(rows))
+        return self.write_samples(read_rows(rows, self._known_labels))
 
     def write_samples(self, samples: SampleBatch, timeout_s: float | None = 0.0) -> int:
         """Take samples and return their epoch. Waits up to `timeout_s` if too much waits."""
@@ -115,7 +121,7 @@ class TimeSeriesStore(Store):
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()
-        delta = self._delta(read_rows(rows))
+        delta = self._delta(read_rows(rows, self._known_labels))
 
         def write(records: dict[bytes, bytes]) -> None:
             delta.records = records

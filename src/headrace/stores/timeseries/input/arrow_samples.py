@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,43 @@ _CODES_MAX = 1 << 62
 _RANDOM_SEED = 7
 
 
-def read_rows(rows: pa.RecordBatch) -> SampleBatch:
+class KnownLabels:
+    """Labels that were read before, as bytes. Any thread may use it.
+
+    Most writers write the same series again and again, and to check labels takes long.
+    """
+
+    def __init__(self, series_max: int = 0) -> None:
+        self._series_max = series_max
+        self._known: dict[tuple[object, ...], bytes] = {}
+
+    def encode(self, columns: Sequence[tuple[str, pa.Array]], rows: Codes) -> list[bytes]:
+        """Return the labels of some rows. Raises DocumentError, which names the row, if one is bad.
+
+        `columns` are the labels of all rows.
+        """
+        if not len(rows):
+            return []
+        taken = [column.take(pa.array(rows)).to_pylist() for _, column in columns]
+        names = tuple(name for name, _ in columns)
+        series = []
+        for row, values in zip(
+            rows, zip(*taken, strict=True) if taken else [()] * len(rows), strict=True
+        ):
+            key = (names, *(tuple(each) if isinstance(each, list) else each for each in values))
+            encoded = self._known.get(key)
+            if encoded is None:
+                labels = make_labels(_pairs(names, values), where=f"row {row}")
+                encoded = encode_labels(labels)
+                if len(self._known) >= self._series_max:
+                    self._known = {}
+                if self._series_max:
+                    self._known[key] = encoded
+            series.append(encoded)
+        return series
+
+
+def read_rows(rows: pa.RecordBatch, known: KnownLabels | None = None) -> SampleBatch:
     """Return the samples of the rows. Raises DocumentError, which names the row that is wrong."""
     names = rows.schema.names
     for name in (TIME, VALUE):
@@ -54,10 +91,7 @@ def read_rows(rows: pa.RecordBatch) -> SampleBatch:
         found = _map_codes(column) if name == LABELS else _string_codes(name, column)
         codes = _combine(codes, found)
     codes, firsts = _number(codes)
-    series = [
-        encode_labels(make_labels(_pairs(columns, row), where=f"row {row}"))
-        for row in firsts.tolist()
-    ]
+    series = (known or KnownLabels()).encode(columns, firsts)
     return SampleBatch(series, codes, timestamps, values)
 
 
@@ -206,10 +240,9 @@ def _number(codes: Codes) -> tuple[Codes, Codes]:
     return numbers, np.flatnonzero(np.diff(highest, prepend=-1))
 
 
-def _pairs(columns: Sequence[tuple[str, pa.Array]], row: int) -> Iterator[tuple[str, str]]:
-    for name, column in columns:
-        found = column[row].as_py()
+def _pairs(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    for name, value in zip(names, values, strict=True):
         if name == LABELS:
-            yield from ((key, item) for key, item in found if item is not None)
-        elif found is not None:
-            yield name, found
+            yield from ((key, item) for key, item in value if item is not None)
+        elif value is not None:
+            yield name, value
