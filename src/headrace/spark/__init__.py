@@ -23,6 +23,7 @@ from headrace.spark.sinks.parquet import parquet
 from headrace.spark.sinks.store_sink import timeseries, vectors
 from headrace.spark.sinks.writer import writer
 from headrace.spark.source.dataframes import read, stream
+from headrace.spark.source.store_batch import read_timeseries, read_vectors
 from headrace.spark.spark_session import session, ship
 from headrace.spark.tasks.cut import Cut
 from headrace.spark.tasks.progress import Progress
@@ -41,6 +42,8 @@ __all__ = [
     "materialization",
     "parquet",
     "read",
+    "read_timeseries",
+    "read_vectors",
     "register",
     "session",
     "ship",
