@@ -100,3 +100,17 @@ def test_select_finds_series_by_all_matchers(open_store: OpenStore) -> None:
     assert store.label_names() == ["__name__", "job", "zone"]
     assert store.label_values("job") == ["api", "db"]
     assert store.label_values("job", [("__name__", "=", "down")]) == ["api"]
+
+
+def test_values_that_come_and_go_are_seen_at_once(open_store: OpenStore) -> None:
+    """What is remembered of a label belongs to one state of the index."""
+    store = open_store()
+    expression = [LabelMatcher("job", MatchKind.MATCHES, "a.*")]
+    earlier = []
+    for number in range(4):
+        store.write(rows_of([("up", 1, 1.0)], job=[f"a{number}"]))
+        store.flush()
+        earlier.append(store.reader())
+        for count, reader in enumerate(earlier, 1):
+            assert len(reader.select(expression, 0, 9, 9).labels) == count
+            assert reader.label_values("job") == [f"a{each}" for each in range(count)]

@@ -174,9 +174,8 @@ class _Flush:
                 self.batch.delete(chunk_key(bucket_of_key(key), int(number)))
         if not gone:
             return
-        for key, value in self._snapshot.scan(end, prefix_end(BUCKETS)):
-            if bucket_of_key(key) not in self._records:
-                gone -= BucketRecord.decode(value).members
+        for _, value in self._snapshot.scan(end, prefix_end(BUCKETS)):
+            gone -= BucketRecord.decode(value).members
         for record in self._records.values():
             gone -= record.members
         self.removed = self._dictionary.remove(self.batch, gone, self._snapshot)

@@ -123,6 +123,15 @@ def test_series_that_end_and_decimals_take_few_bytes() -> None:
         assert len(check_round_trip(regular(gauges, 9))) / gauges.size <= 4
 
 
+def test_an_exception_costs_only_its_own_bits() -> None:
+    """The differences beside it stay as small as without it."""
+    random = np.random.default_rng(12)
+    counters = np.cumsum(random.poisson(50, (50, 240)), axis=1) + float(1 << 40)
+    plain = len(encode_chunk(regular(counters, 13)))
+    counters.view(np.uint64)[:, [3, 100, 101]] = STALE_BITS
+    assert len(check_round_trip(regular(counters, 13))) < 1.15 * plain
+
+
 def test_every_damaged_byte_is_noticed() -> None:
     stored = encode_chunk(make_samples([(1, [(5, 0), (5, ODD_BITS[0])])]))
     for place in range(len(stored)):

@@ -177,6 +177,11 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     cache.add(3, chunk)
     assert cache.get(2) is None
     assert cache.get(1) is cache.get(3) is chunk
+    for number in range(4, 20):
+        cache.add(number, chunk)
+        assert number == 4 or cache.get(number - 1) is chunk
+        assert cache.get(number) is chunk
+        assert cache.get(number - 2) is None, "it holds no more than it may"
     tight = ChunkCache(159)
     tight.add(1, chunk)
     assert tight.get(1) is None
