@@ -126,7 +126,8 @@ def test_series_that_end_and_decimals_take_few_bytes() -> None:
 def test_an_exception_costs_only_its_own_bits() -> None:
     """The differences beside it stay as small as without it."""
     random = np.random.default_rng(12)
-    counters = np.cumsum(random.poisson(50, (50, 240)), axis=1) + float(1 << 40)
+    steps = random.poisson(50, (50, 240)).astype(np.float64)
+    counters = np.cumsum(steps, axis=1) + float(1 << 40)
     plain = len(encode_chunk(regular(counters, 13)))
     counters.view(np.uint64)[:, [3, 100, 101]] = STALE_BITS
     assert len(check_round_trip(regular(counters, 13))) < 1.15 * plain
