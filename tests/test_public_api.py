@@ -148,6 +148,28 @@ class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes
         patience_s=1.0, horizon_s=172800.0), service: headrace.settings.ServiceSettings =
         ServiceSettings(host='127.0.0.1', port=0, token='', tls_certificate='', tls_key='',
         tls_root='', heartbeat_s=1.0, silence_s=10.0))
+class SharedTimeSeries
+    query(self, query: str, at: Moment = None) -> QueryResult
+    query_range(self, query: str, start: int | datetime, end: Moment = None, step_s: float =
+        15.0) -> MatrixResult
+    series(self, matchers: Matchers = (), start: Moment = None, end: Moment = None) ->
+        list[Labels]
+    label_names(self, matchers: Matchers = (), start: Moment = None, end: Moment = None) ->
+        list[str]
+    label_values(self, name: str, matchers: Matchers = (), start: Moment = None, end: Moment =
+        None) -> list[str]
+    scan(self, **selection: Any) -> Iterator[pa.RecordBatch]
+class SharedVectors
+    upsert(self, ids: Sequence[str], vectors: Sequence[Sequence[float]] | npt.NDArray[Any],
+        metadata: Mapping[str, Sequence[Any]] | None = None) -> int
+    delete(self, ids: Sequence[str]) -> int
+    get(self, ids: Sequence[str], columns: Sequence[str] | None = None) -> pa.RecordBatch
+    search(self, vector: Sequence[float] | npt.NDArray[Any], k: int = 10, filter: FilterLike =
+        None, *, exact: bool = False, columns: Sequence[str] | None = None) -> pa.RecordBatch
+    search_many(self, vectors: Sequence[Sequence[float] | npt.NDArray[Any]] | npt.NDArray[Any],
+        k: int = 10, filter: FilterLike = None, *, exact: bool = False, columns: Sequence[str] |
+        None = None) -> list[pa.RecordBatch]
+    scan(self, **selection: Any) -> Iterator[pa.RecordBatch]
 class Shuffle
     members: int
     next_checkpoint(self, timeout_s: float | None = None, *, documents_max: int | None = None,
@@ -224,6 +246,9 @@ class Workspace
     maintain(self) -> None
     close(self) -> None
     __enter__(self) -> Self
+def create_store(location: str | Path, kind: str, *, dimension: int | None = None, metric: str =
+        'cosine', metadata: Mapping[str, str] = {}, retention_s: float | None = None, backend:
+        str = 'lmdb', objects: str = '') -> None
 def current_call() -> CallContext
 def derivation(workspace: Workspace, *, sources: Sequence[SourceLike], to: Collection | str,
         name: str = '', shards: int = 2, documents_max: int | None = None) ->
@@ -247,6 +272,10 @@ def materialization(workspace: Workspace, *, sources: Sequence[SourceLike], sink
         Task]
 def open(location: str | Path, *, token: str = '', settings: Settings | None = None, create:
         bool = True) -> Workspace
+def open_timeseries(location: str | Path, service: ServiceSettings | None = None, *, token: str
+        = '') -> SharedTimeSeries
+def open_vectors(location: str | Path, service: ServiceSettings | None = None, *, token: str =
+        '') -> SharedVectors
 def openai_chat(prompt: Prompt, *, model: str, into: str = 'answer', system: str = '',
         usage_into: str = '', price: tuple[float, float] | None = None, base_url: str =
         'https://api.openai.com/v1', api_key_env: str = 'OPENAI_API_KEY', rate_limit:
@@ -267,6 +296,8 @@ def selector(collection: str = '', include: Mapping[str, Iterable[object]] | Non
 def source(data: Any, workspace: Workspace, *, rows_per_unit: int = 1000, version: str = '') ->
         UnitSource
 module spark
+def timeseries(store: str | PathLike[str], *, token: str = '') -> StoreSink
+def vectors(store: str | PathLike[str], *, token: str = '') -> StoreSink
 def writer(format: str, path: str | None = None, mode: Mode = 'append', **options: str) ->
         SparkWriter
 """

@@ -60,8 +60,13 @@ if TYPE_CHECKING:
         jdbc,
         materialization,
         parquet,
+        timeseries,
+        vectors,
         writer,
     )
+    from headrace.stores.service.shared_timeseries import SharedTimeSeries
+    from headrace.stores.service.shared_vectors import SharedVectors
+    from headrace.stores.service.store_access import create_store, open_timeseries, open_vectors
 
 __version__ = VERSION
 
@@ -92,6 +97,8 @@ __all__ = [
     "Selector",
     "ServiceSettings",
     "Settings",
+    "SharedTimeSeries",
+    "SharedVectors",
     "Shuffle",
     "ShuffleSettings",
     "Stage",
@@ -99,6 +106,7 @@ __all__ = [
     "Task",
     "Transaction",
     "Workspace",
+    "create_store",
     "current_call",
     "derivation",
     "errors",
@@ -108,6 +116,8 @@ __all__ = [
     "jdbc",
     "materialization",
     "open",
+    "open_timeseries",
+    "open_vectors",
     "openai_chat",
     "openai_embeddings",
     "operator",
@@ -117,19 +127,26 @@ __all__ = [
     "selector",
     "source",
     "spark",
+    "timeseries",
+    "vectors",
     "writer",
 ]
 
-_OF_PIPELINES = {
+_MODULES = {
     "Answer": "headrace.pipeline.calls.answer",
     "Job": "headrace.pipeline.job",
     "Operator": "headrace.pipeline.operators.operator",
     "Pipeline": "headrace.pipeline.builder",
     "Query": "headrace.plan.query",
+    "SharedTimeSeries": "headrace.stores.service.shared_timeseries",
+    "SharedVectors": "headrace.stores.service.shared_vectors",
     "Stage": "headrace.pipeline.job",
     "StageConfig": "headrace.pipeline.job",
+    "create_store": "headrace.stores.service.store_access",
     "current_call": "headrace.pipeline.calls.answer",
     "http": "headrace.pipeline.operators.http",
+    "open_timeseries": "headrace.stores.service.store_access",
+    "open_vectors": "headrace.stores.service.store_access",
     "openai_chat": "headrace.pipeline.operators.openai",
     "openai_embeddings": "headrace.pipeline.operators.openai",
 }
@@ -216,10 +233,10 @@ def _engine(workspace: Workspace) -> Callable[[], Engine]:
 
 
 def __getattr__(name: str) -> Any:
-    """What is on Spark or of pipelines is imported when it is asked for: that takes its time."""
+    """Spark, pipelines and stores are imported when they are asked for: that takes its time."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    if module := _OF_PIPELINES.get(name):
+    if module := _MODULES.get(name):
         return getattr(import_module(module), name)
     spark = import_module("headrace.spark")
     return spark if name == "spark" else getattr(spark, name)

@@ -155,10 +155,10 @@ class _Stored:
 
 def create_output_store(kind: StoreKindName, path: Path) -> None:
     """Create the store, unless it is there."""
-    settings: dict[str, object] = {}
     if kind == "vectors":
-        settings = {"dimension": 1, "metric": "l2", "metadata": {"number": "long"}}
-    create_store(path, kind, **settings)
+        create_store(path, kind, dimension=1, metric="l2", metadata={"number": "long"})
+    else:
+        create_store(path, kind)
 
 
 class _Balances:

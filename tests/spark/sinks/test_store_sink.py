@@ -27,8 +27,10 @@ store = open_store(path)
 
 class StoreLocation:
     def __init__(self, kind: str, path: Path, spark: SparkSession) -> None:
-        settings = {"timeseries": {}, "vectors": {"dimension": 2, "metadata": {"n": "long"}}}
-        create_store(path, kind, **settings[kind])
+        if kind == "vectors":
+            create_store(path, kind, dimension=2, metadata={"n": "long"})
+        else:
+            create_store(path, kind)
         self.kind = kind
         self.path = path
         self.spark = spark

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +77,17 @@ class ListLabelValues(msgspec.Struct, frozen=True):
 class SharedTimeSeries(SharedStore):
     """A time-series store that is open here or through the process that has it open."""
 
-    def query(self, query: str, at: Moment) -> QueryResult:
-        """Answer a PromQL query at one moment: milliseconds since 1970, or a datetime."""
+    def query(self, query: str, at: Moment = None) -> QueryResult:
+        """Answer a PromQL query at one moment, by default now.
+
+        A moment is milliseconds since 1970, or a datetime.
+        """
         return _decode_result(self.ask(QueryAt(query, _moment(at))))
 
-    def query_range(self, query: str, start: Moment, end: Moment, step_s: float) -> MatrixResult:
-        """Answer a PromQL query at `start` and every `step_s` after it up to `end`."""
+    def query_range(
+        self, query: str, start: int | datetime, end: Moment = None, step_s: float = 15.0
+    ) -> MatrixResult:
+        """Answer a PromQL query at `start` and every `step_s` after it up to `end`, or now."""
         request = QueryRange(query, _moment(start), _moment(end), round(step_s * 1000))
         found = _decode_result(self.ask(request))
         assert isinstance(found, MatrixResult)
@@ -118,7 +125,7 @@ class SharedTimeSeries(SharedStore):
 
 def _moment(given: Moment) -> int:
     at_ms = to_ms(given)
-    return 0 if at_ms is None else at_ms
+    return time.time_ns() // 1_000_000 if at_ms is None else at_ms
 
 
 def _triples(matchers: Matchers) -> _Matchers:

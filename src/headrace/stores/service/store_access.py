@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,17 +26,38 @@ KINDS = {TIMESERIES: TIMESERIES_KIND, VECTORS: VECTORS_KIND}
 _SHARED: dict[str, type[SharedStore]] = {TIMESERIES: SharedTimeSeries, VECTORS: SharedVectors}
 
 
-def create_store(location: str | Path, kind: str, **settings: Any) -> None:
-    """Create an empty store: `timeseries` or `vectors`. For the settings see `StoreSettings`.
+def create_store(
+    location: str | Path,
+    kind: str,
+    *,
+    dimension: int | None = None,
+    metric: str = "cosine",
+    metadata: Mapping[str, str] = {},
+    retention_s: float | None = None,
+    backend: str = "lmdb",
+    objects: str = "",
+) -> None:
+    """Create an empty store of the kind `timeseries` or `vectors`, which keeps these settings.
+
+    Vectors have a `dimension`, a `metric` (cosine, l2 or dot), and `metadata`: names of columns and
+    their types. Time series forget samples that are older than `retention_s`. With the backend
+    `slatedb`, `objects` may be a place such as s3://bucket/prefix.
 
     Does nothing if a store of the same kind with the same settings is there already.
     """
+    settings = {
+        "dimension": dimension,
+        "metric": metric,
+        "metadata": metadata,
+        "retention_s": retention_s,
+        "backend": backend,
+        "objects": objects,
+    }
     try:
         chosen = msgspec.convert(settings, StoreSettings)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"the settings of a store cannot be used: {error}",
-            do=f"choose from {', '.join(StoreSettings.__struct_fields__)}",
+            f"the settings of a store cannot be used: {error}", do="give it what it expects"
         ) from error
     store_directory.create_store(location, kind, chosen)
 
