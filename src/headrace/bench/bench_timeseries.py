@@ -1,7 +1,7 @@
 """What the time-series store takes in, how small it keeps it, and how fast it answers.
 
 1 000 counters with a sample every 15 s. In this process they are written as Arrow rows, batch after
-batch, each durable before the next. Then a server of ours, Prometheus and VictoriaMetrics each get
+batch, each durable before the next, into a store and into DuckDB. Then a server of ours, Prometheus and VictoriaMetrics each get
 the same remote writes over the same number of connections, and answer the same range query over
 the last hour. A write counts when it is answered: ours is durable by then, those of the peers are
 not synced yet.
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.bench.peers.duckdb_peer import measure_duckdb
 from headrace.bench.peers.remote_write_peers import PEERS, serving_peer
 from headrace.bench.processes import child
 from headrace.bench.steps import step
@@ -138,13 +139,25 @@ def _bench_store(directory: Path, steps: int) -> dict[str, float]:
     took_ms = [_query_ms(store, end) for _ in range(_QUERIES)]
     store.close()
     on_disk = sum(each.stat().st_blocks * 512 for each in path.rglob("*") if each.is_file())
-    return {
+    figures = {
         "samples_per_s": median(rates),
         "bytes_per_sample": on_disk / samples,
         "chunk_bytes_per_sample": float(stat["bytes"]) / samples,
         "first_range_ms": took_ms[0],
         "range_ms": median(took_ms),
         "samples": samples,
+    }
+    step("the same batches into DuckDB, and a query that sums increases")
+    duckdb = measure_duckdb(directory / "samples.duckdb", batches, end, _QUERIES)
+    if duckdb is None:
+        step("DuckDB is not installed: pip install 'headrace[bench]'")
+        return figures
+    return figures | {
+        "duckdb_samples_per_s": duckdb.samples_per_s,
+        "duckdb_range_ms": median(duckdb.range_ms),
+        "duckdb_bytes_per_sample": duckdb.bytes_per_sample,
+        "ratio_to_duckdb": median(rates) / duckdb.samples_per_s,
+        "query_ratio_to_duckdb": median(duckdb.range_ms) / median(took_ms),
     }
 
 

@@ -84,7 +84,7 @@ def _search(store: VectorStore, vectors: Vectors, queries: Vectors) -> dict[str,
     step("an index of the same vectors by usearch, if it is installed")
     peer = usearch_peer(vectors)
     if peer is None:
-        step("usearch is not installed: figures beside it are left out")
+        step("usearch is not installed: pip install 'headrace[bench]'")
     else:
         finders["usearch"] = lambda query: peer.search(query, _K)
     seconds: dict[str, list[float]] = defaultdict(list)

@@ -96,6 +96,7 @@ _YARDSTICKS = (
     "queue_writes_",
     "prometheus_",
     "victoriametrics_",
+    "duckdb_",
     "numpy_",
     "usearch_",
     "bytewax_",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,7 @@ def test_bench_ingest_measures_time_series_beside_installed_peers(
     for peer in PEERS:
         assert (f"ratio_to_{peer.name}" in found) == peer.is_installed
         assert (f"query_ratio_to_{peer.name}" in found) == peer.is_installed
+    assert ("query_ratio_to_duckdb" in found) == (find_spec("duckdb") is not None)
     assert list(here.iterdir()) == []
 
 
