@@ -1,10 +1,10 @@
 """What the time-series store takes in, how small it keeps it, and how fast it answers.
 
 1 000 counters with a sample every 15 s. In this process they are written as Arrow rows, batch after
-batch, each durable before the next, into a store and into DuckDB. Then a server of ours, Prometheus and VictoriaMetrics each get
-the same remote writes over the same number of connections, and answer the same range query over
-the last hour. A write counts when it is answered: ours is durable by then, those of the peers are
-not synced yet.
+batch, each durable before the next, into a store and into DuckDB. Then a server of ours, Prometheus
+and VictoriaMetrics each get the same remote writes over the same number of connections, and answer
+the same range query over the last hour. A write counts when it is answered: ours is durable by
+then, those of the servers beside it are not synced yet.
 
 `ratio_to_…` are our samples a second by theirs, `query_ratio_to_…` their time for the query by
 ours: above 1 ours is faster.

@@ -23,7 +23,8 @@ _RATE = f"""
             RANGE BETWEEN $window - 1 PRECEDING AND CURRENT ROW
         ) AS increase
         FROM samples
-        WHERE __name__ = 'http_requests_total' AND timestamp > $begin - $window AND timestamp <= $end
+        WHERE __name__ = 'http_requests_total'
+            AND timestamp > $begin - $window AND timestamp <= $end
     )
     SELECT timestamp, code, sum(increase) / ($window / 1000)
     FROM increases WHERE timestamp >= $begin GROUP BY timestamp, code
