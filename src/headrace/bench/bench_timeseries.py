@@ -15,6 +15,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
@@ -54,6 +55,7 @@ _ROUNDS = 3
 _QUERIES = 20
 _CONNECTIONS = 4
 _HTTP_BATCH_STEPS = 40
+_SEND_TIMEOUT_S = 60.0
 _VISIBLE_TIMEOUT_S = 30.0
 _POLL_S = 0.05
 
@@ -221,8 +223,9 @@ def _bench_http(
     url: Url, counters: CounterSeries, bodies: Sequence[Sequence[bytes]]
 ) -> HttpFigures:
     begin_s = time.perf_counter()
+    level = threading.Barrier(_CONNECTIONS, timeout=_SEND_TIMEOUT_S)
     with ThreadPoolExecutor(_CONNECTIONS) as threads:
-        for each in [threads.submit(_send, url, some) for some in bodies]:
+        for each in [threads.submit(_send, url, some, level) for some in bodies]:
             each.result()
     took_s = time.perf_counter() - begin_s
     end = int(counters.timestamps[-1])
@@ -245,8 +248,14 @@ def _bench_http(
     return HttpFigures(counters.values.size / took_s, median(answers_ms))
 
 
-def _send(url: Url, bodies: Sequence[bytes]) -> None:
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=60)
+def _send(url: Url, bodies: Sequence[bytes], level: threading.Barrier) -> None:
+    """Send the bodies, none before all connections have sent the one before.
+
+    Prometheus refuses samples that are an hour older than the newest that it has.
+    """
+    connection = http.client.HTTPConnection(
+        urllib.parse.urlsplit(url).netloc, timeout=_SEND_TIMEOUT_S
+    )
     headers = {
         "Content-Encoding": "snappy",
         "Content-Type": "application/x-protobuf",
@@ -257,7 +266,9 @@ def _send(url: Url, bodies: Sequence[bytes]) -> None:
         answer = connection.getresponse()
         said = answer.read()
         if answer.status // 100 != 2:
+            level.abort()
             raise RuntimeError(f"{url} answered {answer.status}: {said[:200]!r}")
+        level.wait()
     connection.close()
 
 
