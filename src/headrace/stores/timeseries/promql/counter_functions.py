@@ -37,21 +37,28 @@ def delta(windows: SampleWindows) -> WindowValues:
 
 def _extrapolated(windows: SampleWindows, is_counter: bool, is_rate: bool) -> WindowValues:
     """Extend the growth between the first and the last sample to the edges of the window."""
+    falls = _falls(windows.values) if is_counter else None
+    growth = np.empty(windows.begins.shape)
+    for rows in windows.row_blocks():
+        growth[rows] = _block_growth(windows.rows(rows), falls, is_rate)
+    return growth, windows.counts >= 2
+
+
+def _block_growth(windows: SampleWindows, falls: Integers | None, is_rate: bool) -> Floats:
+    """Return the extrapolated growth of each window; for a counter, where its values fall."""
     times, values = windows.timestamps, windows.values
-    begins, ends, counts = windows.begins, windows.ends, windows.counts
-    present = counts >= 2
-    first = np.minimum(begins, values.size - 1)
-    last = np.maximum(ends - 1, 0)
+    first = np.minimum(windows.begins, values.size - 1)
+    last = np.maximum(windows.ends - 1, 0)
     first_values = values[first]
     growth = values[last] - first_values
-    if is_counter:
-        _add_resets(windows, growth)
+    if falls is not None:
+        _add_resets(windows, falls, growth)
     first_times, last_times = times[first], times[last]
     sampled = (last_times - first_times) / 1000
-    average = sampled / (counts - 1)
+    average = sampled / (windows.counts - 1)
     to_start = (first_times - (windows.until_ms - windows.range_ms)) / 1000
     to_end = (windows.until_ms - last_times) / 1000
-    if is_counter:
+    if falls is not None:
         # A counter never was below zero: do not extend it to before it began.
         to_zero = sampled * (first_values / growth)
         grows = (growth > 0) & (first_values >= 0) & (to_zero < to_start)
@@ -64,20 +71,23 @@ def _extrapolated(windows: SampleWindows, is_counter: bool, is_rate: bool) -> Wi
     if is_rate:
         factor /= windows.range_ms / 1000
     growth *= factor
-    return growth, present
+    return growth
 
 
-def _add_resets(windows: SampleWindows, growth: Floats) -> None:
+def _falls(values: Floats) -> Integers:
+    """Return the places of samples that are less than the one before."""
+    return np.flatnonzero(values[1:] < values[:-1]) + 1
+
+
+def _add_resets(windows: SampleWindows, falls: Integers, growth: Floats) -> None:
     """Add what was lost each time that a counter began again."""
-    values = windows.values
-    falls = np.flatnonzero(values[1:] < values[:-1]) + 1
     if not falls.size:
         return
     # Falls lie after the first sample of a window, up to its last.
     before = np.searchsorted(falls, windows.begins, side="right")
     after = np.maximum(np.searchsorted(falls, windows.ends), before)
     affected = after > before
-    lost = window_reduce(np.add, values[falls - 1], before[affected], after[affected])
+    lost = window_reduce(np.add, windows.values[falls - 1], before[affected], after[affected])
     growth[affected] += lost
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from headrace.stores.timeseries.promql.step_matrix import Flags, Floats, Integer
 from headrace.stores.timeseries.series import STALE_BITS, SelectedSeries
 
 _BLOCK_CELLS = 1 << 20
+_CACHED_CELLS = 1 << 14
+"""A dozen arrays of so many numbers fit into a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,17 @@ class SampleWindows:
     @property
     def counts(self) -> Integers:
         return self.ends - self.begins
+
+    def row_blocks(self) -> Iterator[slice]:
+        """Yield all series in blocks, whose windows stay in the cache of a processor."""
+        count, steps = self.begins.shape
+        rows = max(1, _CACHED_CELLS // max(1, steps))
+        for start in range(0, count, rows):
+            yield slice(start, start + rows)
+
+    def rows(self, rows: slice) -> SampleWindows:
+        """Return the windows of some of the series."""
+        return replace(self, begins=self.begins[rows], ends=self.ends[rows])
 
     def blocks(self, chosen: Flags) -> Iterator[tuple[Integers, Integers, Flags]]:
         """Yield where the samples of some windows are, as a matrix of one row for each window.
