@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import promql_parser
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -29,7 +28,7 @@ from headrace.stores.timeseries.prometheus_parameters import CallParameters, inv
 from headrace.stores.timeseries.promql.expression import Expression
 from headrace.stores.timeseries.promql.query_engine import check_has_steps, evaluate, evaluate_at
 from headrace.stores.timeseries.promql.query_limits import QueryBudget, QueryLimits
-from headrace.stores.timeseries.promql.query_parser import parse_query
+from headrace.stores.timeseries.promql.query_parser import format_query, parse_query
 from headrace.stores.timeseries.promql.results import (
     MatrixResult,
     QueryResult,
@@ -202,7 +201,7 @@ class PrometheusApi:
 
     def format_query(self, parameters: CallParameters) -> bytes:
         _parsed(parameters)
-        return success(promql_parser.parse(parameters.text("query")).prettify())
+        return success(format_query(parameters.text("query")))
 
     def _budget(self, parameters: CallParameters) -> QueryBudget:
         limits = self._limits

@@ -20,7 +20,7 @@ AGGREGATIONS = ["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"
 ARITHMETIC = ["+", "-", "*", "/", "%", "^", "atan2"]
 COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]
 
-SELECTORS = """
+SELECTORS = r"""
 load
 load{job="api"}
 load{job!="api"}
@@ -32,6 +32,27 @@ load{missing!=""}
 {__name__=~"lo.*"}
 {__name__="load",job="web"}
 nothing
+load{job=~`[[:alpha:]]\w+`}
+load{job=~"\\Qapi\\E"}
+load{job=~"\\141pi"}
+load{job=~'[\\d-z]+'}
+load{job="\x61\160\u0069"}
+load{job!~`a\w*`,instance=~`a|b`}
+load{instance="`"}
+load{instance="'",job='"'}
+load # a comment with a "
+{job!=""}
+{job!~".*"}
+{job!~".+"}
+{job=~"x*"}
+load{job=~"a{1001}"}
+load{job=~"(?x) a"}
+load @ -5
+load @ -1.5 offset -28333333m
+load @ 1e12
+load @ 1e300
+load @ Inf
+load offset 293y
 load offset 5m
 load offset -5m
 load offset 1h
@@ -52,10 +73,12 @@ FUNCTIONS = [
     *(f"{name}(constant[4m] offset 1m)" for name in RANGE_FUNCTIONS),
     *(f"{name}(once[10m])" for name in RANGE_FUNCTIONS),
     *(f"{name}(nothing[10m])" for name in RANGE_FUNCTIONS),
+    *(f"{name}(huge[5m])" for name in RANGE_FUNCTIONS if name.endswith("_over_time")),
     *(f"{name}(load[5m] @ end())" for name in RANGE_FUNCTIONS),
     *(f"{name}(load)" for name in MATHEMATICS),
     *(f"{name}(load / 300)" for name in MATHEMATICS),
     *(f"{name}(strange)" for name in MATHEMATICS),
+    *(f"{name}(huge)" for name in MATHEMATICS),
     *(f"{name}()" for name in CALENDAR),
     *(f"{name}(timestamp(load) * 3.7)" for name in CALENDAR),
     *(f"{name}(load * -1e6)" for name in CALENDAR),
@@ -185,6 +208,9 @@ count_values by (job) ("value", up)
 count_values without (instance) ("job", up)
 count_values("v", strange)
 count_values("v", load)
+count_values("bad-name", load)
+count_values("", load)
+count_values("bad-name", nothing)
 count_values("v", load * 1e20)
 count_values("v", load / 1e20)
 predict_linear(load[5m], 600)
@@ -236,6 +262,10 @@ label_replace(load, "instance", "", "instance", ".*")
 label_replace(load, "__name__", "other", "job", ".*")
 label_replace(load, "bad name", "x", "job", ".*")
 label_replace(load, "new", "x", "job", "(")
+label_replace(nothing, "new", "x", "job", "(")
+label_replace(load, "new", "$1-$2", "job", "a(.*)|(w)eb")
+label_replace(load, "new", "x", "job", "ap)|(eb")
+label_replace(load, "new", `\$1`, "job", `(\w)\w+`)
 label_join(load, "new", "-", "job", "instance")
 label_join(load, "new", "-")
 label_join(load, "new", "-", "missing", "job")

@@ -38,6 +38,7 @@ def made_series(seed: int = 7) -> Written:
     found.append(({"__name__": "strange", "kind": "both"}, _strange(dice, infinities)))
     found.append(({"__name__": "strange", "kind": "stale"}, _strange(dice, [STALE, 4.0, 5.5])))
     found.append(({"__name__": "constant", "kind": "seven"}, _strange(dice, [7.0])))
+    found.append(({"__name__": "huge", "kind": "max"}, _strange(dice, [1e308, 1.5e308, 3.0])))
     found.append(({"__name__": "once", "kind": "single"}, [(BASE_MS + 20 * MINUTE, 5.0)]))
     return found
 

@@ -9,6 +9,7 @@ import numpy as np
 from headrace.errors import QueryError
 from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.expression import AggregateCall
+from headrace.stores.timeseries.promql.label_functions import check_label_name
 from headrace.stores.timeseries.promql.sample_statistics import quantiles
 from headrace.stores.timeseries.promql.step_matrix import (
     Flags,
@@ -103,6 +104,7 @@ _PLAIN: dict[str, Callable[[GroupedRows], Floats]] = {
 def aggregate(node: AggregateCall, inner: StepMatrix, parameter: Floats | str | None) -> StepMatrix:
     if node.name == "count_values":
         assert isinstance(parameter, str)
+        check_label_name(parameter, "label name in count_values()")
         inner = _with_value_label(inner, parameter)
         if not node.without and parameter not in node.labels:
             node = AggregateCall("count", node.inner, None, (*node.labels, parameter), node.without)

@@ -22,13 +22,19 @@ def label_replace(
     matrix: StepMatrix, target: str, replacement: str, source: str, expression: str
 ) -> StepMatrix:
     """Set a label from groups of an expression, where it matches the whole of another label."""
-    _check_name(target, "destination label name in label_replace()")
+    check_label_name(target, "destination label name in label_replace()")
     pattern = f"^(?:{expression})$"
     values = pa.array([_value(labels, source) for labels in matrix.labels], pa.string())
     try:
+        # Where there are no labels, it is an error all the same.
+        pc.match_substring_regex(pa.array([""], pa.string()), pattern)
         matches = pc.match_substring_regex(values, pattern).to_pylist()
         rewritten = pc.replace_substring_regex(
-            values, pattern, _rewrite(replacement, expression), max_replacements=1
+            values,
+            # A ")" in the expression can close our group: then it may match a part of the value.
+            rf"\A(?s:.*?)(?:{pattern})(?s:.*)\z",
+            _rewrite(replacement, expression),
+            max_replacements=1,
         ).to_pylist()
     except pa.ArrowInvalid as error:
         raise QueryError(
@@ -44,9 +50,9 @@ def label_replace(
 
 def label_join(matrix: StepMatrix, target: str, separator: str, *sources: str) -> StepMatrix:
     """Set a label to the values of others, with a separator between them."""
-    _check_name(target, "destination label name in label_join()")
+    check_label_name(target, "destination label name in label_join()")
     for source in sources:
-        _check_name(source, "source label name in label_join()")
+        check_label_name(source, "source label name in label_join()")
     labels = [
         _with_label(own, target, separator.join(_value(own, source) for source in sources))
         for own in matrix.labels
@@ -54,7 +60,8 @@ def label_join(matrix: StepMatrix, target: str, separator: str, *sources: str) -
     return StepMatrix(labels, matrix.values, matrix.present).merged()
 
 
-def _check_name(name: str, what: str) -> None:
+def check_label_name(name: str, what: str) -> None:
+    """Raise QueryError if no label may have this name."""
     if not _LABEL_NAME.fullmatch(name):
         raise QueryError(f"invalid {what}: {name}", do="use letters, digits and _")
 

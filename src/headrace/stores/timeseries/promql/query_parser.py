@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
+from collections.abc import Iterable
+from datetime import timedelta
 
 import promql_parser as grammar
 
@@ -23,6 +25,12 @@ from headrace.stores.timeseries.promql.expression import (
     TextNode,
     UnaryMinus,
 )
+from headrace.stores.timeseries.promql.query_text import (
+    NESTING_MAX,
+    QuerySyntaxError,
+    QueryText,
+    nested_too_deep,
+)
 from headrace.stores.timeseries.promql.syntax_position import line_and_column, parse_failure
 from headrace.stores.timeseries.series import LabelMatcher, MatchKind
 
@@ -37,8 +45,14 @@ grammar.register_extra_functions(
     ]
 )
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_DURATION_MS_MAX = ((1 << 63) - 1) // 1_000_000
+"""Prometheus counts nanoseconds in 64 bits."""
+_TIME_MS_MAX = 1 << 53
+_OWN_ANCHOR = re.compile(
+    r"^ {8}at: Some\(\n +At\(\n +SystemTime \{\n +tv_sec: (-?\d+),\n +tv_nsec: (\d+),", re.MULTILINE
+)
+"""The time in the printed form of a selector. Elsewhere the parser gives no time before 1970."""
 _MANY = {"ManyToOne": "left", "OneToMany": "right"}
 _KINDS = {
     "Equal": MatchKind.EQUAL,
@@ -51,97 +65,135 @@ _KINDS = {
 def parse_query(text: str) -> Expression:
     """Return the expression. Raises QueryError, with the position, if it is not PromQL."""
     try:
-        parsed = grammar.parse(text)
-    except ValueError as error:
-        offset, why = parse_failure(text) or (0, str(error))
+        return _ExpressionReader(*_parse(text)).read()
+    except QuerySyntaxError as error:
         raise QueryError(
-            f"{line_and_column(text, offset)}: parse error: {why}", do="correct the query there"
+            f"{line_and_column(text, error.offset)}: parse error: {error}",
+            do="correct the query there",
         ) from error
-    return _expression(parsed)
 
 
-def _expression(node: grammar.Expr) -> Expression:
-    match node:
-        case grammar.NumberLiteral():
-            return NumberNode(node.val)
-        case grammar.StringLiteral():
-            return TextNode(node.val)
-        case grammar.ParenExpr():
-            return _expression(node.expr)
-        case grammar.UnaryExpr():
-            return UnaryMinus(_expression(node.expr))
-        case grammar.VectorSelector():
-            return InstantSelector(_matchers(node), _ms(node.offset), _anchor(node.at))
-        case grammar.MatrixSelector():
-            inner = node.vector_selector
-            return RangeSelector(
-                _matchers(inner), _ms(node.range), _ms(inner.offset), _anchor(inner.at)
-            )
-        case grammar.SubqueryExpr():
-            inside = _expression(node.expr)
-            span, step = _ms(node.range), _ms(node.step)
-            return SubqueryNode(inside, span, step, _ms(node.offset), _anchor(node.at))
-        case grammar.Call():
-            return FunctionCall(node.func.name, tuple(_expression(each) for each in node.args))
-        case grammar.AggregateExpr():
-            return _aggregate(node)
-        case grammar.BinaryExpr():
-            return _binary(node)
-    raise QueryError(f"{type(node).__name__} is not supported", do="write the query without it")
+def format_query(text: str) -> str:
+    """Return a query that can be read as `promql-parser` prints it."""
+    query, node = _parse(text)
+    return query.restore(node.prettify())
 
 
-def _aggregate(node: grammar.AggregateExpr) -> AggregateCall:
-    labels: tuple[str, ...] = ()
-    without = False
-    if node.modifier is not None:
-        labels = tuple(node.modifier.labels)
-        without = node.modifier.type == grammar.AggModifierType.Without
-    parameter = None if node.param is None else _expression(node.param)
-    return AggregateCall(str(node.op), _expression(node.expr), parameter, labels, without)
+def _parse(text: str) -> tuple[QueryText, grammar.Expr]:
+    query = QueryText(text)
+    try:
+        return query, grammar.parse(query.template)
+    except ValueError as error:
+        raise QuerySyntaxError(*(parse_failure(query) or (0, str(error)))) from error
 
 
-def _binary(node: grammar.BinaryExpr) -> BinaryOperation:
-    left, right = _expression(node.lhs), _expression(node.rhs)
-    modifier = node.modifier
-    if modifier is None:
-        return BinaryOperation(str(node.op), left, right, False, SeriesMatch())
-    fill = modifier.fill_values
-    if fill is not None and (fill.lhs is not None or fill.rhs is not None):
-        raise QueryError("fill is not supported", do="write the query without it")
-    matching = modifier.matching
-    match = SeriesMatch(
-        labels=() if matching is None else tuple(matching.labels),
-        on=matching is not None and matching.type == grammar.LabelModifierType.Include,
-        many=_MANY.get(str(modifier.card).rpartition(".")[2], ""),
-        included=tuple(modifier.group_labels or ()),
-    )
-    return BinaryOperation(str(node.op), left, right, modifier.return_bool, match)
+class _ExpressionReader:
+    """Turns what the parser found into an expression."""
 
+    def __init__(self, text: QueryText, parsed: grammar.Expr) -> None:
+        self._text = text
+        self._parsed = parsed
 
-def _matchers(node: grammar.VectorSelector) -> tuple[LabelMatcher, ...]:
-    if node.matchers.or_matchers:
-        raise QueryError(
-            "`or` between matchers is not supported", do="put `or` between two selectors"
+    def read(self) -> Expression:
+        return self._expression(self._parsed, 0)
+
+    def _expression(self, node: grammar.Expr, depth: int) -> Expression:
+        depth += 1
+        if depth > NESTING_MAX:
+            raise nested_too_deep(0)
+        match node:
+            case grammar.NumberLiteral():
+                return NumberNode(node.val)
+            case grammar.StringLiteral():
+                return TextNode(self._text.value(node.val))
+            case grammar.ParenExpr():
+                return self._expression(node.expr, depth)
+            case grammar.UnaryExpr():
+                return UnaryMinus(self._expression(node.expr, depth))
+            case grammar.VectorSelector():
+                return InstantSelector(self._matchers(node), _ms(node.offset), _anchor(node))
+            case grammar.MatrixSelector():
+                inner = node.vector_selector
+                return RangeSelector(
+                    self._matchers(inner), _ms(node.range), _ms(inner.offset), _anchor(inner)
+                )
+            case grammar.SubqueryExpr():
+                inside = self._expression(node.expr, depth)
+                span, step = _ms(node.range), _ms(node.step)
+                return SubqueryNode(inside, span, step, _ms(node.offset), _anchor(node))
+            case grammar.Call():
+                arguments = tuple(self._expression(each, depth) for each in node.args)
+                return FunctionCall(node.func.name, arguments)
+            case grammar.AggregateExpr():
+                return self._aggregate(node, depth)
+            case grammar.BinaryExpr():
+                return self._binary(node, depth)
+        raise QueryError(f"{type(node).__name__} is not supported", do="write the query without it")
+
+    def _aggregate(self, node: grammar.AggregateExpr, depth: int) -> AggregateCall:
+        labels: tuple[str, ...] = ()
+        without = False
+        if node.modifier is not None:
+            labels = self._names(node.modifier.labels)
+            without = node.modifier.type == grammar.AggModifierType.Without
+        parameter = None if node.param is None else self._expression(node.param, depth)
+        inner = self._expression(node.expr, depth)
+        return AggregateCall(str(node.op), inner, parameter, labels, without)
+
+    def _binary(self, node: grammar.BinaryExpr, depth: int) -> BinaryOperation:
+        left, right = self._expression(node.lhs, depth), self._expression(node.rhs, depth)
+        modifier = node.modifier
+        if modifier is None:
+            return BinaryOperation(str(node.op), left, right, False, SeriesMatch())
+        fill = modifier.fill_values
+        if fill is not None and (fill.lhs is not None or fill.rhs is not None):
+            raise QueryError("fill is not supported", do="write the query without it")
+        matching = modifier.matching
+        match = SeriesMatch(
+            labels=() if matching is None else self._names(matching.labels),
+            on=matching is not None and matching.type == grammar.LabelModifierType.Include,
+            many=_MANY.get(str(modifier.card).rpartition(".")[2], ""),
+            included=self._names(modifier.group_labels or ()),
         )
-    found = [
-        LabelMatcher(each.name, _KINDS[str(each.op).rpartition(".")[2]], each.value)
-        for each in node.matchers.matchers
-    ]
-    if node.name is not None:
-        found.insert(0, LabelMatcher(METRIC, MatchKind.EQUAL, node.name))
-    return tuple(found)
+        return BinaryOperation(str(node.op), left, right, modifier.return_bool, match)
+
+    def _matchers(self, node: grammar.VectorSelector) -> tuple[LabelMatcher, ...]:
+        if node.matchers.or_matchers:
+            raise QueryError(
+                "`or` between matchers is not supported", do="put `or` between two selectors"
+            )
+        value = self._text.value
+        found = [
+            LabelMatcher(
+                value(each.name), _KINDS[str(each.op).rpartition(".")[2]], value(each.value)
+            )
+            for each in node.matchers.matchers
+        ]
+        if node.name is not None:
+            found.insert(0, LabelMatcher(METRIC, MatchKind.EQUAL, node.name))
+        return tuple(found)
+
+    def _names(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(map(self._text.value, names))
 
 
 def _ms(duration: timedelta | None) -> int:
-    return 0 if duration is None else duration // _MILLISECOND
+    found = 0 if duration is None else duration // _MILLISECOND
+    if abs(found) > _DURATION_MS_MAX:
+        raise QuerySyntaxError(0, "duration out of range: it is more than 292 years")
+    return found
 
 
-def _anchor(at: grammar.AtModifier | None) -> Anchor:
-    if at is None:
+def _anchor(node: grammar.VectorSelector | grammar.SubqueryExpr) -> Anchor:
+    if node.at is None:
         return None
-    if at.type == grammar.AtModifierType.Start:
+    if node.at.type == grammar.AtModifierType.Start:
         return EvaluationEdge.START
-    if at.type == grammar.AtModifierType.End:
+    if node.at.type == grammar.AtModifierType.End:
         return EvaluationEdge.END
-    assert at.at is not None
-    return (at.at - _EPOCH) // _MILLISECOND
+    found = _OWN_ANCHOR.search(repr(node))
+    assert found is not None
+    at_ms = int(found[1]) * 1000 + int(found[2]) // 1_000_000
+    if abs(at_ms) > _TIME_MS_MAX:
+        raise QuerySyntaxError(0, f"timestamp out of bounds for @ modifier: {found[1]} s")
+    return at_ms

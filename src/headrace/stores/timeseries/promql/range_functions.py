@@ -30,7 +30,7 @@ from headrace.stores.timeseries.promql.step_matrix import Floats
 from headrace.stores.timeseries.promql.windows import SampleWindows
 
 _CANCELLED = 1e-6
-"""A sum this small beside its terms is added again with more precision."""
+"""A sum this small beside its terms is added again with more precision, one term after another."""
 
 
 def _sum(windows: SampleWindows) -> WindowValues:
@@ -41,34 +41,36 @@ def _sum(windows: SampleWindows) -> WindowValues:
     values = np.zeros(present.shape)
     values[present] = sums
     doubtful = np.zeros(present.shape, dtype=np.bool_)
-    doubtful[present] = np.abs(sums) < _CANCELLED * sizes
+    doubtful[present] = (np.abs(sums) < _CANCELLED * sizes) | (np.isnan(sums) & np.isinf(sizes))
     _sum_exactly(windows, doubtful, values)
     return values, present
 
 
-def _sum_exactly(windows: SampleWindows, chosen: np.ndarray, values: Floats) -> None:
-    """Sum with Neumaier's compensation."""
+def _sum_exactly(
+    windows: SampleWindows, chosen: np.ndarray, values: Floats, factor: float = 1.0
+) -> None:
+    """Sum the samples times a factor with Neumaier's compensation."""
     flat = values.reshape(-1)
     for which, places, inside in windows.blocks(chosen):
-        terms = np.where(inside, windows.values[places], 0.0)
+        terms = np.where(inside, windows.values[places] * factor, 0.0)
         total, lost = np.zeros(len(which)), np.zeros(len(which))
         for term in terms.T:
             longer = total + term
             larger = np.abs(total) >= np.abs(term)
             lost += np.where(larger, (total - longer) + term, (term - longer) + total)
             total = longer
-        flat[which] = total + lost
+        flat[which] = np.where(np.isinf(total), total, total + lost)
 
 
 def _avg(windows: SampleWindows) -> WindowValues:
     sums, present = _sum(windows)
     counts = np.maximum(windows.counts, 1)
     values = sums / counts
-    overflown = np.isinf(sums)
+    overflown = present & ~np.isfinite(sums)
     if overflown.any():
-        begins, ends = windows.begins[overflown], windows.ends[overflown]
-        parts = window_reduce(np.add, windows.values * 2.0**-64, begins, ends)
-        values[overflown] = parts / counts[overflown] * 2.0**64
+        parts = np.zeros(sums.shape)
+        _sum_exactly(windows, overflown, parts, 2.0**-64)
+        values = np.where(overflown, parts / counts * 2.0**64, values)
     return values, present
 
 

@@ -30,7 +30,9 @@ def stdvar(windows: SampleWindows) -> WindowValues:
         shifted = np.where(inside, values - values[:, :1], 0.0)
         mean = shifted.sum(axis=1) / count
         squares = np.where(inside, (shifted - mean[:, None]) ** 2, 0.0)
-        return np.asarray(squares.sum(axis=1) / count)
+        variances = np.asarray(squares.sum(axis=1) / count)
+        # Prometheus adds with a compensation, which is no number once squares are too large.
+        return np.where(np.isinf(variances), np.nan, variances)
 
     return _by_blocks(windows, windows.counts > 0, variance)
 

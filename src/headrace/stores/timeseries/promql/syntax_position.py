@@ -11,14 +11,8 @@ from itertools import product
 
 import promql_parser as grammar
 
-_TOKEN = re.compile(
-    r"""
-      "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | `[^`]*`
-    | (?P<space>\s+|\#[^\n]*)
-    | [A-Za-z0-9_:.]+ | =~ | !~ | != | == | <= | >= | .
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+from headrace.stores.timeseries.promql.query_text import QueryText
+
 _OF_GRAMMAR = re.compile(
     r"invalid promql query|unclosed|unexpected|unterminated|bad number|no expression|missing"
 )
@@ -27,14 +21,18 @@ _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _NEXT = ("", " x", " 1", " 5m", '="y"', '"y"', "()", " (x)", " (x) (x)", " (x) x")
 _AFTER_CLOSER = ("", " (x)", " x")
 _SEARCHED_TOKENS_MAX = 60
+_PREFIX_TOKENS_MAX = 300
+"""The place in a longer query is not looked for: that would take many seconds."""
 
 
-def parse_failure(query: str) -> tuple[int, str] | None:
+def parse_failure(text: QueryText) -> tuple[int, str] | None:
     """Return where a query goes wrong, as an offset, and why; None if it is PromQL."""
+    query, tokens = text.mask, text.tokens
     error = _error(query)
     if error is None:
         return None
-    tokens = [each for each in _TOKEN.finditer(query) if not each["space"]]
+    if len(tokens) > _PREFIX_TOKENS_MAX:
+        return 0, error
     if not _OF_GRAMMAR.match(error):
         return _shortest_part(query, tokens, error), error
     good, bad = 0, len(tokens) + 1

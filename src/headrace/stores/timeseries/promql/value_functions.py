@@ -58,8 +58,8 @@ VALUE_FUNCTIONS: dict[str, Callable[..., Floats]] = {
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
-    "deg": np.rad2deg,
-    "rad": np.deg2rad,
+    "deg": lambda values: values * 180 / np.pi,
+    "rad": lambda values: values * np.pi / 180,
 }
 """Each takes the values of a vector, and then for each step its other arguments."""
 
