@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import CommitOutcome, InDoubtError, QueueFullError, StorageError, UsageError
 from headrace.ingest.async_handle import AsyncIngestHandle
+from headrace.ingest.contract import Epoch
 from tests.ingest.conftest import LIMIT_S, Start, until
 from tests.ingest.memory_store import MapDelta, MapHandler, MapSnapshot, rows_of
 
@@ -147,6 +148,10 @@ def test_subscribers_get_the_newest_snapshot(handler: MapHandler, start: Start) 
             await handle.write_durable(MapDelta({"a": number}))
         assert await subscription.next() == {"a": 2}
         assert subscription.epoch == 4
+        assert not handle._actor.snapshots._waiting, "those who gave up are kept nowhere"
+        behind = handle.subscribe()
+        behind.epoch = Epoch(1)
+        assert await behind.next(0) == {"a": 2}, "a snapshot that is there takes no time"
         waiting = asyncio.create_task(subscription.next())
         await handle.shutdown()
         with pytest.raises(UsageError, match="the store is closed"):

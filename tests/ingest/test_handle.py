@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from headrace.errors import CommitOutcome, InDoubtError, QueueFullError, StorageError, UsageError
+from headrace.ingest.actor import delta_batch
 from headrace.ingest.contract import Epoch
 from tests.ingest.conftest import LIMIT_S, Start
 from tests.ingest.memory_store import MapDelta, MapHandler, rows_of
@@ -54,6 +58,39 @@ def test_a_write_that_finds_no_room_is_handed_back(handler: MapHandler, start: S
     assert handle.write(delta, LIMIT_S) == 4
 
 
+def test_whoever_begins_to_wait_for_room_has_what_is_pending_flushed(start: Start) -> None:
+    """When it found no room, a flush began; when it waits, others have taken what that made."""
+    handle = start(pending_bytes_max=30, flush_bytes=30)
+    handle.write(MapDelta({"a": 1, "b": 1}))
+    handle.view()
+    batch = delta_batch([MapDelta({"c": 1, "d": 1})])
+    with handle.actor.in_line(batch) as ticket:
+        ticket.granted.result(LIMIT_S)
+        assert handle.actor.write_all(batch, ticket) == 2
+
+
+def test_a_call_may_wait_for_ever(handler: MapHandler, start: Start) -> None:
+    handle = start(pending_bytes_max=20)
+    handler.syncs_allowed.clear()
+    handle.write(MapDelta({"a": 1, "b": 1}))
+    with ThreadPoolExecutor(2) as threads:
+        written = threads.submit(handle.write_durable, MapDelta({"c": 1}), math.inf)
+        shown = threads.submit(handle.subscribe().next, math.inf)
+        handler.syncs_allowed.set()
+        assert written.result(LIMIT_S) == 2
+        assert shown.result(LIMIT_S)
+    handle.shutdown(math.inf)
+
+
+def test_a_subscriber_that_gave_up_is_kept_nowhere(start: Start) -> None:
+    handle = start()
+    subscription = handle.subscribe()
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            subscription.next(0.001)
+    assert not handle.actor.snapshots._waiting
+
+
 def test_a_failed_flush_reaches_everybody(handler: MapHandler, start: Start) -> None:
     handle = start()
     handler.flush_error = OSError(28, "No space left on device")
@@ -68,3 +105,4 @@ def test_a_failed_flush_reaches_everybody(handler: MapHandler, start: Start) -> 
         with pytest.raises(StorageError, match="a flush failed: No space left") as raised:
             call()
         assert raised.value.__cause__ is handler.flush_error
+    assert handle.snapshot() == {}, "the last one that was published"

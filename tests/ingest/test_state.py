@@ -7,7 +7,13 @@ from typing import cast
 
 import pytest
 
-from headrace.errors import FencedError, HeadraceError, StorageError
+from headrace.errors import (
+    FencedError,
+    HeadraceError,
+    InDoubtError,
+    QueueFullError,
+    StorageError,
+)
 from headrace.ingest.contract import Epoch, FlushResult
 from headrace.ingest.effects import (
     AnswerWaiters,
@@ -320,6 +326,8 @@ def test_a_failure_reaches_all_waiters_and_nothing_is_done_after_it(part: str) -
         (FencedError("another process writes", do="stop"), FencedError),
         (OSError(28, "No space left on device"), StorageError),
         (ZeroDivisionError("division by zero"), HeadraceError),
+        (QueueFullError("a full queue below", do="write the same again"), StorageError),
+        (InDoubtError("a lost answer", do="go on waiting"), StorageError),
     ],
 )
 def test_a_failure_keeps_its_kind_and_cause(error: Exception, kind: type[HeadraceError]) -> None:
@@ -330,6 +338,8 @@ def test_a_failure_keeps_its_kind_and_cause(error: Exception, kind: type[Headrac
     assert failure.__cause__ is error
     assert str(failure).startswith("the store: a flush failed: ")
     assert "\n" not in str(failure)
+    is_final = not isinstance(error, QueueFullError | InDoubtError)
+    assert is_final or failure.do.startswith("open the store again"), "nobody tries again"
 
 
 def test_a_merge_that_fails_ends_the_coordinator_and_nothing_of_it_is_flushed() -> None:
@@ -339,6 +349,25 @@ def test_a_merge_that_fails_ends_the_coordinator_and_nothing_of_it_is_flushed() 
     effects = steps.state.step(0.0, QueuedWrites([MapDelta({"1": 1}), broken], Epoch(2)))
     assert kinds(effects) == [RefuseWrites, AnswerWaiters]
     assert steps.state.merged == 0
+
+
+def test_a_delta_that_cannot_be_made_ends_the_coordinator_and_all_waiters_hear_of_it() -> None:
+    """The step brings a sync, too: whoever waited for that is told that it succeeded."""
+    steps = Steps()
+    steps.wait(1)
+    steps.step(writes=1)
+    steps.step(steps.flushed(1))
+    steps.wait(2)
+
+    def no_delta() -> MapDelta:
+        raise MemoryError
+
+    steps.state._new_delta = no_delta
+    durable, refused, failed = steps.step(SYNCED, writes=1)
+    assert durable == AnswerWaiters(("waiter of 1",), None)
+    assert isinstance(refused, RefuseWrites)
+    assert "a flush could not begin: MemoryError" in str(refused.error)
+    assert failed == AnswerWaiters(("waiter of 2",), refused.error)
 
 
 def test_closing_flushes_the_rest_and_stops_when_it_is_durable() -> None:

@@ -165,6 +165,24 @@ def test_a_place_in_line_that_is_given_up_is_free() -> None:
     assert queue.add_all([delta_of("a"), delta_of("b")], 30) == 4
 
 
+def test_whoever_begins_to_wait_asks_for_room_unless_there_is_some() -> None:
+    queue = queue_of(pending_bytes_max=30)
+    queue.add_all([delta_of("a"), delta_of("b")], 20)
+    queue.take()
+    fits, waits = RoomTicket(1, 10, None), RoomTicket(1, 10, None)
+    queue.wait_for_room(fits)
+    assert not queue.is_short
+    queue.wait_for_room(waits)
+    assert queue.is_short, "the room is the first one's"
+    assert queue.grant() == [fits]
+
+
+def test_a_place_in_line_may_be_given_up_before_it_is_taken() -> None:
+    queue = queue_of(pending_bytes_max=30)
+    queue.leave(RoomTicket(1, 30, None))
+    assert queue.add(delta_of("a", "b", "c")) == 1
+
+
 def test_those_who_wait_hear_of_a_failure() -> None:
     queue = queue_of(pending_bytes_max=10)
     queue.add(delta_of("a"))

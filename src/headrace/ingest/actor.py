@@ -9,6 +9,7 @@ taken first.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -73,6 +74,7 @@ class CoordinatorActor(Generic[D, S]):
         name: str,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._process = os.getpid()
         self._handler = handler
         self._name = name
         self._now_s = now_s
@@ -106,6 +108,7 @@ class CoordinatorActor(Generic[D, S]):
     # What callers ask
 
     def write(self, delta: D) -> Epoch:
+        self._check_process()
         with self._queue_lock:
             try:
                 epoch = self._queue.add(delta)
@@ -117,6 +120,7 @@ class CoordinatorActor(Generic[D, S]):
         return epoch
 
     def write_all(self, batch: DeltaBatch[D], ticket: RoomTicket | None = None) -> Epoch:
+        self._check_process()
         with self._queue_lock:
             try:
                 epoch = self._queue.add_all(batch.deltas, batch.size_bytes, ticket)
@@ -130,12 +134,13 @@ class CoordinatorActor(Generic[D, S]):
     @contextmanager
     def in_line(self, batch: DeltaBatch[D]) -> Iterator[RoomTicket]:
         """Wait for room while the block runs. The ticket tells when there is some."""
+        self._check_process()
         ticket = RoomTicket(len(batch.deltas), batch.size_bytes, shared_future())
-        with self._queue_lock:
-            self._queue.wait_for_room(ticket)
-            self._grant_room()
-            self._work.notify()
         try:
+            with self._queue_lock:
+                self._queue.wait_for_room(ticket)
+                self._grant_room()
+                self._work.notify()
             yield ticket
         finally:
             with self._queue_lock:
@@ -144,6 +149,7 @@ class CoordinatorActor(Generic[D, S]):
 
     def wait_durable(self, epoch: Epoch | None) -> tuple[Epoch, Future[None]]:
         """Return the epoch, and what is done when that is durable. None means all writes so far."""
+        self._check_process()
         with self._queue_lock:
             last = self._queue.last
         if epoch is None:
@@ -163,6 +169,7 @@ class CoordinatorActor(Generic[D, S]):
         self._forgotten.append((epoch, waiter))
 
     def view(self) -> View[D, S]:
+        self._check_process()
         with self._changing():
             self._step()
             view = None if self._state.failure else self._state.view()
@@ -173,6 +180,7 @@ class CoordinatorActor(Generic[D, S]):
 
     def close(self) -> tuple[Epoch, Future[None]]:
         """Refuse writes; return the last epoch, and what is done when that is durable."""
+        self._check_process()
         waiter: Future[None] = shared_future()
         with self._changing():
             self._carry_out(self._state.close())
@@ -188,6 +196,7 @@ class CoordinatorActor(Generic[D, S]):
         )
 
     def metrics(self) -> IngestMetrics:
+        self._check_process()
         with self._state_lock, self._queue_lock:
             state, queue = self._state, self._queue
             figures, oldest_s = state.figures, state.oldest_s
@@ -221,6 +230,13 @@ class CoordinatorActor(Generic[D, S]):
         for thread in self._threads:
             thread.join(None if deadline_s is None else max(0.0, deadline_s - self._now_s()))
         return not any(thread.is_alive() for thread in self._threads)
+
+    def _check_process(self) -> None:
+        """Raise UsageError in a process that was forked: it has none of the threads."""
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"{self._name} was opened before the process forked", do="open it again here"
+            )
 
     # Steps
 

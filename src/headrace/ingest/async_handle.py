@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from headrace.errors import QueueFullError
+from headrace.errors import HeadraceError, InDoubtError, QueueFullError
 from headrace.ingest.actor import CoordinatorActor, DeltaBatch, delta_batch
 from headrace.ingest.contract import D, Epoch, S
 from headrace.ingest.ingest_handle import IngestHandle, Patience
@@ -20,7 +20,10 @@ from headrace.ingest.state import View
 
 async def _done(future: Future[Any], patience: Patience) -> None:
     """Wait for a future that threads share. Raises TimeoutError if it is not done in time."""
-    await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), patience.left_s())
+    if future.done():
+        future.result()
+    else:
+        await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), patience.left_s())
 
 
 class AsyncSubscription(Generic[S]):
@@ -42,7 +45,11 @@ class AsyncSubscription(Generic[S]):
 
         Raises TimeoutError if none came in time, and the error that ended the coordinator.
         """
-        await _done(self._channel.after(self.epoch), Patience(timeout_s))
+        told = self._channel.after(self.epoch)
+        try:
+            await _done(told, Patience(timeout_s))
+        finally:
+            self._channel.forget(told)
         self._channel.after(self.epoch)  # raises if what came was the end
         return self.newest
 
@@ -96,7 +103,16 @@ class AsyncIngestHandle(Generic[D, S]):
         return await asyncio.to_thread(self._actor.metrics)
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        await asyncio.to_thread(self._handle.shutdown, timeout_s)
+        patience = Patience(timeout_s)
+        epoch, durable = await asyncio.to_thread(self._actor.close)
+        try:
+            await self._wait(epoch, durable, patience)
+        except InDoubtError:
+            raise
+        except HeadraceError as error:
+            await asyncio.to_thread(self._handle.join_failed, error, patience)
+            raise
+        await asyncio.to_thread(self._actor.join, patience.left_s())
 
     async def _write_later(self, batch: DeltaBatch[D], patience: Patience) -> Epoch:
         with self._actor.in_line(batch) as ticket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -9,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self
 
-from headrace.errors import CommitOutcome, QueueFullError
+from headrace.errors import CommitOutcome, HeadraceError, InDoubtError, QueueFullError
 from headrace.ingest.actor import CoordinatorActor, DeltaBatch, delta_batch
 from headrace.ingest.contract import D, Epoch, FlushHandler, S
 from headrace.ingest.ingest_metrics import IngestMetrics
@@ -27,7 +28,8 @@ class Patience:
     def left_s(self) -> float | None:
         if self._deadline_s is None:
             return None
-        return max(0.0, self._deadline_s - time.monotonic())
+        left_s = max(0.0, self._deadline_s - time.monotonic())
+        return min(left_s, threading.TIMEOUT_MAX)  # infinite, say
 
 
 class Subscription(Generic[S]):
@@ -49,7 +51,11 @@ class Subscription(Generic[S]):
 
         Raises TimeoutError if none came in time, and the error that ended the coordinator.
         """
-        self._channel.after(self.epoch).result(timeout_s)
+        told = self._channel.after(self.epoch)
+        try:
+            told.result(Patience(timeout_s).left_s())
+        finally:
+            self._channel.forget(told)
         self._channel.after(self.epoch)  # raises if what came was the end
         return self.newest
 
@@ -123,8 +129,9 @@ class IngestHandle(Generic[D, S]):
         Returns the epoch. Raises InDoubtError if that takes longer than `timeout_s`, and the error
         of the coordinator if it failed.
         """
+        patience = Patience(timeout_s)
         epoch, durable = self.actor.wait_durable(epoch)
-        self._wait(epoch, durable, Patience(timeout_s))
+        self._wait(epoch, durable, patience)
         return epoch
 
     def snapshot(self) -> S:
@@ -152,8 +159,23 @@ class IngestHandle(Generic[D, S]):
         epoch, durable = self.actor.close()
         try:
             self._wait(epoch, durable, patience)
-        finally:
-            self.actor.join(patience.left_s())
+        except InDoubtError:
+            raise
+        except HeadraceError as error:
+            self.join_failed(error, patience)
+            raise
+        self.actor.join(patience.left_s())
+
+    def join_failed(self, error: HeadraceError, patience: Patience) -> None:
+        """Wait until the handler of a coordinator that failed has returned from its last call.
+
+        Raises InDoubtError if it has not in time.
+        """
+        if not self.actor.join(patience.left_s()):
+            raise InDoubtError(
+                f"{error.what}; its handler has not returned, and the time is over",
+                do="call shutdown() again before the handler is used",
+            ) from error
 
     def _write_later(self, batch: DeltaBatch[D], patience: Patience) -> Epoch:
         with self.actor.in_line(batch) as ticket:
@@ -168,6 +190,9 @@ class IngestHandle(Generic[D, S]):
         except TimeoutError:
             if durable.done():
                 return durable.result()
+        except KeyboardInterrupt:
+            self.actor.forget(epoch, durable)
+            raise
         self.actor.forget(epoch, durable)
         raise self.actor.in_doubt(epoch, self.outcome_of(epoch))
 

@@ -27,6 +27,8 @@ from typing import Generic, NamedTuple
 from headrace.errors import (
     REPORT,
     HeadraceError,
+    InDoubtError,
+    QueueFullError,
     StorageError,
     UsageError,
     from_wire,
@@ -155,8 +157,8 @@ class CoordinatorState(Generic[D, S]):
             effects += self._merge(now_s, writes)
         is_pending = self.merged > self._frozen
         self._is_short = (self._is_short or writes.is_short) and is_pending
-        if self.failure is None and self._flushing is None and (trigger := self._trigger(now_s)):
-            effects.append(self._freeze(trigger))
+        if self.failure is None and self._flushing is None:
+            effects += self._begin_flush(now_s)
         return effects + self._stop()
 
     def wait_for(self, epoch: Epoch, waiter: Waiter) -> list[CoordinatorEffect]:
@@ -194,7 +196,8 @@ class CoordinatorState(Generic[D, S]):
         waiters = tuple(each for epoch in sorted(self._waiters) for each in self._waiters[epoch])
         self._waiters.clear()
         self._waited_for.clear()
-        self._pending, self._pending_copy = self._new_delta(), None
+        del self._pending  # Nobody merges any more. To make another might fail, too.
+        self._pending_copy = None
         self._flushing = None
         self._undurable.clear()
         self.frozen_bytes = 0
@@ -230,7 +233,8 @@ class CoordinatorState(Generic[D, S]):
 
     @property
     def pending_bytes(self) -> int:
-        return self._pending.size_bytes if self.merged > self._frozen else 0
+        is_pending = self.failure is None and self.merged > self._frozen
+        return self._pending.size_bytes if is_pending else 0
 
     @property
     def held_bytes(self) -> int:
@@ -313,6 +317,13 @@ class CoordinatorState(Generic[D, S]):
         self.merged = writes.last
         return []
 
+    def _begin_flush(self, now_s: float) -> list[CoordinatorEffect]:
+        try:
+            trigger = self._trigger(now_s)
+            return [] if trigger is None else [self._freeze(trigger)]
+        except Exception as error:  # noqa: BLE001  all who wait get it
+            return self.fail(error, "a flush could not begin")
+
     def _trigger(self, now_s: float) -> FlushTrigger | None:
         if self.merged == self._frozen:
             return None
@@ -375,7 +386,10 @@ class CoordinatorState(Generic[D, S]):
 
 def _failure(name: str, what: str, error: BaseException, durable: Epoch) -> HeadraceError:
     do = f"open the store again: it keeps the writes up to epoch {durable}, and perhaps later ones"
-    if isinstance(error, HeadraceError):
+    if isinstance(error, QueueFullError | InDoubtError):
+        # Callers would write again, or go on waiting.
+        failure: HeadraceError = StorageError(f"{name}: {what}: {error.what}", do=do)
+    elif isinstance(error, HeadraceError):
         kind = type(error).__name__
         failure = from_wire(kind, f"{name}: {what}: {error.what}", error.do or do)
     elif isinstance(error, OSError):

@@ -104,7 +104,7 @@ class WriteQueue(Generic[D]):
 
     @property
     def is_short(self) -> bool:
-        """True if a write found no room since the last `take`, or waits for some."""
+        """True if a write found no room since the last `take`, or began to wait for some."""
         return self._is_short
 
     @property
@@ -150,11 +150,15 @@ class WriteQueue(Generic[D]):
 
     def wait_for_room(self, ticket: RoomTicket) -> None:
         """Stand in line. Call `leave` afterwards, whatever comes of it."""
+        if not self._fits(ticket.count, ticket.size_bytes, self._reserved):
+            self._is_short = True  # A flush may have made room since, and others taken that.
         self._waiting.append(ticket)
         self._reserved = self._reserved.plus(self._need(ticket))
 
     def leave(self, ticket: RoomTicket) -> None:
         """Give up what was reserved, or was written meanwhile."""
+        if ticket not in self._waiting:
+            return  # Ctrl-C came before it was in line.
         self._waiting.remove(ticket)
         self._reserved = self._reserved.minus(self._need(ticket))
         if ticket.is_granted:

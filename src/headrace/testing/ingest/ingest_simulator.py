@@ -34,13 +34,13 @@ from headrace.ingest.effects import (
 )
 from headrace.ingest.state import CoordinatorPhase, CoordinatorState, View
 from headrace.ingest.write_queue import RoomTicket, WriteQueue
-from headrace.settings import IngestSettings
 from headrace.testing.ingest.ingest_kinds import FLUSH_KINDS, EpochWaiter, IngestKind
 from headrace.testing.ingest.simulated_storage import (
     ROW_BYTES,
     RowDelta,
     Rows,
     SimulatedStorage,
+    random_settings,
     rows_of_view,
 )
 from headrace.testing.seeds import Say, Simulation, main
@@ -61,13 +61,7 @@ class IngestWorld:
         self.storage = SimulatedStorage()
         self.now_s = 0.0
         chance = self.chance
-        pending_bytes_max = ROW_BYTES * chance.randint(5, 30)
-        self.settings = IngestSettings(
-            commands_max=chance.randint(3, 12),
-            pending_bytes_max=pending_bytes_max,
-            flush_bytes=chance.choice([0, ROW_BYTES, pending_bytes_max]),
-            flush_interval_s=chance.choice([1.0, 5.0, 1000.0]),
-        )
+        self.settings = random_settings(chance)
         self.is_calm = False
         """True if nothing fails any more."""
         self.failure_odds = chance.choice([0.0, 0.02, 0.1])
@@ -106,6 +100,7 @@ class IngestWorld:
         actions: list[tuple[Callable[[], None], int]] = [
             (self.write, 30),
             (self.write_batch, 5),
+            (self.stand_in_line, 2),
             (self.leave_line, 1),
             (self.ask, 8),
             (self.give_up, 1),
@@ -159,6 +154,11 @@ class IngestWorld:
         self.note(taken, f"up to epoch {epoch}")
         return True
 
+    def stand_in_line(self) -> None:
+        """Wait for room with a write that found none a while ago."""
+        delta = self.new_delta()
+        self._stand_in_line([delta], delta.size_bytes)
+
     def _stand_in_line(self, deltas: list[RowDelta], size: int) -> None:
         ticket = RoomTicket(len(deltas), size, deltas)
         self.queue.wait_for_room(ticket)
@@ -191,11 +191,9 @@ class IngestWorld:
     def _refusal(self, error: HeadraceError) -> IngestKind:
         if isinstance(error, QueueFullError):
             return IngestKind.REFUSED
-        if self.state.failure is not None:
-            assert type(error) is type(self.state.failure)
-            return IngestKind.REFUSED_FOR_GOOD
-        assert isinstance(error, UsageError)
-        assert self.is_closing
+        failure = self.state.failure
+        assert failure is not None or self.is_closing
+        assert type(error) is (UsageError if failure is None else type(failure))
         return IngestKind.REFUSED_FOR_GOOD
 
     def new_delta(self) -> RowDelta:
@@ -330,7 +328,7 @@ class IngestWorld:
         if self.state.failure is not None:
             self.replace()
         self.step()
-        for _ in range(10):
+        for _ in range(10 + len(self.line)):  # One of the line gets room in each.
             self.end_flush()
             self.end_sync()
             self.now_s += self.settings.flush_interval_s
@@ -415,6 +413,8 @@ class IngestWorld:
         assert held <= settings.pending_bytes_max or alone
         assert queue.depth <= max(settings.commands_max, _BATCH_MAX)
         assert not (self.line and held == 0), "there is room for the first in line"
+        is_busy = self.flush or self.sync or self.state.phase is CoordinatorPhase.IDLE
+        assert not self.line or is_busy or queue.is_short or queue.is_much, "it makes room unasked"
 
     def check_durable(self, epoch: Epoch) -> None:
         """The storage has that epoch where no crash takes it away."""

@@ -1,16 +1,31 @@
-"""The storage of a simulated coordinator: in memory, and a crash leaves a part. Pure."""
+"""The storage of a simulated coordinator: in memory, and a crash leaves a part. Pure.
+
+And the limits of the coordinator: some that are reached soon.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Self
 
 from headrace.ingest.contract import FlushResult
 from headrace.ingest.state import View
+from headrace.settings import IngestSettings
 
 Rows = Mapping[int, int]
 
 ROW_BYTES = 10
+
+
+def random_settings(chance: Random) -> IngestSettings:
+    pending_bytes_max = ROW_BYTES * chance.randint(5, 30)
+    return IngestSettings(
+        commands_max=chance.randint(3, 12),
+        pending_bytes_max=pending_bytes_max,
+        flush_bytes=chance.choice([0, ROW_BYTES, pending_bytes_max]),
+        flush_interval_s=chance.choice([1.0, 5.0, 1000.0]),
+    )
 
 
 class RowDelta:
