@@ -22,19 +22,30 @@ WriteRecord = Callable[[dict[bytes, bytes]], None]
 """Puts records, and what belongs to them, in one atomic write; returns when it is durable."""
 
 
+class TaskLocks:
+    """A lock for each task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def of(self, task: str) -> threading.Lock:
+        with self._lock:
+            return self._locks[task]
+
+
 class TaskCheckpoints:
     """The tasks that write to one store. Any thread may use it; one works for a task at a time."""
 
     def __init__(self, read: Callable[[bytes], bytes | None]) -> None:
         """`read` returns what the store holds under a key when it is opened."""
         self._read = read
-        self._lock = threading.Lock()
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks = TaskLocks()
         self._records: dict[str, CheckpointRecord | None] = {}
 
     def take(self, task: str, generation: str, write: WriteRecord) -> int:
         """Let a generation begin, and refuse those before it: see `Store.take`."""
-        with self._lock_of(task):
+        with self._locks.of(task):
             record = self._record(task)
             taken = take_over(record, task, generation)
             if taken != record:
@@ -43,7 +54,7 @@ class TaskCheckpoints:
 
     def apply(self, checkpoint: StoreCheckpoint, write: WriteRecord) -> bool:
         """Call `write`, unless the store holds the checkpoint already: see `Store.apply`."""
-        with self._lock_of(checkpoint.task):
+        with self._locks.of(checkpoint.task):
             advanced = advance(self._record(checkpoint.task), checkpoint)
             if advanced is None:
                 return False
@@ -58,7 +69,3 @@ class TaskCheckpoints:
         if task not in self._records:
             self._records[task] = CheckpointRecord.decode(self._read(checkpoint_key(task)))
         return self._records[task]
-
-    def _lock_of(self, task: str) -> threading.Lock:
-        with self._lock:
-            return self._locks[task]

@@ -157,6 +157,19 @@ def test_vectors_that_do_not_fit_are_refused(opened: Any, vectors: Any) -> None:
         store.upsert(["a"], vectors)
 
 
+def test_a_text_is_no_list_of_ids(opened: Any) -> None:
+    store: SharedVectors = opened("vectors", dimension=2)
+    store.flush(store.upsert(["a", "b"], [[1, 0], [0, 1]]))
+    with pytest.raises(DocumentError, match="one string"):
+        store.delete("ab")
+    with pytest.raises(DocumentError, match="one string"):
+        store.upsert("ab", [[1, 0], [0, 1]])
+    with pytest.raises(QueryError, match="no list of ids"):
+        store.get("ab")
+    store.flush()
+    assert store.stat()["rows"] == 2
+
+
 @pytest.mark.parametrize("vector", [[1, 2, 3], ["x", "y"], [[1, 2]], [float("nan"), 1]])
 def test_searches_that_make_no_sense_are_refused(opened: Any, vector: Any) -> None:
     store: SharedVectors = opened("vectors", dimension=2)

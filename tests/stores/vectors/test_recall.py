@@ -39,9 +39,14 @@ def filled(request: pytest.FixtureRequest) -> Iterator[tuple[VectorStore, Vector
         yield store, clustered(QUERIES, rng, centers)
 
 
-def recall(store: VectorStore, queries: Vectors, kept: MetadataFilter | None = None) -> float:
+def recall(
+    store: VectorStore,
+    queries: Vectors,
+    kept: MetadataFilter | None = None,
+    probe_rows: int | None = None,
+) -> float:
     exact = store.search_many(queries, 10, kept, exact=True, columns=["id"])
-    found = store.search_many(queries, 10, kept, columns=["id"])
+    found = store.search_many(queries, 10, kept, columns=["id"], probe_rows=probe_rows)
     shared = [
         len(set(a.column("id").to_pylist()) & set(b.column("id").to_pylist()))
         for a, b in zip(exact, found, strict=True)
@@ -53,6 +58,19 @@ def test_the_default_search_finds_98_of_100(filled: tuple[VectorStore, Vectors])
     store, queries = filled
     assert int(store.stat()["lists"]) > 200
     assert recall(store, queries) >= 0.98
+
+
+def test_vectors_far_from_zero_are_found_as_well() -> None:
+    rng = np.random.default_rng(5)
+    centers = rng.standard_normal((200, 16), dtype=np.float32)
+    vectors = centers[rng.integers(200, size=30_000)] + 1e4
+    vectors += 0.35 * rng.standard_normal(vectors.shape, dtype=np.float32)
+    with VectorStore.create(MemoryKeyValueStore(), 16, "l2") as store:
+        for start in range(0, len(vectors), 5000):
+            names = [f"row-{number}" for number in range(start, start + 5000)]
+            store.upsert(names, vectors[start : start + 5000], timeout_s=None)
+        store.flush()
+        assert recall(store, vectors[:100], probe_rows=8000) >= 0.98
 
 
 def test_filters_lose_nothing(filled: tuple[VectorStore, Vectors]) -> None:

@@ -111,6 +111,18 @@ def test_a_reader_sees_whole_flushes_only_and_fresh_reads_see_all(store: VectorS
     assert ids(store.search([1, 0])) == ["c", "a"]
 
 
+def test_a_fresh_search_looks_further_where_rows_were_deleted_and_not_flushed() -> None:
+    """The lists nearest to the query have rows enough, but none of them is left."""
+    settings = VectorSettings(list_rows=8, tail_rows_max=8, probe_rows=40, exact_rows_max=10)
+    kv = MemoryKeyValueStore()
+    with VectorStore.create(kv, 1, "l2", settings=settings, ingest=PATIENT) as store:
+        store.flush(store.upsert([f"{i}" for i in range(400)], [[i] for i in range(400)]))
+        assert int(store.stat()["lists"]) > 20
+        store.delete([f"{i}" for i in range(200)])
+        assert ids(store.search([0.0], 5, fresh=True)) == ["200", "201", "202", "203", "204"]
+        assert ids(store.search([0.0], 5)) == ["0", "1", "2", "3", "4"]
+
+
 def test_a_view_stays_as_it_is(store: VectorStore) -> None:
     store.upsert(["a", "b"], [[1, 0], [0, 1]])
     store.flush()
@@ -179,8 +191,7 @@ def test_bulk_load_is_durable_and_waits_for_room(tmp_path: Path) -> None:
         }
     )
     with VectorStore.create(LmdbKeyValueStore(path), 8, "l2", ingest=ingest) as store:
-        with pytest.raises(UsageError, match="above pending_bytes_max"):
-            store.write(rows)
+        assert store.load([rows[:2500]]) == 2500, "a write above the limit is taken alone"
         assert store.load(rows[start : start + 300] for start in range(0, 3000, 300)) == 3000
         with pytest.raises(QueueFullError):
             write_forever(store, rows[:300])
@@ -239,6 +250,8 @@ def test_a_row_that_cannot_be_stored_is_named_and_none_is_taken(
         ("vector", pa.array([["far", "off"]]), "column 'vector' holds string"),
         ("vector", pa.array([[1.0, None]]), "row 0, column 'vector'"),
         ("vector", pa.nulls(1), "row 0, column 'vector'"),
+        ("made", pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC")), "its year is"),
+        ("made", pa.array([-62_135_596_800_000_001], pa.timestamp("us", "UTC")), "its year is"),
     ],
 )
 def test_a_column_that_does_not_fit_is_named(
@@ -249,6 +262,13 @@ def test_a_column_that_does_not_fit_is_named(
     with pytest.raises(DocumentError) as raised:
         store.write(rows.append_column(column, values))
     assert said in str(raised.value)
+
+
+def test_the_first_and_the_last_time_are_read(store: VectorStore) -> None:
+    times = pa.array([-62_135_596_800_000_000, 253_402_300_799_999_999], pa.timestamp("us", "UTC"))
+    store.flush(store.upsert(["a", "b"], [[1, 0], [0, 1]], {"made": times}))
+    found = [row["made"].year for row in store.get(["a", "b"], ["made"]).to_pylist()]
+    assert found == [1, 9999]
 
 
 def test_columns_that_are_missing_or_there_twice_are_named(store: VectorStore) -> None:
@@ -271,6 +291,9 @@ def test_columns_that_are_missing_or_there_twice_are_named(store: VectorStore) -
         (lambda s: s.upsert(["a"], [[1, 0]], {"size": ["x"]}), "'size'"),
         (lambda s: s.upsert(["a"], [["x", "y"]]), "'vector'"),
         (lambda s: s.upsert([1], [[1, 0]]), "'id'"),
+        (lambda s: s.upsert(["a"], [1]), "'vector' has the type int64"),
+        (lambda s: s.upsert(["a"], 1), "'vector'"),
+        (lambda s: s.upsert(["\ud800"], [[1, 0]]), "'id'"),
         (lambda s: s.delete("a"), "one string"),
     ],
 )
@@ -287,6 +310,11 @@ def test_a_call_with_wrong_arguments_is_refused(
         ({"vector": [1, 0, 0]}, "3 numbers"),
         ({"vector": [[1, 0]]}, "one vector"),
         ({"vector": ["x", "y"]}, "cannot be read"),
+        ({"vector": ["1", "2"]}, "cannot be read"),
+        ({"vector": [1, [2, 3]]}, "cannot be read"),
+        ({"vector": [1j, 2]}, "cannot be read"),
+        ({"vector": [10**400, 1]}, "cannot be read"),
+        ({"filter": ["color"]}, "cannot read the filter"),
         ({"vector": [0, 0]}, "it is zero"),
         ({"vector": [float("nan"), 0]}, "NaN"),
         ({"k": 0}, "k is 0"),
@@ -301,6 +329,12 @@ def test_a_search_that_cannot_be_answered_is_refused(
 ) -> None:
     with pytest.raises(QueryError, match=said):
         store.search(**{"vector": [1, 0], **options})
+
+
+@pytest.mark.parametrize("names", ["good", [5], [None], [["good"]]])
+def test_ids_that_are_no_list_of_strings_are_not_looked_up(store: VectorStore, names: Any) -> None:
+    with pytest.raises(QueryError, match="no list of ids"):
+        store.get(names)
 
 
 def test_a_scan_that_cannot_be_answered_is_refused_before_the_first_row(store: VectorStore) -> None:
@@ -344,6 +378,27 @@ def test_rows_beyond_the_memory_limit_are_refused() -> None:
         with pytest.raises(StorageError, match="memory_bytes_max"):
             upsert_forever(store)
         assert 60 < int(store.stat()["rows"]) < 1000
+
+
+def test_a_store_that_is_full_takes_deletions_and_has_room_again() -> None:
+    settings = VectorSettings(memory_bytes_max=400_000)
+    with VectorStore.create(MemoryKeyValueStore(), 8, "l2", settings=settings) as store:
+        for _ in range(2):
+            with pytest.raises(StorageError, match="memory_bytes_max"):
+                upsert_forever(store)
+            names = [name for each in store.scan(columns=["id"]) for name in ids(each)]
+            assert len(names) > 500
+            store.flush(store.delete(names[10:]))
+            assert sorted(ids(store.get(names))) == sorted(names[:10])
+
+
+def test_rows_that_are_replaced_again_and_again_do_not_fill_the_memory() -> None:
+    settings = VectorSettings(memory_bytes_max=400_000)
+    names = [f"{i}" for i in range(200)]
+    with VectorStore.create(MemoryKeyValueStore(), 8, "l2", settings=settings) as store:
+        for number in range(1, 40):
+            store.flush(store.upsert(names, np.full((200, 8), number)))
+        assert ids(store.search([39] * 8, 200)) == names
 
 
 class FailingStore(MemoryKeyValueStore):

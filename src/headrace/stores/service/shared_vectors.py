@@ -12,14 +12,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from starlette.routing import BaseRoute
 
-from headrace.errors import DocumentError, QueryError
 from headrace.stores.kv.kv_location import open_kv
 from headrace.stores.service.arrow_bodies import decode_rows, encode_rows
 from headrace.stores.service.shared_store import SharedStore
 from headrace.stores.service.store_directory import VECTORS, StoreSettings, metadata_schema
 from headrace.stores.service.store_kinds import StoreKind
 from headrace.stores.vectors.filters import to_json
-from headrace.stores.vectors.vector_rows import DELETED, ID, VECTOR
+from headrace.stores.vectors.vector_documents import (
+    VectorsLike,
+    deleted_rows,
+    id_list,
+    query_matrix,
+    upserted_rows,
+)
 from headrace.stores.vectors.vector_store import FilterLike, VectorStore, as_filter
 
 
@@ -46,32 +51,20 @@ class SharedVectors(SharedStore):
     def upsert(
         self,
         ids: Sequence[str],
-        vectors: Sequence[Sequence[float]] | npt.NDArray[Any],
-        metadata: Mapping[str, Sequence[Any]] | None = None,
+        vectors: VectorsLike,
+        metadata: pa.RecordBatch | Mapping[str, Sequence[Any]] | None = None,
     ) -> int:
         """Add vectors, or replace those that have the same ids; return the epoch for `flush`."""
-        types = dict(zip(self.schema.names, self.schema.types, strict=True))
-        try:
-            arrays = {ID: pa.array(ids, pa.string()), VECTOR: _vectors(vectors)}
-            for name, values in (metadata or {}).items():
-                arrays[name] = pa.array(values, types.get(name))
-            rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
-            raise DocumentError(
-                f"the vectors cannot be stored: {str(error)[:200]}",
-                do=f"give each one an id and {self.settings.dimension} numbers",
-            ) from error
-        return self.write(rows)
+        return self.write(upserted_rows(self.schema, ids, vectors, metadata))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete vectors. Ids that the store does not have are no error."""
-        columns = [pa.array(ids, pa.string()), pa.array([True] * len(ids))]
-        return self.write(pa.RecordBatch.from_arrays(columns, names=[ID, DELETED]))
+        return self.write(deleted_rows(ids))
 
     def get(self, ids: Sequence[str], columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Return the rows of those ids that the store has, in the order of the ids."""
         wanted = None if columns is None else list(columns)
-        return decode_rows(self.ask(GetVectors(list(ids), wanted)))
+        return decode_rows(self.ask(GetVectors(id_list(ids), wanted)))
 
     def search(
         self,
@@ -87,7 +80,7 @@ class SharedVectors(SharedStore):
 
     def search_many(
         self,
-        vectors: Sequence[Sequence[float] | npt.NDArray[Any]] | npt.NDArray[Any],
+        vectors: VectorsLike,
         k: int = 10,
         filter: FilterLike = None,
         *,
@@ -95,19 +88,10 @@ class SharedVectors(SharedStore):
         columns: Sequence[str] | None = None,
     ) -> list[pa.RecordBatch]:
         """Return the k nearest rows of each vector, all of one snapshot."""
-        try:
-            with np.errstate(over="ignore"):
-                queries = np.asarray(vectors).astype("<f4")
-        except (TypeError, ValueError) as error:
-            raise QueryError(f"the vector cannot be read: {error}", do="give numbers") from error
-        if queries.ndim != 2 or not queries.size:
-            raise QueryError(
-                f"a search got an array of {queries.ndim} dimensions and {queries.size} numbers",
-                do="give search one vector, and search_many a list of them",
-            )
+        queries = query_matrix(vectors)
         kept = as_filter(filter)
         request = SearchVectors(
-            queries.tobytes(),
+            queries.astype("<f4").tobytes(),
             len(queries),
             k,
             None if kept is None else to_json(kept),
@@ -122,14 +106,6 @@ class SharedVectors(SharedStore):
             # As it travels, whoever has the store open.
             selection["filter"] = to_json(kept)
         return super().scan(**selection)
-
-
-def _vectors(given: Sequence[Sequence[float]] | npt.NDArray[Any]) -> pa.Array:
-    """Return vectors as a column; a matrix of float32 is not copied."""
-    if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1]:
-        flat = pa.array(np.ascontiguousarray(given).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, given.shape[1])
-    return pa.array([list(each) for each in given])
 
 
 # -- what the owner answers ----------------------------------------------------------------------

@@ -22,6 +22,7 @@ from headrace.stores.service.messages import StoreCall, StoreDescription
 from headrace.stores.service.staged_parts import PartStaging, StagedPart
 from headrace.stores.service.store_directory import StoreDirectory
 from headrace.stores.service.store_kinds import StoreKind
+from headrace.stores.task_checkpoints import TaskLocks
 from headrace.transport import Channel, Conversation, Message, RequestService, Server
 from headrace.transport.owned_directory import OwnerAddress
 
@@ -37,6 +38,7 @@ class StoreOwner:
         token = service.token or secrets.token_urlsafe(32)
         identity = directory.identity
         self.kind = kind
+        self._locks = TaskLocks()
         with ExitStack() as undo:
             self.store = kind.open(directory.data, identity.settings)
             undo.callback(self.store.close)
@@ -59,9 +61,10 @@ class StoreOwner:
             self._running = undo.pop_all()
 
     def take(self, task: str, generation: str) -> int:
-        last = self.store.take(task, generation)
-        self.staging.forget(task)
-        return last
+        with self._locks.of(task):
+            last = self.store.take(task, generation)
+            self.staging.forget(task)
+            return last
 
     def stage(self, rows: Iterable[pa.RecordBatch], checkpoint: StoreCheckpoint) -> str:
         part = self.staging.begin(checkpoint)
@@ -75,13 +78,15 @@ class StoreOwner:
 
     def apply_parts(self, parts: list[str], checkpoint: StoreCheckpoint) -> bool:
         task, generation, number = checkpoint.task, checkpoint.generation, checkpoint.number
-        # A task that took the store before keeps it, and one that lost it is refused.
-        if self.staging.was_applied(checkpoint) and self.store.take(task, generation) >= number:
-            return False
-        rows = self.staging.read(parts, checkpoint)
-        is_new = self.store.apply(rows, checkpoint)
-        self.staging.mark_applied(checkpoint)
-        return is_new
+        # A call whose answer was lost may still be at work when it is repeated.
+        with self._locks.of(task):
+            # A task that took the store before keeps it, and one that lost it is refused.
+            if self.staging.was_applied(checkpoint) and self.store.take(task, generation) >= number:
+                return False
+            rows = self.staging.read(parts, checkpoint)
+            is_new = self.store.apply(rows, checkpoint)
+            self.staging.mark_applied(checkpoint)
+            return is_new
 
     def ask(self, request: msgspec.Struct) -> Any:
         return self.kind.answer(self.store, request)

@@ -23,11 +23,14 @@ def prepared(metric: Metric, vectors: Vectors) -> Vectors:
 
 def nearest_centroids(vectors: Vectors, centroids: Vectors) -> Positions:
     """Return the position of the centroid that is nearest to each vector."""
+    # Far from zero, float32 would lose the distances in the lengths.
+    center = centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centroids = centroids - center
     squares = squared_norms(centroids)
     found = np.empty(len(vectors), np.int64)
     step = max(1, _PRODUCT_MAX // len(centroids))
     for start in range(0, len(vectors), step):
-        dots: Vectors = vectors[start : start + step] @ centroids.T
+        dots: Vectors = (vectors[start : start + step] - center) @ centroids.T
         found[start : start + step] = ranks(Metric.L2, dots, squares).argmin(axis=1)
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.settings import VectorSettings
 from headrace.stores.vectors.clusters import divided, grouped, nearest_centroids, prepared
-from headrace.stores.vectors.distance import Metric, Positions, Vectors, squared_norms
+from headrace.stores.vectors.distance import Metric, Positions, Vectors, ranks, squared_norms
 from headrace.stores.vectors.filters import Mask
 from headrace.stores.vectors.vector_matrix import MatrixView
 
@@ -62,18 +62,42 @@ class PostingLists:
         return np.fromiter(self.centroids, np.int64, len(self.centroids))
 
     @cached_property
-    def matrix(self) -> Vectors:
+    def _matrix(self) -> Vectors:
         """Their centroids, in the same order."""
         return np.stack(list(self.centroids.values()))
 
     @cached_property
-    def squares(self) -> Vectors:
-        return squared_norms(self.matrix)
+    def _around_center(self) -> tuple[Vectors, Vectors, Vectors]:
+        """The mean of the centroids, the centroids as seen from there, and their squared lengths.
+
+        Far from zero, float32 would lose the distances in the lengths.
+        """
+        center = self._matrix.mean(axis=0, dtype=np.float64).astype(np.float32)
+        moved = self._matrix - center
+        return center, moved, squared_norms(moved)
+
+    def by_distance(self, metric: Metric, query: Vectors) -> Positions:
+        """Return the places of the centroids, the nearest to the query first."""
+        if metric is Metric.L2:
+            center, moved, squares = self._around_center
+            away = ranks(Metric.L2, moved @ (query - center), squares)
+        else:
+            # A centroid of directions is compared as it is: its length says how alike they are.
+            away = -(self._matrix @ query)
+        order: Positions = np.argsort(away, kind="stable")
+        return order
 
     @cached_property
     def live(self) -> Positions:
         """How many live rows each of them has."""
         return np.fromiter((self.lists[each].live for each in self.centroids), np.int64)
+
+    def kill(self, numbers: Positions) -> PostingLists:
+        """Return the lists with a live row less for each time that a number is named."""
+        lists = dict(self.lists)
+        for number, rows in grouped(numbers):
+            lists[number] = replace(lists[number], live=lists[number].live - len(rows))
+        return PostingLists(lists, self.centroids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +111,7 @@ class WrittenChunk:
 
 @dataclass
 class ListEditor:
-    """Changes lists for one flush: `kill` and `place`, then `merge_chunks`."""
+    """Changes lists for one flush: `place`, then `merge_chunks`, then `settle`."""
 
     metric: Metric
     settings: VectorSettings
@@ -104,12 +128,6 @@ class ListEditor:
     """Chunks that storage must forget, by list and number."""
     new_centroids: set[int] = field(default_factory=set)
     old_centroids: set[int] = field(default_factory=set)
-
-    def kill(self, numbers: Positions) -> None:
-        """Count a dead row in each of these lists."""
-        for number, rows in grouped(numbers):
-            old = self.lists[number]
-            self.lists[number] = replace(old, live=old.live - len(rows))
 
     def place(self, rows: Positions) -> None:
         """Find a list for each new row, and mend the lists that have too many dead ones."""

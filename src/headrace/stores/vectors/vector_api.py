@@ -16,21 +16,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.errors import DocumentError, HeadraceError, QueryError
-from headrace.settings import MIB
 from headrace.stores.service.http_access import error_response, status_of
-from headrace.stores.vectors.vector_documents import document_rows
+from headrace.stores.vectors.vector_documents import as_documents, document_rows
 from headrace.stores.vectors.vector_store import VectorStore
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-BODY_BYTES_MAX = 64 * MIB
 QUERIES_MAX = 1000
 FOUND_MAX = 100_000
 """Rows that all searches of one call may ask for together."""
@@ -77,15 +74,12 @@ class SearchCall(_Call, frozen=True):
     probe_rows: int | None = None
 
 
-def vector_routes(store: VectorStore, body_bytes_max: int = BODY_BYTES_MAX) -> Sequence[Route]:
-    """Return the routes of a store. Whoever serves them says who may call."""
+def vector_routes(store: VectorStore) -> Sequence[Route]:
+    """Return the routes of a store. Whoever serves them says who may call, and how much."""
 
     def route(path: str, answer: Answer, method: str = "POST") -> Route:
         async def endpoint(request: Request) -> Response:
-            body = await _body(request, body_bytes_max)
-            if body is None:
-                text = f"the body has more than {body_bytes_max} bytes; send it in parts"
-                return error_response(413, "too_large", text)
+            body = await request.body()
             try:
                 data = await run_in_threadpool(answer, store, body)
             except HeadraceError as error:
@@ -104,17 +98,6 @@ def vector_routes(store: VectorStore, body_bytes_max: int = BODY_BYTES_MAX) -> S
         route("/vectors/search", _search),
         route("/stat", lambda store, _: store.stat(), "GET"),
     ]
-
-
-async def _body(request: Request, bytes_max: int) -> bytes | None:
-    """Return the body; None if it is too large."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > bytes_max:
-            return None
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _call(body: bytes, kind: type[T], error: type[HeadraceError]) -> T:
@@ -147,7 +130,7 @@ def _delete(store: VectorStore, body: bytes) -> dict[str, Any]:
 def _get(store: VectorStore, body: bytes) -> list[dict[str, Any]]:
     call = _call(body, GetVectorsCall, QueryError)
     _limit("ids", len(call.ids), IDS_MAX)
-    return _documents(store.get(call.ids, call.columns, fresh=call.fresh))
+    return as_documents(store.get(call.ids, call.columns, fresh=call.fresh))
 
 
 def _search(store: VectorStore, body: bytes) -> list[Any]:
@@ -166,15 +149,10 @@ def _search(store: VectorStore, body: bytes) -> list[Any]:
         columns=call.columns,
         probe_rows=call.probe_rows,
     )
-    answers = [_documents(each) for each in found]
+    answers = [as_documents(each) for each in found]
     return answers if call.vector is None else answers[0]
 
 
 def _limit(what: str, count: int, most: int) -> None:
     if count > most:
         raise QueryError(f"a call names {count} {what}", do=f"name at most {most} in one call")
-
-
-def _documents(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.to_pylist()
-    return found

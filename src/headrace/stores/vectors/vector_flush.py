@@ -75,6 +75,7 @@ class VectorFlush:
             found[~is_new] = snapshot.vectors(wanted[~is_new])
             return found
 
+        lists = snapshot.lists.kill(snapshot.list_of[replaced])
         editor = ListEditor(
             snapshot.schema.metric,
             self._settings,
@@ -83,10 +84,9 @@ class VectorFlush:
             vectors_of,
             state.next_list,
             state.next_chunk,
-            dict(snapshot.lists.lists),
-            dict(snapshot.lists.centroids),
+            lists.lists,
+            dict(lists.centroids),
         )
-        editor.kill(snapshot.list_of[replaced])
         editor.place(new)
         written = editor.merge_chunks()
         self._loaded.state = NextNumbers(
@@ -157,7 +157,9 @@ class VectorFlush:
     def _without_garbage(self, snapshot: VectorSnapshot) -> VectorSnapshot:
         self._loaded.snapshot = snapshot
         used = sum(each.stored for each in snapshot.lists.lists.values())
-        unused = self._loaded.matrix.used - used
-        if max(self._gone, unused) > max(used, self._settings.garbage_rows_min):
+        garbage = max(self._gone, self._loaded.matrix.used - used)
+        is_short = snapshot.memory_bytes > self._settings.memory_bytes_max // 2
+        worth = used // 4 if is_short else max(used, self._settings.garbage_rows_min)
+        if garbage > worth:
             self._loaded, self._gone = compacted(self._loaded), 0
         return self._loaded.snapshot

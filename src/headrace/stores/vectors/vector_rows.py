@@ -30,6 +30,8 @@ _TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
 }
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last microsecond of the years 1 to 9999."""
 _TYPE_NAMES = "a string, an integer, a float, bool or a timestamp"
 
 
@@ -94,7 +96,7 @@ class VectorRows:
 
     names: Names
     vectors: Vectors
-    """A row for each name; undefined where the name is deleted."""
+    """A row for each name that is not deleted, in their order."""
     metadata: pa.RecordBatch
     deleted: npt.NDArray[np.bool_]
 
@@ -108,8 +110,11 @@ class VectorRows:
     def take(self, rows: npt.NDArray[np.int64]) -> VectorRows:
         if len(rows) == len(self):
             return self
+        deleted = self.deleted[rows]
+        places = np.cumsum(~self.deleted) - 1
+        vectors = self.vectors[places[rows[~deleted]]]
         metadata = self.metadata.take(pa.array(rows))
-        return VectorRows(self.names[rows], self.vectors[rows], metadata, self.deleted[rows])
+        return VectorRows(self.names[rows], vectors, metadata, deleted)
 
 
 def checked_rows(schema: VectorSchema, rows: pa.RecordBatch) -> VectorRows:
@@ -128,7 +133,7 @@ def checked_rows(schema: VectorSchema, rows: pa.RecordBatch) -> VectorRows:
         raise DocumentError("two columns of the rows have one name", do="rename one of them")
     names = _checked_names(rows)
     deleted = _checked_deleted(rows)
-    vectors = checked_vectors(schema, _vector_column(rows, deleted), ~deleted)
+    vectors = _checked_vectors(schema, _vector_column(rows, deleted), ~deleted)
     return VectorRows(names, vectors, _checked_metadata(schema, rows), deleted)
 
 
@@ -159,12 +164,10 @@ def _vector_column(rows: pa.RecordBatch, deleted: npt.NDArray[np.bool_]) -> pa.A
     return pa.nulls(len(rows), pa.list_(pa.float32()))
 
 
-def checked_vectors(
-    schema: VectorSchema, column: pa.Array, wanted: npt.NDArray[np.bool_] | None = None
+def _checked_vectors(
+    schema: VectorSchema, column: pa.Array, wanted: npt.NDArray[np.bool_]
 ) -> Vectors:
-    """Return a column of lists as a matrix. Rows that are not wanted become zero."""
-    count, dimension = len(column), schema.dimension
-    wanted = np.ones(count, np.bool_) if wanted is None else wanted
+    """Return the wanted rows of a column of lists as a matrix."""
     kind = column.type
     if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)) and not (
         pa.types.is_large_list(kind) or pa.types.is_null(kind)
@@ -178,17 +181,15 @@ def checked_vectors(
     kept = column if wanted.all() else column.filter(pa.array(wanted))
     positions = np.flatnonzero(wanted)
     if not len(positions):
-        return np.zeros((count, dimension), np.float32)
+        return np.empty((0, schema.dimension), np.float32)
     lengths = pc.list_value_length(kept).to_numpy(zero_copy_only=False)
-    if len(bad := np.flatnonzero(lengths != dimension)):
-        what = f"it has {lengths[bad[0]]} numbers, and the store has the dimension {dimension}"
+    if len(bad := np.flatnonzero(lengths != schema.dimension)):
+        what = f"it has {lengths[bad[0]]} numbers, and the store has {schema.dimension} dimensions"
         raise refused(int(positions[bad[0]]), VECTOR, what)
-    return _matrix(schema, kept, positions, count)
+    return _matrix(schema, kept, positions)
 
 
-def _matrix(
-    schema: VectorSchema, kept: pa.Array, positions: npt.NDArray[np.int64], count: int
-) -> Vectors:
+def _matrix(schema: VectorSchema, kept: pa.Array, positions: npt.NDArray[np.int64]) -> Vectors:
     values = kept.flatten()
     if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
         raise DocumentError(
@@ -200,11 +201,7 @@ def _matrix(
         found: Vectors = numbers.astype(np.float32, copy=False)
     found = found.reshape(len(kept), schema.dimension)
     check_matrix(schema.metric, found, positions)
-    if len(positions) == count:
-        return found
-    matrix = np.zeros((count, schema.dimension), np.float32)
-    matrix[positions] = found
-    return matrix
+    return found
 
 
 def check_matrix(
@@ -228,12 +225,22 @@ def _checked_metadata(schema: VectorSchema, rows: pa.RecordBatch) -> pa.RecordBa
     columns = []
     for field in schema.metadata_columns:
         if field.name in rows.schema.names:
-            columns.append(_cast(rows.column(field.name), field.type, field.name))
+            column = _cast(rows.column(field.name), field.type, field.name)
+            if pa.types.is_timestamp(field.type):
+                _check_years(column, field.name)
+            columns.append(column)
         else:
             columns.append(pa.nulls(len(rows), field.type))
     if not columns:
         return no_columns(len(rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema.metadata_columns)
+
+
+def _check_years(column: pa.Array, name: str) -> None:
+    """Neither Python nor JSON has other times, so nobody could read them."""
+    since = column.cast(pa.int64()).fill_null(0).to_numpy()
+    if len(bad := np.flatnonzero((since < _FIRST_US) | (since > _LAST_US))):
+        raise refused(int(bad[0]), name, "its year is not from 1 to 9999")
 
 
 def no_columns(count: int) -> pa.RecordBatch:

@@ -13,7 +13,6 @@ import numpy as np
 
 from headrace.stores.vectors.distance import (
     Distances,
-    Metric,
     Positions,
     Vectors,
     distances,
@@ -114,10 +113,8 @@ class VectorSearch:
     def _nearest_lists(self, query: Vectors, k: int) -> Positions:
         assert self._effort is not None
         assert self._counts is not None
-        lists, metric = self._snapshot.lists, self._snapshot.schema.metric
-        # A centroid of directions is compared as it is: its length says how alike they are.
-        by = Metric.L2 if metric is Metric.L2 else Metric.DOT
-        order = np.argsort(ranks(by, lists.matrix @ query, lists.squares), kind="stable")
+        lists = self._snapshot.lists
+        order = lists.by_distance(self._snapshot.schema.metric, query)
         reached = np.cumsum(self._counts[order])
         wanted = max(self._effort.probe_rows, 2 * k)
         enough = int(np.searchsorted(reached, wanted)) + 1

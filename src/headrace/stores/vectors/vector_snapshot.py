@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,6 +52,12 @@ class VectorSnapshot:
         found = rows >= 0
         found[found] = self.alive[rows[found]]
         return np.where(found, rows, -1)
+
+    def without(self, rows: Positions) -> VectorSnapshot:
+        """Return the snapshot as if these rows, which live, were deleted."""
+        alive = self.alive.copy()
+        alive[rows] = False
+        return replace(self, alive=alive, lists=self.lists.kill(self.list_of[rows]))
 
     def kept(self, kept: MetadataFilter | None) -> Mask:
         """Return which rows are live and pass the filter."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
@@ -22,13 +21,16 @@ from headrace.stores.task_checkpoints import TaskCheckpoints
 from headrace.stores.vectors.distance import Metric, Vectors
 from headrace.stores.vectors.filters import MetadataFilter, from_json
 from headrace.stores.vectors.vector_delta import VectorDelta
-from headrace.stores.vectors.vector_documents import named_array
+from headrace.stores.vectors.vector_documents import (
+    VectorsLike,
+    deleted_rows,
+    id_list,
+    query_matrix,
+    upserted_rows,
+)
 from headrace.stores.vectors.vector_flush import VectorFlush
 from headrace.stores.vectors.vector_loader import load
 from headrace.stores.vectors.vector_rows import (
-    DELETED,
-    ID,
-    VECTOR,
     VectorRows,
     VectorSchema,
     check_matrix,
@@ -40,7 +42,6 @@ from headrace.stores.vectors.vector_view import VectorView
 
 _LOADED_ROWS = 8192
 
-Given = Sequence[Sequence[float]] | npt.NDArray[Any]
 FilterLike = MetadataFilter | Mapping[str, Any] | None
 
 
@@ -58,7 +59,6 @@ class VectorStore(Store):
         self._store = store
         self._closing = threading.Lock()
         self._is_closed = False
-        self._pending_bytes_max = (ingest or IngestSettings()).pending_bytes_max
         self._checkpoints = TaskCheckpoints(self._read_record)
         with store.snapshot() as stored:
             schema = read_schema(stored)
@@ -110,57 +110,35 @@ class VectorStore(Store):
         """
         self._check_open()
         checked = checked_rows(self.vector_schema, rows)
-        self._check_memory(checked.size_bytes)
+        self._check_memory(checked)
         return self._ingest.write(VectorDelta(self.vector_schema, checked), timeout_s)
 
     def upsert(
         self,
         ids: Sequence[str],
-        vectors: Given,
+        vectors: VectorsLike,
         metadata: pa.RecordBatch | Mapping[str, Sequence[Any]] | None = None,
         timeout_s: float | None = 0.0,
     ) -> int:
         """Add vectors, or replace those that have the same ids; return the epoch for `flush`."""
-        columns = (
-            dict(metadata or {})
-            if not isinstance(metadata, pa.RecordBatch)
-            else {name: metadata.column(name) for name in metadata.schema.names}
-        )
-        if taken := {ID, VECTOR, DELETED} & columns.keys():
-            raise DocumentError(f"{min(taken)!r} is no metadata", do="leave it out")
-        return self.write(
-            self._record_batch({ID: _texts(ids), VECTOR: _lists(vectors), **columns}), timeout_s
-        )
+        return self.write(upserted_rows(self.schema, ids, vectors, metadata), timeout_s)
 
     def delete(self, ids: Sequence[str], timeout_s: float | None = 0.0) -> int:
         """Delete vectors. Ids that the store does not have are no error."""
-        names = _texts(ids)
-        return self.write(
-            self._record_batch({ID: names, DELETED: pa.array([True] * len(names))}), timeout_s
-        )
-
-    def _record_batch(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
-        types = {each.name: each.type for each in self.vector_schema.metadata_columns}
-        arrays = {
-            name: each if isinstance(each, pa.Array) else named_array(name, each, types.get(name))
-            for name, each in columns.items()
-        }
-        if len({len(each) for each in arrays.values()}) > 1:
-            sizes = ", ".join(f"{name} {len(each)}" for name, each in arrays.items())
-            raise DocumentError(
-                f"the columns differ in length: {sizes}", do="give each one value for every row"
-            )
-        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+        return self.write(deleted_rows(ids), timeout_s)
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise UsageError("the vector store is closed", do="open it again")
 
-    def _check_memory(self, more_bytes: int) -> None:
+    def _check_memory(self, rows: VectorRows) -> None:
+        if rows.deleted.all():
+            return  # Who deletes makes room.
         used, limit = self._ingest.snapshot().memory_bytes, self.settings.memory_bytes_max
-        if used + more_bytes > limit:
+        if used + rows.size_bytes > limit:
             raise StorageError(
-                f"the vectors use {used} bytes of memory, and {more_bytes} more exceed {limit}",
+                f"the vectors use {used} bytes of memory, and {rows.size_bytes} more exceed"
+                f" {limit}",
                 do="raise memory_bytes_max, or divide the vectors among several stores",
             )
 
@@ -191,17 +169,13 @@ class VectorStore(Store):
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()
         checked = checked_rows(self.vector_schema, rows)
-        self._check_memory(checked.size_bytes)
+        self._check_memory(checked)
         return self._checkpoints.apply(
             checkpoint, lambda records: self._write_durable(checked, records)
         )
 
     def _write_durable(self, rows: VectorRows | None, records: dict[bytes, bytes]) -> None:
-        delta = VectorDelta(self.vector_schema, rows, records)
-        # All of a checkpoint goes into one write, whatever its size, and its rows are in memory
-        # anyhow: it waits for room as if it were smaller.
-        delta.size_bytes = min(delta.size_bytes, self._pending_bytes_max // 2)
-        self._ingest.write_durable(delta)
+        self._ingest.write_durable(VectorDelta(self.vector_schema, rows, records))
 
     def _read_record(self, key: bytes) -> bytes | None:
         with self._store.snapshot() as stored:
@@ -225,7 +199,7 @@ class VectorStore(Store):
         self, ids: Sequence[str], columns: Sequence[str] | None = None, *, fresh: bool = False
     ) -> pa.RecordBatch:
         """Return the rows of those ids that the store has, in the order of the ids."""
-        return self.view(fresh=fresh).get(list(ids), columns)
+        return self.view(fresh=fresh).get(id_list(ids), columns)
 
     def search(
         self,
@@ -238,14 +212,11 @@ class VectorStore(Store):
 
         For the options see `search_many`.
         """
-        query = np.asarray(vector)
-        if query.ndim != 1:
-            raise QueryError("a search needs one vector", do="use search_many for several")
-        return self.search_many(query[None], k, filter, **options)[0]
+        return self.search_many([vector], k, filter, **options)[0]
 
     def search_many(
         self,
-        vectors: Given,
+        vectors: VectorsLike,
         k: int = 10,
         filter: FilterLike = None,
         *,
@@ -268,15 +239,11 @@ class VectorStore(Store):
         effort = None if exact else SearchEffort(wanted, self.settings.exact_rows_max)
         return self.view(fresh=fresh).search(queries, k, as_filter(filter), effort, columns)
 
-    def _queries(self, vectors: Given) -> Vectors:
-        try:
-            with np.errstate(over="ignore"):
-                queries = np.asarray(vectors).astype(np.float32)
-        except (TypeError, ValueError) as error:
-            raise QueryError(f"the vector cannot be read: {error}", do="give numbers") from error
-        if queries.ndim != 2 or queries.shape[1] != self.vector_schema.dimension:
+    def _queries(self, vectors: VectorsLike) -> Vectors:
+        queries = query_matrix(vectors)
+        if queries.shape[1] != self.vector_schema.dimension:
             raise QueryError(
-                f"the vector has {queries.shape[-1] if queries.ndim else 0} numbers",
+                f"the vector has {queries.shape[1]} numbers",
                 do=f"the store has the dimension {self.vector_schema.dimension}",
             )
         try:
@@ -333,18 +300,6 @@ class VectorStore(Store):
 
 def as_filter(given: FilterLike) -> MetadataFilter | None:
     """Return a filter that was given as such or in JSON's form."""
-    return from_json(dict(given)) if isinstance(given, Mapping) else given
-
-
-def _texts(ids: Sequence[str]) -> pa.Array:
-    if isinstance(ids, str):
-        raise DocumentError("ids are given as one string", do="give a list of strings")
-    return named_array(ID, list(ids), pa.string())
-
-
-def _lists(vectors: Given) -> pa.Array:
-    """Return vectors as a column, without a copy of a matrix of float32."""
-    if isinstance(vectors, np.ndarray) and vectors.ndim == 2 and vectors.shape[1]:
-        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    return named_array(VECTOR, [None if each is None else list(each) for each in vectors], None)
+    if given is None or isinstance(given, MetadataFilter):
+        return given
+    return from_json(dict(given) if isinstance(given, Mapping) else given)

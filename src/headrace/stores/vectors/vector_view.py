@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -53,9 +53,7 @@ class VectorView:
         if rows is None:
             return self.snapshot
         replaced = self.snapshot.find(rows.names.tolist())
-        alive = self.snapshot.alive.copy()
-        alive[replaced[replaced >= 0]] = False
-        return replace(self.snapshot, alive=alive)
+        return self.snapshot.without(replaced[replaced >= 0])
 
     @property
     def _layers(self) -> list[VectorSnapshot]:
