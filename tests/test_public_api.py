@@ -160,15 +160,14 @@ class SharedTimeSeries
         None) -> list[str]
     scan(self, **selection: Any) -> Iterator[pa.RecordBatch]
 class SharedVectors
-    upsert(self, ids: Sequence[str], vectors: Sequence[Sequence[float]] | npt.NDArray[Any],
-        metadata: Mapping[str, Sequence[Any]] | None = None) -> int
+    upsert(self, ids: Sequence[str], vectors: VectorsLike, metadata: pa.RecordBatch |
+        Mapping[str, Sequence[Any]] | None = None) -> int
     delete(self, ids: Sequence[str]) -> int
     get(self, ids: Sequence[str], columns: Sequence[str] | None = None) -> pa.RecordBatch
     search(self, vector: Sequence[float] | npt.NDArray[Any], k: int = 10, filter: FilterLike =
         None, *, exact: bool = False, columns: Sequence[str] | None = None) -> pa.RecordBatch
-    search_many(self, vectors: Sequence[Sequence[float] | npt.NDArray[Any]] | npt.NDArray[Any],
-        k: int = 10, filter: FilterLike = None, *, exact: bool = False, columns: Sequence[str] |
-        None = None) -> list[pa.RecordBatch]
+    search_many(self, vectors: VectorsLike, k: int = 10, filter: FilterLike = None, *, exact:
+        bool = False, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]
     scan(self, **selection: Any) -> Iterator[pa.RecordBatch]
 class Shuffle
     members: int
