@@ -1,4 +1,4 @@
-"""The storage of a simulated coordinator: in memory, and a crash leaves a part. Pure.
+"""The storage of a simulated coordinator: in memory, and a crash leaves a part.
 
 And the limits of the coordinator: some that are reached soon.
 """
