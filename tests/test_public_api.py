@@ -149,6 +149,7 @@ class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes
         ServiceSettings(host='127.0.0.1', port=0, token='', tls_certificate='', tls_key='',
         tls_root='', heartbeat_s=1.0, silence_s=10.0))
 class SharedTimeSeries
+    write(self, rows: RowsLike) -> int
     query(self, query: str, at: Moment = None) -> QueryResult
     query_range(self, query: str, start: int | datetime, end: Moment = None, step_s: float =
         15.0) -> MatrixResult
@@ -160,6 +161,7 @@ class SharedTimeSeries
         None) -> list[str]
     scan(self, **selection: Any) -> Iterator[pa.RecordBatch]
 class SharedVectors
+    write(self, rows: RowsLike) -> int
     upsert(self, ids: Sequence[str], vectors: VectorsLike, metadata: pa.RecordBatch |
         Mapping[str, Sequence[Any]] | None = None) -> int
     delete(self, ids: Sequence[str]) -> int

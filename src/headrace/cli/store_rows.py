@@ -13,12 +13,10 @@ from headrace.cli.line_chunks import Readable, chunks
 from headrace.errors import DocumentError, QueueFullError
 from headrace.settings import MIB
 from headrace.stores.service.shared_store import SharedStore
-from headrace.stores.service.store_directory import TIMESERIES, StoreSettings, metadata_schema
-from headrace.stores.timeseries.input.arrow_samples import LABELS, SCHEMA
+from headrace.stores.service.store_directory import TIMESERIES, StoreSettings, vector_schema
+from headrace.stores.timeseries.input.arrow_samples import batch_rows
 from headrace.stores.timeseries.input.sample_documents import read_ndjson
-from headrace.stores.timeseries.labels import decode_labels
 from headrace.stores.vectors.vector_documents import document_rows
-from headrace.stores.vectors.vector_rows import VectorSchema
 
 LINE_BYTES_MAX = 16 * MIB
 _CHUNK_BYTES = 1 * MIB
@@ -65,22 +63,12 @@ def _write(store: SharedStore, rows: pa.RecordBatch) -> None:
 
 def sample_rows(lines: bytes) -> pa.RecordBatch:
     """Return samples as rows of a time-series store."""
-    samples = read_ndjson(lines)
-    labels = [list(decode_labels(each)) for each in samples.series]
-    columns = [
-        pa.array(samples.timestamps).cast(SCHEMA.field(0).type),
-        pa.array(samples.values),
-        pa.array(labels, SCHEMA.field(LABELS).type).take(pa.array(samples.codes)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return batch_rows(read_ndjson(lines))
 
 
 def vector_reader(settings: StoreSettings) -> ReadRows:
     """Return what makes rows of a vector store of lines."""
-    assert settings.dimension
-    schema = VectorSchema.of(
-        settings.dimension, settings.metric, metadata_schema(settings.metadata)
-    )
+    schema = vector_schema(settings)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
 
     def read(lines: bytes) -> pa.RecordBatch:

@@ -117,6 +117,73 @@ def test_a_query_is_answered_for_now(opened: Any) -> None:
     assert set(matrix["value"].to_pylist()) == {7.0}
 
 
+SAMPLES = [
+    {"timestamp": BASE_MS, "value": 1.0, "labels": {"job": "api"}},
+    {"timestamp": BASE_MS + 1000, "value": 2.0, "labels": {"job": "api"}},
+]
+
+
+def test_samples_are_written_as_python_has_them(opened: Any) -> None:
+    store: SharedTimeSeries = opened("timeseries")
+    flat = [{**each, "job": "api"} for each in SAMPLES]
+    table = pa.Table.from_pylist(flat, SCHEMA_BY_JOB)
+    many = {
+        "labels": {"job": "api"},
+        "timestamps": [each["timestamp"] for each in SAMPLES],
+        "values": [each["value"] for each in SAMPLES],
+    }
+    in_pieces = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    for number, rows in enumerate([SAMPLES, [many], table, in_pieces, table.to_pandas()]):
+        store.flush(store.write(renamed(rows, f"api{number}")))
+        batches = store.scan(matchers=[("job", "=", f"api{number}")])
+        found = [row for batch in batches for row in batch.to_pylist()]
+        assert [row["value"] for row in found] == [1.0, 2.0]
+        assert {row["labels"][0] for row in found} == {("job", f"api{number}")}
+    assert store.stat()["samples"] == 10
+    store.write([])
+    store.flush(store.write(table.slice(0, 0)))
+    assert store.stat()["samples"] == 10
+
+
+SCHEMA_BY_JOB = pa.schema(
+    [("timestamp", pa.int64()), ("value", pa.float64()), ("job", pa.string())]
+)
+
+
+def renamed(rows: Any, job: str) -> Any:
+    """Return rows of any form with another value of the label `job`."""
+    if isinstance(rows, list):
+        return [{**each, "labels": {"job": job}} for each in rows]
+    if isinstance(rows, pa.Table):
+        return rows.set_column(2, "job", pa.array([job] * rows.num_rows, pa.string()))
+    return rows.assign(job=job)
+
+
+def test_rows_are_taken_all_or_none(opened: Any) -> None:
+    store: SharedTimeSeries = opened("timeseries")
+    with pytest.raises(DocumentError, match="document 1"):
+        store.write([*SAMPLES[:1], {"timestamp": BASE_MS, "value": 1.0}])
+    with pytest.raises(DocumentError, match="a str cannot be written as rows"):
+        store.write("rows")
+    with pytest.raises(DocumentError, match="the rows have 0 columns 'value'"):
+        store.write(pa.table({"timestamp": [BASE_MS], "job": ["api"]}))
+    store.flush()
+    assert store.stat()["samples"] == 0
+
+
+def test_vectors_are_written_as_python_has_them(opened: Any) -> None:
+    store: SharedVectors = opened("vectors", dimension=2, metric="l2", metadata={"name": "string"})
+    table = pa.table({"id": ["b"], "vector": [[3.0, 4.0]], "name": ["far"]})
+    store.write([{"id": "a", "vector": [0, 0], "name": "origin"}])
+    store.write(table)
+    store.flush(store.write(table.set_column(0, "id", pa.array(["c"])).to_pandas()))
+    assert store.get(["a", "b", "c"]).column("name").to_pylist() == ["origin", "far", "far"]
+    store.flush(store.write([{"id": "b", "_deleted": True}]))
+    assert store.get(["b"]).num_rows == 0
+    with pytest.raises(DocumentError, match="color"):
+        store.write([{"id": "a", "vector": [0, 0], "color": "red"}])
+
+
 def test_time_series_are_listed_and_scanned(opened: Any) -> None:
     store: SharedTimeSeries = opened("timeseries")
     store.flush(store.write(samples()))

@@ -16,9 +16,12 @@ from starlette.routing import BaseRoute
 
 from headrace.settings import TimeSeriesSettings
 from headrace.stores.kv.kv_location import open_kv
+from headrace.stores.service.row_input import Documents, RowsLike, one_batch
 from headrace.stores.service.shared_store import SharedStore
 from headrace.stores.service.store_directory import TIMESERIES, StoreSettings
 from headrace.stores.service.store_kinds import StoreKind
+from headrace.stores.timeseries.input.arrow_samples import SCHEMA, batch_rows
+from headrace.stores.timeseries.input.sample_documents import read_documents
 from headrace.stores.timeseries.promql.query_engine import evaluate, evaluate_at
 from headrace.stores.timeseries.promql.results import (
     MatrixResult,
@@ -77,6 +80,14 @@ class ListLabelValues(msgspec.Struct, frozen=True):
 class SharedTimeSeries(SharedStore):
     """A time-series store that is open here or through the process that has it open."""
 
+    def write(self, rows: RowsLike) -> int:
+        """Take samples, all or none, and return their epoch for `flush`.
+
+        Columns are `timestamp`, `value`, and `labels` or one for each label. A dict has `labels`,
+        and `timestamp` and `value`, or `timestamps` and `values`.
+        """
+        return super().write(one_batch(rows, SCHEMA, _document_rows))
+
     def query(self, query: str, at: Moment = None) -> QueryResult:
         """Answer a PromQL query at one moment, by default now.
 
@@ -121,6 +132,10 @@ class SharedTimeSeries(SharedStore):
         for name in {"start", "end"} & selection.keys():
             selection[name] = to_ms(selection[name])
         return super().scan(**selection)
+
+
+def _document_rows(documents: Documents) -> pa.RecordBatch:
+    return batch_rows(read_documents(documents))
 
 
 def _moment(given: Moment) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,20 @@ from starlette.routing import BaseRoute
 
 from headrace.stores.kv.kv_location import open_kv
 from headrace.stores.service.arrow_bodies import decode_rows, encode_rows
+from headrace.stores.service.row_input import RowsLike, one_batch
 from headrace.stores.service.shared_store import SharedStore
-from headrace.stores.service.store_directory import VECTORS, StoreSettings, metadata_schema
+from headrace.stores.service.store_directory import (
+    VECTORS,
+    StoreSettings,
+    metadata_schema,
+    vector_schema,
+)
 from headrace.stores.service.store_kinds import StoreKind
 from headrace.stores.vectors.filters import to_json
 from headrace.stores.vectors.vector_documents import (
     VectorsLike,
     deleted_rows,
+    document_rows,
     id_list,
     query_matrix,
     upserted_rows,
@@ -47,6 +55,14 @@ class GetVectors(msgspec.Struct, frozen=True):
 
 class SharedVectors(SharedStore):
     """A vector store that is open here or through the process that has it open."""
+
+    def write(self, rows: RowsLike) -> int:
+        """Take rows, all or none, and return their epoch for `flush`.
+
+        They have `id`, `vector` and any of the metadata, or `id` and a true `_deleted`.
+        """
+        schema = vector_schema(self.settings)
+        return super().write(one_batch(rows, schema.columns, partial(document_rows, schema)))
 
     def upsert(
         self,

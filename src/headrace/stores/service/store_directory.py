@@ -156,8 +156,14 @@ def _vectors_problem(settings: StoreSettings) -> tuple[str, str] | None:
         return "vectors have no retention", "leave it out, or choose kind timeseries"
     if settings.dimension is None:
         return "a store of vectors needs its dimension", "say how many numbers a vector has"
-    VectorSchema.of(settings.dimension, settings.metric, metadata_schema(settings.metadata))
+    vector_schema(settings)
     return None
+
+
+def vector_schema(settings: StoreSettings) -> VectorSchema:
+    """Return the columns of a store of vectors. Raises SchemaError if it cannot have them."""
+    assert settings.dimension is not None
+    return VectorSchema.of(settings.dimension, settings.metric, metadata_schema(settings.metadata))
 
 
 def metadata_schema(metadata: dict[str, str]) -> pa.Schema:

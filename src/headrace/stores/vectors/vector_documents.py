@@ -25,7 +25,7 @@ VectorsLike = Sequence[Sequence[float] | npt.NDArray[Any]] | npt.NDArray[Any]
 _FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
 
-def document_rows(schema: VectorSchema, documents: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+def document_rows(schema: VectorSchema, documents: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     """Return documents as columns. Raises DocumentError that names row and column."""
     types: dict[str, pa.DataType] = {
         ID: pa.string(),
@@ -44,7 +44,7 @@ def document_rows(schema: VectorSchema, documents: Sequence[dict[str, Any]]) -> 
     return pa.RecordBatch.from_arrays(columns, names=list(given))
 
 
-def _column(name: str, kind: pa.DataType, documents: Sequence[dict[str, Any]]) -> pa.Array:
+def _column(name: str, kind: pa.DataType, documents: Sequence[Mapping[str, Any]]) -> pa.Array:
     values = [each.get(name) for each in documents]
     try:
         return value_array(values, kind)

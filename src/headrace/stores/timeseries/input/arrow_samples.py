@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import DocumentError
-from headrace.stores.timeseries.labels import encode_labels, make_labels
+from headrace.stores.timeseries.labels import decode_labels, encode_labels, make_labels
 from headrace.stores.timeseries.sample_batch import SampleBatch
 from headrace.stores.timeseries.series import Labels, SelectedSeries
 
@@ -93,6 +93,19 @@ def read_rows(rows: pa.RecordBatch, known: KnownLabels | None = None) -> SampleB
     codes, firsts = _number(codes)
     series = (known or KnownLabels()).encode(columns, firsts)
     return SampleBatch(series, codes, timestamps, values)
+
+
+def batch_rows(samples: SampleBatch) -> pa.RecordBatch:
+    """Return samples as rows of `SCHEMA`, which `read_rows` reads as the same samples."""
+    labels = [list(decode_labels(each)) for each in samples.series]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(samples.timestamps).cast(SCHEMA.field(TIME).type),
+            pa.array(samples.values),
+            pa.array(labels, SCHEMA.field(LABELS).type).take(pa.array(samples.codes)),
+        ],
+        schema=SCHEMA,
+    )
 
 
 def write_rows(samples: SelectedSeries, labels: Sequence[Labels] | None = None) -> pa.RecordBatch:
