@@ -15,7 +15,7 @@ DEEP_SEEDS = 20_000
 pytestmark = pytest.mark.property
 
 
-# proves G23 G24 G25
+# proves G23, G24, G25
 def test_answers_are_durable_snapshots_whole_and_failures_heard_by_all() -> None:
     totals = SeedTotals()
     for seed in range(SEEDS):
