@@ -168,6 +168,13 @@ clamp_min(load, 10)
 clamp_max(load, 10)
 clamp_max(load, scalar(up{job="api",instance="a"}))
 clamp_min(strange, 1)
+clamp_min(strange, NaN)
+clamp_max(strange, NaN)
+clamp(strange, NaN, 3)
+clamp(strange, -Inf, NaN)
+clamp(strange, NaN, Inf)
+scalar(strange)
+scalar(strange{kind="both"})
 round(load, 5)
 round(load, 0.3)
 round(load, 0)
@@ -183,6 +190,9 @@ topk(100, load)
 topk(2.9, load)
 topk(scalar(up{job="api",instance="a"}), load)
 topk(NaN, load)
+topk(NaN, nothing)
+topk(scalar(once), load)
+topk(scalar(nothing), nothing)
 topk(2, strange)
 bottomk(2, load)
 bottomk(4, strange)
@@ -338,6 +348,8 @@ exp(load / 100) % 7
 load % -3
 -load % 3
 load ^ 2 ^ 0.5
+strange ^ 0.5
+strange ^ -0.5
 (load) + (up)
 ((load))
 minute(vector(1136239445))

@@ -110,6 +110,8 @@ def aggregate(node: AggregateCall, inner: StepMatrix, parameter: Floats | str | 
             node = AggregateCall("count", node.inner, None, (*node.labels, parameter), node.without)
         else:
             node = AggregateCall("count", node.inner, None, node.labels, node.without)
+    if node.name in {"topk", "bottomk"} and isinstance(parameter, np.ndarray):
+        _check_limits(parameter)
     ids: dict[Labels, int] = {}
     keep = _grouping(node)
     group_of = [ids.setdefault(keep(labels), len(ids)) for labels in inner.labels]
@@ -156,12 +158,16 @@ def _quantile(rows: GroupedRows, rank: Floats) -> Floats:
     return found.reshape(groups, steps)
 
 
+def _check_limits(limits: Floats) -> None:
+    """Raise QueryError if a limit is no 64-bit integer: at any step, whatever is there."""
+    wrong = ~((limits > -(2.0**63)) & (limits < 2.0**63))
+    if wrong.any():
+        raise QueryError(f"Scalar value {limits[wrong][0]:g} overflows int64", do="use a number")
+
+
 def _extremes(rows: GroupedRows, limits: Floats, *, largest: bool) -> StepMatrix:
     """Keep the series with the largest or smallest values of each group at each step."""
-    wrong = ~((limits > -(2.0**63)) & (limits < 2.0**63))
-    if wrong.any() and rows.present[:, wrong].any():
-        raise QueryError(f"Scalar value {limits[wrong][0]:g} overflows int64", do="use a number")
-    limits = np.trunc(np.where(wrong, 0, limits))
+    limits = np.trunc(limits)
     values = -rows.values if largest else rows.values
     # NaN comes last, and what is not there after it.
     places = np.lexsort(

@@ -18,13 +18,19 @@ from headrace.stores.timeseries.promql.step_matrix import (
 )
 from headrace.stores.timeseries.series import Labels
 
+
+def _power(left: Floats, right: Floats) -> Floats:
+    # numpy takes the square root for an exponent of 0.5, and that of -Inf is NaN.
+    return np.where(np.isneginf(left) & (right == 0.5), np.inf, np.power(left, right))
+
+
 _ARITHMETIC: dict[str, Callable[[Floats, Floats], Floats]] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
     "/": np.divide,
     "%": np.fmod,
-    "^": np.power,
+    "^": _power,
     "atan2": np.arctan2,
 }
 _NAMED = frozenset({"atan2"})

@@ -97,7 +97,7 @@ class Evaluation:
             case FunctionCall(name="scalar"):
                 inner = self.vector(node.arguments[0], steps)
                 alone = np.count_nonzero(inner.present, axis=0) == 1
-                total = np.where(inner.present, inner.values, 0.0).sum(axis=0)
+                total = np.where(inner.present & alone, inner.values, 0.0).sum(axis=0)
                 return np.where(alone, total, np.nan)
         raise _unexpected(node, "a scalar")
 

@@ -21,15 +21,18 @@ def _sgn(values: Floats) -> Floats:
 
 
 def _clamp_min(values: Floats, least: Floats) -> Floats:
-    return np.maximum(values, least)
+    # Infinity is the larger of any two, even beside NaN.
+    infinite = np.isposinf(values) | np.isposinf(least)
+    return np.where(infinite, np.inf, np.maximum(values, least))
 
 
 def _clamp_max(values: Floats, most: Floats) -> Floats:
-    return np.minimum(values, most)
+    infinite = np.isneginf(values) | np.isneginf(most)
+    return np.where(infinite, -np.inf, np.minimum(values, most))
 
 
-def clamp(values: Floats, least: Floats, most: Floats) -> Floats:
-    return np.maximum(least, np.minimum(most, values))
+def _clamp(values: Floats, least: Floats, most: Floats) -> Floats:
+    return _clamp_min(_clamp_max(values, most), least)
 
 
 VALUE_FUNCTIONS: dict[str, Callable[..., Floats]] = {
@@ -43,7 +46,7 @@ VALUE_FUNCTIONS: dict[str, Callable[..., Floats]] = {
     "sqrt": np.sqrt,
     "sgn": _sgn,
     "round": _round,
-    "clamp": clamp,
+    "clamp": _clamp,
     "clamp_min": _clamp_min,
     "clamp_max": _clamp_max,
     "sin": np.sin,
