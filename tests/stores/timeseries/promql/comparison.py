@@ -27,12 +27,12 @@ TOLERANCE = 1e-9
 
 
 def compare_at(prometheus: PrometheusServer, ours: SampleSource, query: str, at_ms: int) -> None:
-    theirs = _decode(prometheus.query(query, at_ms))
+    theirs = decode_answer(prometheus.query(query, at_ms))
     if theirs is None:
         with pytest.raises(QueryError):
             evaluate_at(query, ours, at_ms)
     else:
-        assert_equal(_answer(evaluate_at(query, ours, at_ms)), theirs, f"{query} at {at_ms}")
+        assert_equal(answer_of(evaluate_at(query, ours, at_ms)), theirs, f"{query} at {at_ms}")
 
 
 def compare_range(
@@ -43,13 +43,13 @@ def compare_range(
     end_ms: int,
     step_ms: int,
 ) -> None:
-    theirs = _decode(prometheus.query_range(query, start_ms, end_ms, step_ms))
+    theirs = decode_answer(prometheus.query_range(query, start_ms, end_ms, step_ms))
     if theirs is None:
         with pytest.raises(QueryError):
             evaluate(query, ours, start_ms, end_ms, step_ms)
     else:
         result = evaluate(query, ours, start_ms, end_ms, step_ms)
-        assert_equal(_answer(result), theirs, f"{query} from {start_ms} to {end_ms} by {step_ms}")
+        assert_equal(answer_of(result), theirs, f"{query} from {start_ms} to {end_ms} by {step_ms}")
 
 
 def assert_equal(ours: Answer, theirs: Answer, where: str) -> None:
@@ -73,7 +73,8 @@ def is_close(found: float, wanted: float) -> bool:
     return math.isclose(found, wanted, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
 
 
-def _answer(result: QueryResult) -> Answer:
+def answer_of(result: QueryResult) -> Answer:
+    """Return what Headrace answered."""
     match result:
         case VectorResult(at_ms, labels, values):
             return {
@@ -92,7 +93,7 @@ def _answer(result: QueryResult) -> Answer:
             return text
 
 
-def _decode(answer: Any) -> Answer | None:
+def decode_answer(answer: Any) -> Answer | None:
     """Return what Prometheus answered, or None if it was an error."""
     if answer["status"] != "success":
         return None
