@@ -21,6 +21,10 @@ Written = Sequence[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]
 
 MISSING = "prometheus is not installed: apt-get install prometheus"
 
+OWN_ADDRESS = "OWN_ADDRESS"
+"""Stands in a configuration for the address at which the server will listen."""
+
+_CONFIGURATION = "global: {evaluation_interval: 1m}\n"
 _START_TIMEOUT_S = 60.0
 _STARTS = 3
 _POLL_S = 0.02
@@ -66,9 +70,11 @@ class PrometheusServer:
 
 
 @contextmanager
-def prometheus_server(directory: Path) -> Iterator[PrometheusServer]:
+def prometheus_server(
+    directory: Path, configuration: str = _CONFIGURATION
+) -> Iterator[PrometheusServer]:
     for _ in range(_STARTS):  # Another process may take the free port before the server does.
-        with _running(directory) as (process, server):
+        with _running(directory, configuration) as (process, server):
             if _is_ready(process, server):
                 yield server
                 return
@@ -76,11 +82,14 @@ def prometheus_server(directory: Path) -> Iterator[PrometheusServer]:
 
 
 @contextmanager
-def _running(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], PrometheusServer]]:
-    (directory / "prometheus.yml").write_text("global: {evaluation_interval: 1m}\n")
+def _running(
+    directory: Path, configuration: str
+) -> Iterator[tuple[subprocess.Popen[bytes], PrometheusServer]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
+    configured = configuration.replace(OWN_ADDRESS, address)
+    (directory / "prometheus.yml").write_text(configured)
     command = [
         "prometheus",
         f"--config.file={directory / 'prometheus.yml'}",
