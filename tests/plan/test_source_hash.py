@@ -98,6 +98,26 @@ def test_values_that_an_operator_holds(tmp_path: Path) -> None:
     assert source_hash(partial(module.caption, 1)) != source_hash(partial(module.caption, 2))
 
 
+def test_each_of_many_values_that_an_operator_holds(tmp_path: Path) -> None:
+    """Values that are made while they are described, and values that come more than once."""
+    module = load(tmp_path, MODULE)
+    scale, caption = module.scale, module.caption
+
+    def differ(*values: Any) -> bool:
+        return len({source_hash(value) for value in values}) == len(values)
+
+    assert differ(*([partial(scale, 1), partial(scale, n)] for n in range(3)))
+    assert differ(*([module.Model("a").process, module.Model(name).process] for name in "abc"))
+    assert differ([scale, caption, scale], [scale, caption, caption], [scale, caption])
+    first, second = [1], [2]
+    assert differ([first, second, first], [first, second, second])
+    equal, other = (1, 2), tuple(first + second)
+    assert source_hash([scale, equal, equal]) == source_hash([scale, equal, other])
+    cycle: list[Any] = [scale]
+    cycle.append(cycle)
+    assert source_hash(cycle) == source_hash(cycle)
+
+
 def test_lambdas_of_one_line_differ(tmp_path: Path) -> None:
     module = load(tmp_path, MODULE)
     first, second = module.chain
@@ -115,7 +135,11 @@ def test_lambdas_of_one_line_differ(tmp_path: Path) -> None:
 def test_a_hash_is_the_same_in_another_process() -> None:
     script = (
         "from headrace.plan.source_hash import source_hash\n"
-        'print(source_hash(eval(\'lambda row: {"a": row["b"], "s": {1, 2, "x"}}\')))'
+        'print(source_hash(eval(\'lambda row: {"a": row["b"], "s": {1, 2, "x"}}\')))\n'
+        "class Limit:\n    pass\n"
+        "limits = {text: Limit() for text in 'abcdef'}\n"
+        "for text in limits: limits[text].text = text\n"
+        "print(source_hash([set(limits.values()), set(limits.values()), {('a', 1), ('b', 2)}]))"
     )
     found = {
         subprocess.run(

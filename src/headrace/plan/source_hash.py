@@ -18,7 +18,7 @@ import textwrap
 import types
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _PLAIN = (str, int, float, complex, bool, bytes, type(None), type(...))
 _REFERRED = (
@@ -37,18 +37,37 @@ _HERE = str(Path(__file__).resolve().parent.parent)
 def source_hash(target: Any) -> str:
     """Return a hash of everything known about what `target` does."""
     digest = hashlib.sha256()
-    for text in _describe(target, set()):
+    for text in _describe(target, {}):
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _describe(value: Any, seen: set[int]) -> Iterator[str]:
+class _Place(NamedTuple):
+    """Where a value was described first."""
+
+    number: int
+    value: Any
+    """Kept, because the id of a value that is gone may be that of another."""
+
+
+_Seen = dict[int, _Place]
+"""By id, the values that are described or being described: a value may refer to itself."""
+
+
+def _describe(value: Any, seen: _Seen) -> Iterator[str]:
     if isinstance(value, _PLAIN):
         yield repr(value)
         return
-    if id(value) in seen:
+    if isinstance(value, tuple):
+        # Not among `seen`: whether equal tuples are one object is up to the compiler.
+        yield f"{type(value).__name__} of {len(value)}"
+        for each in value:
+            yield from _describe(each, seen)
         return
-    seen.add(id(value))
+    if place := seen.get(id(value)):
+        yield f"value {place.number} again"
+        return
+    seen[id(value)] = _Place(len(seen), value)
     match value:
         case functools.partial():
             yield from _describe((value.func, value.args, value.keywords), seen)
@@ -63,8 +82,9 @@ def _describe(value: Any, seen: set[int]) -> Iterator[str]:
                 yield from _describe(key, seen)
                 yield from _describe(held, seen)
         case Set():
-            yield from sorted(text for each in value for text in _describe(each, seen))
-        case list() | tuple():
+            # A set has no order, so none of its members refers to what another has described.
+            yield from sorted("\0".join(_describe(each, dict(seen))) for each in value)
+        case list():
             yield f"{type(value).__name__} of {len(value)}"
             for each in value:
                 yield from _describe(each, seen)
@@ -74,7 +94,7 @@ def _describe(value: Any, seen: set[int]) -> Iterator[str]:
             yield from _describe_object(value, seen)
 
 
-def _describe_object(value: Any, seen: set[int]) -> Iterator[str]:
+def _describe_object(value: Any, seen: _Seen) -> Iterator[str]:
     kind = type(value)
     if kind.__module__ == "pyarrow.lib":
         yield str(value)
@@ -84,7 +104,7 @@ def _describe_object(value: Any, seen: set[int]) -> Iterator[str]:
     yield from _describe(described() if described else getattr(value, "__dict__", {}), seen)
 
 
-def _describe_class(kind: type, seen: set[int]) -> Iterator[str]:
+def _describe_class(kind: type, seen: _Seen) -> Iterator[str]:
     yield f"{kind.__module__ if _is_library(kind) else ''}.{kind.__qualname__}"
     if _is_library(kind):
         return
@@ -97,7 +117,7 @@ def _describe_class(kind: type, seen: set[int]) -> Iterator[str]:
             yield from _describe_references(function, seen)
 
 
-def _describe_function(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+def _describe_function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
     if _is_library(function):
         yield f"{function.__module__}.{function.__qualname__}"
         return
@@ -107,7 +127,7 @@ def _describe_function(function: types.FunctionType, seen: set[int]) -> Iterator
     yield from _describe_references(function, seen)
 
 
-def _describe_references(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+def _describe_references(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
     """Describe what a function closes over and which globals it names."""
     found = inspect.getclosurevars(inspect.unwrap(function))
     for name, value in sorted({**found.globals, **found.nonlocals}.items()):
