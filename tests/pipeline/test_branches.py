@@ -78,6 +78,28 @@ def test_what_cannot_be_joined_is_refused_and_changes_nothing(
         pipeline.group_by("lang").agg()
 
 
+# proves G27
+def test_nothing_reads_what_a_sink_has_written(workspace: hr.Workspace, tmp_path: Path) -> None:
+    """Neither a sink that is a function nor one of Spark."""
+    for number, sink in enumerate((print, hr.parquet(tmp_path / "out"))):
+        ended = begun(workspace, "ended", f"rows-{number}").sink(sink, name="out")
+        text = "pipeline 'ended' ends in the sink 'out', and stage '{}' would read it; put the sink"
+        with pytest.raises(UsageError, match=text.format("join")):
+            begun(workspace, "job").join(ended, on="lang")
+        with pytest.raises(UsageError, match=text.format("join")):
+            ended.join(begun(workspace, "other"), on="lang")
+        with pytest.raises(UsageError, match=text.format("dict")):
+            ended.map(dict)
+        with pytest.raises(UsageError, match=text.format("sink")):
+            ended.sink(print)
+        assert list(ended.job.stages) == [f"rows-{number}", "out"]
+        assert not ended.is_joined
+        job = Job("job").add_stage(Stage("a", TableSource(numbers(3))))
+        job.add_stage(Stage("out", ended.job.stages["out"].operator), ["a"])
+        with pytest.raises(UsageError, match="stage 'all' reads from the sink 'out'; name a stage"):
+            job.add_stage(Stage("all", GroupOperator((), {"n": "count"})), ["out"])
+
+
 def test_the_stages_of_a_job_are_checked_too() -> None:
     def check(stage: Stage, *upstreams: str) -> None:
         job = Job("job")

@@ -190,13 +190,13 @@ class Pipeline:
         """
         operator = JoinOperator(on, how, partitions=partitions, rows_per_unit=rows_per_unit)
         self._check_begun(name)
-        self._check_joinable(other)
+        self._check_joinable(other, name)
         mine, branch = self._last, other._last
         self._shuffle(name, operator, merge(self._stages, other._stages, other.name), mine, branch)
         other.is_joined = True
         return self
 
-    def _check_joinable(self, other: Pipeline) -> None:
+    def _check_joinable(self, other: Pipeline, name: str) -> None:
         if not isinstance(other, Pipeline):
             raise UsageError(f"a {type(other).__name__} cannot be joined", do="give a pipeline")
         if other is self:
@@ -204,7 +204,7 @@ class Pipeline:
                 f"pipeline {self.name!r} is joined with itself",
                 do="build its other side as a pipeline of its own",
             )
-        other._check_begun("join")
+        other._check_begun(name)
         if self.workspace.directory != other.workspace.directory:
             raise UsageError(
                 f"pipeline {other.name!r} is of the workspace {other.workspace.location}, and"
@@ -290,6 +290,12 @@ class Pipeline:
         if not self._stages:
             raise UsageError(
                 f"pipeline {self.name!r} begins with stage {name!r}", do="call source first"
+            )
+        if self._stages[-1].stage.is_sink:
+            raise UsageError(
+                f"pipeline {self.name!r} ends in the sink {self._last!r}, and stage {name!r} would"
+                " read it",
+                do="put the sink last, after a join or any other stage",
             )
 
     @property

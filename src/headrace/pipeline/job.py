@@ -72,6 +72,11 @@ class Stage:
         return getattr(self.operator, "takes_all", False)
 
     @property
+    def is_sink(self) -> bool:
+        """True if the stage writes rows out, so that no stage reads them from it."""
+        return getattr(self.operator, "is_sink", False)
+
+    @property
     def shuffle(self) -> ShuffleOperator | None:
         """The operator of a stage that takes all rows at once and is run as a query."""
         return self.operator if isinstance(self.operator, ShuffleOperator) else None
@@ -106,6 +111,11 @@ class Job:
                 raise UsageError(
                     f"stage {name!r} reads from {upstream!r}, which job {self.id!r} does not have",
                     do="add the upstream stage first",
+                )
+            if self.stages[upstream].is_sink:
+                raise UsageError(
+                    f"stage {name!r} reads from the sink {upstream!r}",
+                    do="name a stage that the sink reads from",
                 )
         if len(set(upstream_stages)) < len(upstream_stages):
             raise UsageError(f"stage {name!r} names an upstream twice", do="name each once")

@@ -25,6 +25,7 @@ class CallableSink:
 
     expensive = False
     on_error: OnError = "fail"
+    is_sink = True
 
     def __init__(self, function: SinkFunction, *, version: str = "") -> None:
         self._function = function

@@ -66,6 +66,7 @@ class SinkOperator:
 
     expensive = False
     on_error: OnError = "fail"
+    is_sink = True
     needs_spark = True
 
     def __init__(self, sink: Sink | None, name: str = "") -> None:
