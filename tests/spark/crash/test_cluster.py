@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace.exchange import MapTask, OutputRegistry, list_queries, verify
+from headrace.exchange.format.layout import PUBLISHED
+from headrace.storage import open_objects
 from headrace.testing.crash import Child, chosen_seed, eventually
 from headrace.version import VERSION
 from tests.spark.cluster import CORES, WORKERS, Cluster
 from tests.spark.crash.counted_query import GO, UNITS, expected, units_called
 from tests.spark.crash.crashing_task import WAIT_S, CrashingTask
 from tests.spark.crash.process_tree import descendants, directory, is_gone, process_at
-from tests.spark.crash.speculation import ROWS
+from tests.spark.crash.speculation import PUBLISHED_FIRST, PUBLISHED_LAST, ROWS, TASKS
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,32 @@ def test_a_speculative_attempt_adds_nothing(tmp_path: Path, cluster: Cluster) ->
         driver.run("publish_speculatively(folder, master)", WAIT_S, **given)
         assert (tmp_path / "task-0-1").exists(), "Spark has speculated"
         assert sorted(workspace.table("numbers")["number"].to_pylist()) == list(range(ROWS))
+
+
+# proves G19
+@pytest.mark.deep
+def test_spark_speculates_and_a_query_has_the_rows_of_one_attempt(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    """The slow attempt has stored all of its files when another is published."""
+    code = "from tests.spark.crash.speculation import query_speculatively"
+    with Child(code) as driver:
+        given = {"folder": tmp_path, "master": cluster.master, "patience_s": WAIT_S}
+        rows = driver.run("query_speculatively(folder, master, patience_s)", WAIT_S, **given)
+    assert rows == [{"n": n, "count": 1} for n in range(ROWS)]
+    objects = open_objects(str(tmp_path / "objects"))
+    (query,) = list_queries(objects)
+    found = sorted((each.map_tasks, each.published, each.attempts) for each in query.stages)
+    assert found == [(2, 2, 2), (TASKS, TASKS, TASKS)]
+    assert (tmp_path / PUBLISHED_LAST).read_text() == "False", "the slow attempt was last"
+    directory, _, name = (tmp_path / PUBLISHED_FIRST).read_text().rpartition(f"/{PUBLISHED}/")
+    map_task, generation = name.split("-")
+    _, query_id, stage_id = directory.split("/")
+    task = MapTask(int(query_id), int(stage_id), int(map_task))
+    assert generation == "1"
+    assert objects.head(task.claim(2)), "Spark has run a second attempt"
+    assert OutputRegistry(objects).lookup(task).attempt == 2
+    assert verify(objects, query.query_id).damages == []
 
 
 # proves G21
