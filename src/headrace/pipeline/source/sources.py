@@ -10,6 +10,7 @@ from os.path import abspath
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,6 +30,7 @@ from headrace.pipeline.source.source_units import (
     units_fingerprint,
 )
 from headrace.pipeline.source.unit_reader import file_fingerprint
+from headrace.plan.unified_columns import plain_table
 
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
 """The format of a file by the end of its name. Any other file is one row: its path and bytes."""
@@ -178,11 +180,15 @@ def check_rows_per_unit(rows_per_unit: int) -> int:
 
 
 def rows_digest(table: pa.Table) -> str:
-    """Return a hash of the rows and columns of a table."""
+    """Return a hash of the rows and columns of a table, whatever table it may be a slice of."""
+    plain = plain_table(table)
+    # A slice is written with traces of the rows around it, and a copy is not.
+    copied = plain.take(pa.array(np.arange(table.num_rows))).combine_chunks()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return digest(memoryview(sink.getvalue()).tobytes())
+    with pa.ipc.new_stream(sink, copied.schema) as writer:
+        writer.write_table(copied)
+    given = [] if plain is table else [str(table.schema)]
+    return digest(*given, memoryview(sink.getvalue()).tobytes())
 
 
 def _files(path: str) -> list[str]:
