@@ -14,7 +14,7 @@ from headrace.exchange.cleanup.pinned_stage import list_pins, now_ms
 from headrace.pipeline.run import message_scan
 from headrace.pipeline.run.shuffle_files import list_shuffle_files
 from headrace.pipeline.status.garbage import delete_job
-from tests.pipeline.crash.killed_shuffle import JOB, UNITS, bill_of, make
+from tests.pipeline.crash.killed_shuffle import JOB, SEALING, UNITS, bill_of, make
 from tests.pipeline.crash.process_runner import PROJECT
 from tests.pipeline.orders import ROWS, in_order, totals
 
@@ -25,9 +25,9 @@ def tasks_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_scan, "TASK_ROWS", message_scan.TASK_ROWS)
 
 
-def run_until_it_dies(directory: Path, outputs: int) -> None:
+def run_until_it_dies(directory: Path, point: int | str) -> None:
     driver = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.crash.killed_shuffle", directory, str(outputs)],
+        [sys.executable, "-m", "tests.pipeline.crash.killed_shuffle", directory, str(point)],
         cwd=PROJECT,
         timeout=300,
         check=False,
@@ -55,6 +55,27 @@ def test_a_driver_that_dies_in_a_shuffle_repeats_no_call_and_no_published_task(
         check_paid_once(workspace)
         progress = pipeline.status().progress["group-by"]
         assert (progress.tasks, progress.tasks_reused) == (UNITS + 3, outputs)
+        assert in_order(pipeline.collect().to_pylist()) == totals()
+
+
+# proves G15, G17
+@pytest.mark.parametrize("point", SEALING)
+def test_a_driver_that_dies_while_it_seals_a_result_computes_no_task_again(
+    tmp_path: Path, point: str
+) -> None:
+    run_until_it_dies(tmp_path / "data", point)
+    with hr.open(tmp_path / "data") as workspace:
+        pipeline = make(workspace, workers=1)
+        assert pipeline.plan().stages[1].tasks_published == UNITS + 3
+        is_sealed = point in SEALING[2:]
+        seals = [each for each in workspace.objects.list("pipelines") if "/seal" in each.key]
+        assert len(seals) == is_sealed
+        summary = pipeline.run()
+        assert (summary.outcome, summary.cost) == ("done", 0)
+        check_paid_once(workspace)
+        progress = pipeline.status().progress["group-by"]
+        tasks = 0 if is_sealed else UNITS + 3
+        assert (progress.tasks, progress.tasks_reused) == (tasks, tasks)
         assert in_order(pipeline.collect().to_pylist()) == totals()
 
 
