@@ -28,10 +28,15 @@ def hashed(table: pa.Table) -> _Totals:
     return _totals(pa.Table.from_batches([hash_rows(each) for each in table.to_batches()]))
 
 
+def summed(table: pa.Table) -> _Totals:
+    return _totals(pa.Table.from_batches([sum_rows(each) for each in table.to_batches()]))
+
+
 def test_rows_are_equal_in_any_order_and_any_batches(table: pa.Table) -> None:
     other = table.take(np.random.default_rng(2).permutation(ROWS))
     cut = pa.concat_tables([other.slice(0, 7), other.slice(7)])
     assert hashed(cut) == hashed(table)
+    assert summed(cut) == summed(table)
     assert hashed(table).rows == ROWS
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from headrace.testing.crash import eventually
 
 _LISTENS, _IS_OPEN = "0A", "01"
 
@@ -45,6 +49,17 @@ def descendants(process: int) -> dict[int, str]:
             with suppress(FileNotFoundError, ProcessLookupError):
                 found[each] = Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ")
     return found
+
+
+def kill_all(process: int, patience_s: float) -> None:
+    """Kill it and whatever it started; what is stopped first starts nothing anew."""
+    processes = [process, *descendants(process)]
+    for sent in (signal.SIGSTOP, signal.SIGKILL):
+        for each in processes:
+            with suppress(ProcessLookupError):
+                os.kill(each, sent)
+    for each in processes:
+        eventually(partial(is_gone, each), patience_s, f"the end of process {each}")
 
 
 def is_stopped(process: int) -> bool:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +20,7 @@ from tests.spark.crash.counted_query import (
     units_called,
 )
 from tests.spark.crash.crashing_task import WAIT_S
-from tests.spark.crash.process_tree import descendants, is_gone
+from tests.spark.crash.process_tree import kill_all
 
 pytestmark = pytest.mark.timeout(900)
 """Each of them starts two applications of Spark."""
@@ -36,23 +32,12 @@ driver = CountedDriver(life, master)
 """
 
 
-def kill_all(child: Child) -> None:
-    """Kill the driver, its JVM and its workers; what is stopped first starts nothing anew."""
-    processes = [child.pid, *descendants(child.pid)]
-    for sent in (signal.SIGSTOP, signal.SIGKILL):
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process, sent)
-    for process in processes:
-        eventually(partial(is_gone, process), WAIT_S, f"the end of process {process}")
-
-
 def submit(folder: Path, cores: int) -> Outcome:
     """Run the query to its end, in an application of its own."""
     given = {"life": folder / f"life-{cores}", "master": f"local[{cores},4]"}
     with Child(DRIVER, **given) as child:
         outcome: Outcome = child.run("driver.run(folder, 0)", WAIT_S, folder=folder)
-        kill_all(child)
+        kill_all(child.pid, WAIT_S)
     return outcome
 
 
@@ -71,7 +56,7 @@ def test_an_application_that_is_submitted_again_repeats_only_what_was_in_flight(
         eventually(
             lambda: len(units_called(tmp_path)) >= called_before, WAIT_S, "calls in every slot"
         )
-        kill_all(child)
+        kill_all(child.pid, WAIT_S)
     in_flight = CORES
     assert len(units_called(tmp_path)) == called_before, "every slot waits in a call"
     (tmp_path / GO).touch()
