@@ -131,9 +131,15 @@ def test_output_that_is_damaged_again_and_again_is_an_error(objects: Objects) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize(
+    ("how", "side"),
+    [
+        *(("inner", "left"), ("inner", "right"), ("left", "left"), ("right", "right")),
+        *(("full", "left"), ("semi", "left"), ("anti", "left")),
+    ],
+)
 def test_a_hot_key_is_divided_by_map_range(
-    objects: Objects, how: Any, monkeypatch: pytest.MonkeyPatch
+    objects: Objects, how: Any, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = KEYS if how == "anti" else 1
 
@@ -147,7 +153,7 @@ def test_a_hot_key_is_divided_by_map_range(
         lambda batch: pa.record_batch({"key": batch["key"], "other": batch["value"]}),
         schema=pa.schema({"key": pa.int64(), "other": pa.int64()}),
     )
-    left, right = (few, many) if how == "right" else (many, few)
+    left, right = (few, many) if side == "right" else (many, few)
     joined = left.join(right, "key", how=how, partitions=4)
     whole = finished("whole", joined, objects)
     assert whole.reports[2].tasks == 4

@@ -13,6 +13,7 @@ from headrace.plan import stage_tasks
 from headrace.plan.operators import (
     Distinct,
     HashJoin,
+    JoinKind,
     Map,
     Operator,
     PartialHashAggregate,
@@ -142,3 +143,29 @@ def test_a_join_is_divided_only_if_its_pieces_may_be_treated_by_themselves(
     assert len(tasks) == (PARTITIONS + 3 if is_divided else PARTITIONS)
     read = [part.task.map_task for task in tasks for part in task.reads[0].parts]
     assert sorted(read) == [0, 1, 2, 3], "each part is read once"
+
+
+@pytest.mark.parametrize("large", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "divisible"),
+    [
+        *(("inner", (0, 1)), ("left", (0,)), ("semi", (0,)), ("anti", (0,))),
+        *(("right", (1,)), ("full", ())),
+    ],
+)
+def test_a_hot_partition_is_divided_on_the_side_that_is_large(
+    kind: JoinKind, divisible: tuple[int, ...], large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless each piece would keep rows of the other side that have no match in it."""
+    monkeypatch.setattr(stage_tasks, "SPLIT_BYTES_MIN", 10)
+    left, right = (shuffled(SourceScan(SOURCE)) for _ in range(2))
+    stage = cut_stages(HashJoin(left, right, ("key",), kind)).stages[-1]
+    hot = [index(map_task, 1, {1: f"{map_task}"}, 100) for map_task in range(4)]
+    few = [index(map_task, 1, {1: "few"}) for map_task in (8, 9)]
+    tasks = reduce_tasks(1, 3, stage, [few, hot] if large else [hot, few])
+    assert len(tasks) == (PARTITIONS + 3 if large in divisible else PARTITIONS)
+    read = [part.task.map_task for task in tasks for part in task.reads[large].parts]
+    assert sorted(read) == [0, 1, 2, 3], "each part of the large side is read once"
+    for task in tasks:
+        if task.reads[large].parts:
+            assert len(task.reads[1 - large].parts) == 2, "with all of the other side"

@@ -9,8 +9,9 @@ rows, or runs other code, has another name. If output that was computed again ha
 before, every task that reads such rows is another task: no two tasks read different generations.
 
 A partition that is much larger than the others is divided among several tasks if the stage joins:
-each reads a range of the map tasks on one side, and all of the other side. This also divides the
-rows of one key. (An aggregate needs none of that: a map task writes one row for each key.)
+each reads a range of the map tasks on the larger side, if the kind of join allows that, and all of
+the other side. This also divides the rows of one key. (An aggregate needs none of that: a map task
+writes one row for each key.)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from headrace.plan.operators import (
     Distinct,
     Filter,
     HashJoin,
+    JoinKind,
     Map,
     Operator,
     PartialHashAggregate,
@@ -137,16 +139,18 @@ def reduce_tasks(
     `shuffles` has, for each shuffle read, the indexes of its map tasks in the order of their names.
     """
     found: list[StageTask] = []
-    side = _side_to_divide(stage)
     divided = [_parts(each, stage.partitions) for each in shuffles]
-    sizes = [] if side is None else [_bytes(each) for each in divided[side]]
-    ordered = sorted(sizes)
+    sizes = {side: [_bytes(each) for each in divided[side]] for side in _sides_to_divide(stage)}
+    ordered = {side: sorted(sizes[side]) for side in sizes}
     for partition in range(stage.partitions):
         whole = tuple(MapRange(partition, each[partition]) for each in divided)
-        pieces = 1 if side is None else _pieces(ordered, sizes[partition], len(whole[side].parts))
+        side = max(sizes, key=lambda each: sizes[each][partition], default=0)
+        pieces = (
+            _pieces(ordered[side], sizes[side][partition], len(whole[side].parts)) if sizes else 1
+        )
         for number in range(pieces):
             reads = whole
-            if side is not None and pieces > 1:
+            if pieces > 1:
                 part = MapRange(partition, whole[side].parts[number::pieces])
                 reads = (*whole[:side], part, *whole[side + 1 :])
             found.append(StageTask(MapTask(query_id, stage_id, _name(reads)), None, reads))
@@ -194,20 +198,31 @@ def _median_of_others(ordered: Sequence[int], size: int) -> int:
     return ordered[middle] if len(ordered) > 1 else 0
 
 
-def _side_to_divide(stage: PlanStage) -> int | None:
-    """Return which shuffle read of a join may be divided by map range; None if none may.
+_DIVISIBLE: dict[JoinKind, tuple[str, ...]] = {
+    "inner": ("left", "right"),
+    "left": ("left",),
+    "semi": ("left",),
+    "anti": ("left",),
+    "right": ("right",),
+    "full": (),
+}
+"""Which sides of a join may be divided: those of which every row is treated by itself.
 
-    Every row of that side must be treated by itself: a left join returns a row of the right side
-    without a match for no piece, and a full join would return it for every piece.
-    """
+If the right side of a left join were divided, each piece would keep the rows of the left side that
+it has no match for. A full join keeps those of both sides.
+"""
+
+
+def _sides_to_divide(stage: PlanStage) -> list[int]:
+    """Return which shuffle reads of a join may be divided by map range, one of them at a time."""
     joins = [each for each in stage.operators if isinstance(each, HashJoin)]
     if len(joins) != 1 or not _is_row_wise_above(stage.root, joins[0]):
-        return None
+        return []
     (join,) = joins
-    if join.left is join.right or join.kind == "full":
-        return None
-    read = join.right if join.kind == "right" else join.left
-    return stage.reads.index(read)
+    if join.left is join.right:
+        return []
+    reads = {"left": join.left, "right": join.right}
+    return [stage.reads.index(reads[side]) for side in _DIVISIBLE[join.kind]]
 
 
 def _is_row_wise_above(root: Operator, join: HashJoin) -> bool:
