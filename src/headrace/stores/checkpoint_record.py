@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import FencedError, UsageError
+from headrace.stores.kv.contract import KEY_BYTES_MAX
 
 CHECKPOINT_KEYS = b"\x00c"
 """Begins the keys of all checkpoint records. The keys of stores begin with a byte above zero."""
@@ -47,7 +48,20 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
 
 
 def checkpoint_key(task: str) -> bytes:
-    return CHECKPOINT_KEYS + task.encode()
+    """Return where the record of a task lies. Raises UsageError if no key can name the task."""
+    try:
+        key = CHECKPOINT_KEYS + task.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"a store cannot name the task {task!r}: it is not Unicode", do="use another name"
+        ) from error
+    if len(key) > KEY_BYTES_MAX:
+        longest = KEY_BYTES_MAX - len(CHECKPOINT_KEYS)
+        raise UsageError(
+            f"a store cannot name the task {task[:80]!r}…: it has {len(task.encode())} bytes",
+            do=f"use a name of at most {longest} bytes",
+        )
+    return key
 
 
 def take_over(record: CheckpointRecord | None, task: str, generation: str) -> CheckpointRecord:

@@ -313,7 +313,51 @@ def test_metadata_of_metrics_is_kept(make_store: MakeStore) -> None:
     assert store.metadata("c") == {}
 
 
+@pytest.mark.parametrize(
+    ("metric", "told", "named"),
+    [
+        ("m" * 480, MetricMetadata("gauge"), "at most 479 bytes"),
+        ("not a name", MetricMetadata("gauge"), "the metric name"),
+        ("\ud800", MetricMetadata("gauge"), "not Unicode"),
+        (
+            "a",
+            MetricMetadata("gauge", help="x" * 20_000),
+            "a value of 20000 bytes in the label 'help'",
+        ),
+        ("a", MetricMetadata("gauge", unit="\ud800"), "'unit' that is not Unicode"),
+    ],
+)
+def test_metadata_that_cannot_be_stored_is_refused_and_the_store_goes_on(
+    make_store: MakeStore, metric: str, told: MetricMetadata, named: str
+) -> None:
+    store = make_store()
+    nothing = np.empty(0, np.int64)
+    with pytest.raises(DocumentError, match=named):
+        store.write_samples(SampleBatch([], nothing, nothing, np.empty(0), {metric: told}))
+    longest = SampleBatch([], nothing, nothing, np.empty(0), {"m" * 479: MetricMetadata("gauge")})
+    store.flush(store.write_samples(longest))
+    assert list(store.metadata()) == ["m" * 479]
+
+
+def test_what_is_told_about_metrics_counts_towards_the_size() -> None:
+    nothing = np.empty(0, np.int64)
+    batch = SampleBatch([], nothing, nothing, np.empty(0), {"a": MetricMetadata(help="x" * 9_000)})
+    assert batch.size_bytes > 9_000
+
+
 # Checkpoints
+
+
+def test_a_task_that_no_key_can_name_is_refused_and_the_store_goes_on(
+    make_store: MakeStore,
+) -> None:
+    store = make_store()
+    for task in ("t" * 479, "\ud800"):
+        with pytest.raises(UsageError, match="a store cannot name the task"):
+            store.take(task, "g")
+        with pytest.raises(UsageError, match="a store cannot name the task"):
+            store.apply(rows_of([]), StoreCheckpoint(task, "g", 1))
+    assert store.take("t" * 478, "g") == 0
 
 
 def test_a_checkpoint_is_applied_once_and_in_order(make_store: MakeStore) -> None:

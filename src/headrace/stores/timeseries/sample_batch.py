@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,8 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import DocumentError
-from headrace.stores.timeseries.key_layout import BUCKET_LEAST, BUCKET_MOST, BUCKET_MS
-from headrace.stores.timeseries.labels import decode_labels
+from headrace.stores.kv.contract import KEY_BYTES_MAX
+from headrace.stores.timeseries.key_layout import (
+    BUCKET_LEAST,
+    BUCKET_MOST,
+    BUCKET_MS,
+    METADATA,
+)
+from headrace.stores.timeseries.labels import METRIC, check_value, decode_labels, shorten
 from headrace.stores.timeseries.matchers import matching_series
 from headrace.stores.timeseries.sample_merge import merge_samples, sort_samples
 from headrace.stores.timeseries.series import LabelMatcher, SelectedSeries
@@ -21,6 +27,9 @@ TIME_MOST_MS = (BUCKET_MOST + 1) * BUCKET_MS - 1
 _SAMPLE_BYTES = 24
 _SERIES_BYTES = 100
 """About what Python needs for the labels of a series, besides their bytes."""
+_METADATA_BYTES = 200
+"""About what Python needs for what is told about a metric, besides the texts."""
+METADATA_NAME_BYTES_MAX = KEY_BYTES_MAX - len(METADATA)
 
 
 class MetricMetadata(msgspec.Struct, frozen=True):
@@ -46,7 +55,11 @@ class SampleBatch:
     def size_bytes(self) -> int:
         """Takes as long as there are series."""
         of_series = sum(map(len, self.series)) + _SERIES_BYTES * len(self.series)
-        return of_series + _SAMPLE_BYTES * len(self.codes) + 200 * len(self.metadata)
+        of_metadata = sum(
+            _METADATA_BYTES + len(metric) + len(told.help) + len(told.unit)
+            for metric, told in self.metadata.items()
+        )
+        return of_series + _SAMPLE_BYTES * len(self.codes) + of_metadata
 
     def select(
         self, matchers: Sequence[LabelMatcher], start_ms: int, end_ms: int
@@ -74,6 +87,20 @@ def check_times(timestamps: npt.NDArray[np.int64], latest_ms: int) -> None:
             f"{'future' if timestamps[first] > 0 else 'past'}",
             do="give times in milliseconds, or allow more with ahead_s",
         )
+
+
+def check_metadata(metadata: Mapping[str, MetricMetadata]) -> None:
+    """Raise DocumentError if what is told about a metric cannot be stored."""
+    for metric, told in metadata.items():
+        where = f"the metadata of {shorten(metric)}"
+        name_bytes = check_value(METRIC, metric, where)
+        if not 1 <= name_bytes <= METADATA_NAME_BYTES_MAX:
+            raise DocumentError(
+                f"{where} names a metric of {name_bytes} bytes",
+                do=f"tell of metrics whose names have at most {METADATA_NAME_BYTES_MAX} bytes",
+            )
+        for name, text in (("type", told.type), ("help", told.help), ("unit", told.unit)):
+            check_value(name, text, where)
 
 
 class SampleDelta:

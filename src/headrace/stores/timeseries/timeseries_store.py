@@ -41,6 +41,7 @@ from headrace.stores.timeseries.sample_batch import (
     MetricMetadata,
     SampleBatch,
     SampleDelta,
+    check_metadata,
     check_times,
 )
 from headrace.stores.timeseries.sample_flush import SampleFlush, load_state
@@ -136,6 +137,7 @@ class TimeSeriesStore(Store):
 
     def _delta(self, samples: SampleBatch) -> SampleDelta:
         check_times(samples.timestamps, self._now_ms() + int(self.settings.ahead_s * 1000))
+        check_metadata(samples.metadata)
         is_empty = not len(samples.codes) and not samples.metadata
         return SampleDelta([] if is_empty else [samples])
 
