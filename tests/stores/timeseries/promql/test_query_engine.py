@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import tracemalloc
+from itertools import count
+
 import numpy as np
 import pytest
 
 from headrace.errors import QueryError
 from headrace.stores.timeseries.memory_source import MemorySource
+from headrace.stores.timeseries.promql import windows
 from headrace.stores.timeseries.promql.query_engine import evaluate, evaluate_at
-from headrace.stores.timeseries.promql.query_limits import QueryLimits
+from headrace.stores.timeseries.promql.query_limits import QueryBudget, QueryLimits
 from headrace.stores.timeseries.promql.results import (
     MatrixResult,
     ScalarResult,
@@ -77,6 +81,57 @@ def test_a_range_query_needs_one_value_for_each_step() -> None:
 def test_a_limit_that_is_exceeded_is_named(limits: QueryLimits, named: str) -> None:
     with pytest.raises(QueryError, match=named):
         evaluate("sum(hits)", COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, limits)
+
+
+SKEWED = MemorySource(
+    [({"__name__": "load", "host": str(host)}, [(0, float(host))]) for host in range(40)]
+    + [({"__name__": "load", "host": "all", "cpu": str(cpu)}, [(0, 1.0)]) for cpu in range(40)]
+    + [
+        ({"__name__": "took", "host": str(host), "le": str(bound)}, [(0, 1.0)])
+        for host in range(40)
+        for bound in (range(40) if host == 0 else range(1))
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "max_over_time(vector(1)[30d:1ms])",
+        "rate(nothing[30d:1ms])",
+        "max_over_time(sum(hits)[10y:1ms] @ 60)",
+        'count_values("v", vector(time()))',
+        "quantile by (host) (0.5, load)",
+        "histogram_quantile(0.5, took)",
+    ],
+)
+def test_no_query_holds_more_than_its_limit(query: str) -> None:
+    """Each of them is small at first, and would take gigabytes with the limits that are usual."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(QueryError, match="cells_max"):
+            evaluate(query, SKEWED, 0, 599_000, 1_000, QueryLimits(cells_max=50_000))
+        assert tracemalloc.get_traced_memory()[1] < 50_000 * 100
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("query", "blocks"), [("quantile_over_time(0.5, hits[30m])", 93), ("rate(hits[30m])", 3)]
+)
+def test_the_time_is_looked_at_between_the_blocks_of_one_function(
+    query: str, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looks() -> int:
+        looked = count()
+        budget = QueryBudget(QueryLimits(), lambda: next(looked) / 1e6)
+        evaluate(query, COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, budget)
+        return next(looked)
+
+    in_one_block = looks()
+    monkeypatch.setattr(windows, "_BLOCK_CELLS", 1)
+    monkeypatch.setattr(windows, "_CACHED_CELLS", 1)
+    assert looks() - in_one_block == blocks - 1
 
 
 def test_limits_that_are_just_enough() -> None:

@@ -10,6 +10,7 @@ from headrace.errors import QueryError
 from headrace.stores.timeseries.labels import METRIC
 from headrace.stores.timeseries.promql.expression import AggregateCall
 from headrace.stores.timeseries.promql.label_functions import check_label_name
+from headrace.stores.timeseries.promql.query_limits import QueryBudget
 from headrace.stores.timeseries.promql.sample_statistics import quantiles
 from headrace.stores.timeseries.promql.step_matrix import (
     Flags,
@@ -101,11 +102,13 @@ _PLAIN: dict[str, Callable[[GroupedRows], Floats]] = {
 }
 
 
-def aggregate(node: AggregateCall, inner: StepMatrix, parameter: Floats | str | None) -> StepMatrix:
+def aggregate(
+    node: AggregateCall, inner: StepMatrix, parameter: Floats | str | None, budget: QueryBudget
+) -> StepMatrix:
     if node.name == "count_values":
         assert isinstance(parameter, str)
         check_label_name(parameter, "label name in count_values()")
-        inner = _with_value_label(inner, parameter)
+        inner = _with_value_label(inner, parameter, budget)
         if not node.without and parameter not in node.labels:
             node = AggregateCall("count", node.inner, None, (*node.labels, parameter), node.without)
         else:
@@ -122,7 +125,7 @@ def aggregate(node: AggregateCall, inner: StepMatrix, parameter: Floats | str | 
         if node.name in _PLAIN:
             return StepMatrix(list(ids), _PLAIN[node.name](rows), rows.counts > 0)
         if node.name == "quantile" and isinstance(parameter, np.ndarray):
-            return StepMatrix(list(ids), _quantile(rows, parameter), rows.counts > 0)
+            return StepMatrix(list(ids), _quantile(rows, parameter, budget), rows.counts > 0)
     if node.name in {"topk", "bottomk"} and isinstance(parameter, np.ndarray):
         return _extremes(rows, parameter, largest=node.name == "topk")
     raise QueryError(
@@ -141,12 +144,13 @@ def _grouping(node: AggregateCall) -> Callable[[Labels], Labels]:
     return lambda labels: tuple(pair for pair in labels if pair[0] in names)
 
 
-def _quantile(rows: GroupedRows, rank: Floats) -> Floats:
+def _quantile(rows: GroupedRows, rank: Floats, budget: QueryBudget) -> Floats:
     """Sort each group's values at each step beside each other."""
     steps = rank.size
     groups = len(rows.starts)
     place = np.arange(len(rows.group_of)) - rows.starts[rows.group_of]
     shape = (groups, int(place.max()) + 1, steps)
+    budget.hold(shape[0] * shape[1], steps)
     values, inside = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
     values[rows.group_of, place], inside[rows.group_of, place] = rows.values, rows.present
     flat = (groups * steps, shape[1])
@@ -188,7 +192,7 @@ def _extremes(rows: GroupedRows, limits: Floats, *, largest: bool) -> StepMatrix
     return kept.pruned()
 
 
-def _with_value_label(inner: StepMatrix, name: str) -> StepMatrix:
+def _with_value_label(inner: StepMatrix, name: str, budget: QueryBudget) -> StepMatrix:
     """Make one row of each series and value, with the value as a label."""
     labels: list[Labels] = []
     sources: list[int] = []
@@ -196,7 +200,9 @@ def _with_value_label(inner: StepMatrix, name: str) -> StepMatrix:
     for row, own in enumerate(inner.labels):
         others = tuple(pair for pair in own if pair[0] != name)
         bits = inner.values[row].view(np.int64)
-        for found in np.unique(bits[inner.present[row]]):
+        different = np.unique(bits[inner.present[row]])
+        budget.hold(len(labels) + len(different), inner.present.shape[1])
+        for found in different:
             text = format_value(float(np.int64(found).view(np.float64)))
             labels.append(tuple(sorted((*others, (name, text)))))
             sources.append(row)

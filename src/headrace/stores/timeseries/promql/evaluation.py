@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -126,6 +127,7 @@ class Evaluation:
         count = (moments.end_ms - start) // step + 1
         if count <= 0:
             return empty_matrix(0).samples(Steps(0, 1, 0))
+        self._budget.hold(1, count)
         inner = Steps(start, step, count)
         series = self.vector(node.inner, inner).samples(inner)
         self._budget.read(series.values.size)
@@ -135,10 +137,10 @@ class Evaluation:
         inner = self.vector(node.inner, steps)
         match node.parameter:
             case None:
-                return aggregate(node, inner, None)
+                return aggregate(node, inner, None, self._budget)
             case TextNode(value):
-                return aggregate(node, inner, value)
-        return aggregate(node, inner, self.scalar(node.parameter, steps))
+                return aggregate(node, inner, value, self._budget)
+        return aggregate(node, inner, self.scalar(node.parameter, steps), self._budget)
 
     def _binary(self, node: BinaryOperation, steps: Steps) -> StepMatrix:
         if is_scalar(node.left):
@@ -173,7 +175,7 @@ class Evaluation:
                 return _sorted(self.vector(arguments[0], steps), descending=name == "sort_desc")
             case "histogram_quantile":
                 rank = self.scalar(arguments[0], steps)
-                return histogram_quantile(rank, self.vector(arguments[1], steps))
+                return histogram_quantile(rank, self.vector(arguments[1], steps), self._budget)
             case "label_replace":
                 texts = [_text(each) for each in arguments[1:]]
                 return label_replace(self.vector(arguments[0], steps), *texts)
@@ -202,7 +204,7 @@ class Evaluation:
             if isinstance(each, RangeSelector | SubqueryNode):
                 ranged = each
                 labels, windows = self._windows(each, steps)
-                arguments.append(windows)
+                arguments.append(replace(windows, check_time=self._budget.check_time))
             else:
                 arguments.append(self.scalar(each, steps))
         assert ranged is not None

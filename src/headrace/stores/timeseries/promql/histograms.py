@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from headrace.stores.timeseries.labels import METRIC
+from headrace.stores.timeseries.promql.query_limits import QueryBudget
 from headrace.stores.timeseries.promql.step_matrix import (
     Flags,
     Floats,
@@ -20,7 +21,7 @@ _NUMBER = re.compile(
 )
 
 
-def histogram_quantile(rank: Floats, buckets: StepMatrix) -> StepMatrix:
+def histogram_quantile(rank: Floats, buckets: StepMatrix, budget: QueryBudget) -> StepMatrix:
     """Return a quantile of each histogram, as if values were spread evenly within a bucket."""
     rows: list[int] = []
     bounds: list[float] = []
@@ -35,7 +36,7 @@ def histogram_quantile(rank: Floats, buckets: StepMatrix) -> StepMatrix:
             groups.append(ids.setdefault(kept, len(ids)))
     if not rows:
         return empty_matrix(buckets.present.shape[1])
-    counts, present, uppers = _bucket_grid(buckets, rows, groups, bounds)
+    counts, present, uppers = _bucket_grid(buckets, rows, groups, bounds, budget)
     with np.errstate(all="ignore"):
         values = _quantile(rank, counts, present, uppers)
     return StepMatrix(list(ids), values, np.asarray(present.any(axis=1))).pruned()
@@ -46,7 +47,11 @@ def _bound(text: str) -> float | None:
 
 
 def _bucket_grid(
-    buckets: StepMatrix, rows: list[int], groups: list[int], bounds: list[float]
+    buckets: StepMatrix,
+    rows: list[int],
+    groups: list[int],
+    bounds: list[float],
+    budget: QueryBudget,
 ) -> tuple[Floats, Flags, Floats]:
     """Lay out counts and presence by (group, bucket, step), and upper bounds by (group, bucket).
 
@@ -60,6 +65,7 @@ def _bucket_grid(
     ordinal = np.cumsum(fresh) - 1
     place = ordinal - ordinal[fresh_group][np.cumsum(fresh_group) - 1]
     shape = (int(group_of[-1]) + 1, int(place.max()) + 1)
+    budget.hold(shape[0] * shape[1], buckets.present.shape[1])
     uppers = np.full(shape, np.nan)
     uppers[group_of, place] = bound_of
     steps = buckets.present.shape[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +31,8 @@ class SampleWindows:
     range_ms: int
     evaluated_ms: Integers
     """When each step is evaluated: differs from `until_ms` by `offset` and `@`."""
+    check_time: Callable[[], None] = lambda: None
+    """Raises QueryError if the query has taken too long. Called before each block."""
 
     @property
     def counts(self) -> Integers:
@@ -41,6 +43,7 @@ class SampleWindows:
         count, steps = self.begins.shape
         rows = max(1, _CACHED_CELLS // max(1, steps))
         for start in range(0, count, rows):
+            self.check_time()
             yield slice(start, start + rows)
 
     def rows(self, rows: slice) -> SampleWindows:
@@ -60,6 +63,7 @@ class SampleWindows:
         width = int(counts.max())
         rows = max(1, _BLOCK_CELLS // width)
         for start in range(0, which.size, rows):
+            self.check_time()
             part = slice(start, start + rows)
             places = begins[part, None] + np.arange(width)
             inside = np.arange(width) < counts[part, None]
