@@ -28,8 +28,10 @@ from headrace.stores.kv.contract import WriteBatch, WriteSequence
 from headrace.stores.kv.memory_store import MemoryKeyValueStore
 from headrace.stores.timeseries.input.arrow_samples import SCHEMA
 from headrace.stores.timeseries.key_layout import CHUNKS, COUNTERS_KEY, StoreCounters
+from headrace.stores.timeseries.labels import encode_labels
 from headrace.stores.timeseries.sample_batch import (
     TIME_LEAST_MS,
+    TIME_MOST_MS,
     MetricMetadata,
     SampleBatch,
 )
@@ -115,6 +117,18 @@ def test_no_eviction_loses_a_delta_and_no_two_caches_diverge(make_store: MakeSto
     assert all_samples(store) == all_samples(store.reader(fresh=True)) == expected
     assert all_samples(before) == {}, "of all buckets, not of those that were in a cache"
     assert len(store.series()) == len(store.series(start=NOW_MS, end=NOW_MS)) == 1
+
+
+# proves G26
+def test_no_series_is_stored_without_a_sample(make_store: MakeStore) -> None:
+    store = make_store()
+    none, one = np.empty(0, np.int64), np.zeros(1, np.int64)
+    names = [encode_labels((("__name__", name),)) for name in ("a", "b")]
+    store.write_samples(SampleBatch(names, one + 1, one + NOW_MS, np.ones(1)))
+    store.write_samples(SampleBatch(names[:1], none, none, np.empty(0)))
+    store.flush()
+    assert list(check_records(store.reader()._state.snapshot).values()) == [(("__name__", "b"),)]
+    assert store.label_values("__name__") == ["b"]
 
 
 # proves G26
@@ -311,6 +325,27 @@ def test_metadata_of_metrics_is_kept(make_store: MakeStore) -> None:
     assert store.metadata() == {"a": counter, "b": counter}
     assert store.metadata("b") == {"b": counter}
     assert store.metadata("c") == {}
+
+
+@pytest.mark.parametrize("far_ms", [TIME_MOST_MS + 1, 1 << 53, 1 << 63, 10**30])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_times_that_no_store_has_select_nothing(
+    make_store: MakeStore, far_ms: int, fresh: bool
+) -> None:
+    store = make_store()
+    store.flush(store.write(rows_of([("a", NOW_MS, 1.0)])))
+    store.write(rows_of([("a", NOW_MS + 1, 1.0)]))
+    for start, end, found in [
+        (far_ms, far_ms, []),
+        (-far_ms, -far_ms, []),
+        (-far_ms, far_ms, [NOW_MS, NOW_MS + 1] if fresh else [NOW_MS]),
+    ]:
+        assert store.select([], start, end, 9, fresh=fresh).timestamps.tolist() == found
+        scanned = store.scan(start=start, end=end, fresh=fresh)
+        assert sum(each.num_rows for each in scanned) == len(found)
+        reader = store.reader(fresh=fresh)
+        assert len(reader.series([], start, end)) == bool(found)
+        assert len(reader.label_values("__name__", [], start, end)) == bool(found)
 
 
 @pytest.mark.parametrize(

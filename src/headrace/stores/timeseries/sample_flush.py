@@ -140,10 +140,12 @@ class _Flush:
             kept = timestamps >= self._oldest_bucket * BUCKET_MS
             self.expired_samples = int(len(kept) - np.count_nonzero(kept))
             if self.expired_samples:
-                series, codes = only_used(series, codes[kept])
-                timestamps, values = timestamps[kept], values[kept]
+                codes, timestamps, values = codes[kept], timestamps[kept], values[kept]
         if not len(codes):
             return
+        if not np.bincount(codes, minlength=len(series)).all():
+            # A sender may name a series and give no sample of it.
+            series, codes = only_used(series, codes)
         resolved = self._dictionary.resolve(series, self._before.next_series, self._snapshot)
         self.added = resolved.added
         self._dictionary.put(self.batch, self.added, self._snapshot)

@@ -28,7 +28,12 @@ from headrace.stores.timeseries.key_layout import (
     bucket_of_key,
     chunk_key,
 )
-from headrace.stores.timeseries.sample_batch import TIME_MOST_MS, MetricMetadata, SampleDelta
+from headrace.stores.timeseries.sample_batch import (
+    TIME_LEAST_MS,
+    TIME_MOST_MS,
+    MetricMetadata,
+    SampleDelta,
+)
 from headrace.stores.timeseries.sample_flush import StoredState
 from headrace.stores.timeseries.sample_merge import (
     check_samples_max,
@@ -71,7 +76,7 @@ class SampleReader:
         self, matchers: Sequence[LabelMatcher], start_ms: int, end_ms: int, samples_max: int
     ) -> SelectedSeries:
         """Return all series that match, and their samples: see `SampleSource`."""
-        start_ms = self._not_expired(start_ms)
+        start_ms, end_ms = self._not_expired(start_ms), _storable(end_ms)
         stored = self._select_stored(matchers, start_ms, end_ms, samples_max)
         if not self._deltas:
             return stored
@@ -156,7 +161,7 @@ class SampleReader:
     ) -> Iterator[SelectedSeries]:
         """Yield the samples hour by hour; an hour with many of them in groups of series."""
         start_ms = self._not_expired(start_ms)
-        end_ms = TIME_MOST_MS if end_ms is None else end_ms
+        end_ms = TIME_MOST_MS if end_ms is None else _storable(end_ms)
         buckets = dict(self.buckets(start_ms, end_ms))
         of_deltas = {each for delta in self._deltas for each in delta.buckets()}
         for bucket in sorted({*buckets, *of_deltas}):
@@ -214,7 +219,7 @@ class SampleReader:
 
     def _not_expired(self, start_ms: int | None) -> int:
         times = [each for each in (start_ms, self._oldest_ms) if each is not None]
-        return max(times, default=BUCKET_LEAST * BUCKET_MS)
+        return _storable(max(times, default=TIME_LEAST_MS))
 
     def _find(
         self, matchers: Sequence[LabelMatcher], start_ms: int | None, end_ms: int | None
@@ -316,5 +321,10 @@ def _whole_hours(start_ms: int | None, end_ms: int | None) -> tuple[int, int]:
     """Return the first and last millisecond of the hours of that time."""
     first = BUCKET_LEAST if start_ms is None else start_ms // BUCKET_MS
     last = BUCKET_MOST if end_ms is None else end_ms // BUCKET_MS
-    first, last = max(first, BUCKET_LEAST), min(last, BUCKET_MOST)
+    first, last = (min(max(each, BUCKET_LEAST), BUCKET_MOST) for each in (first, last))
     return first * BUCKET_MS, (last + 1) * BUCKET_MS - 1
+
+
+def _storable(time_ms: int) -> int:
+    """Return the time, or one just outside of all that can be stored if it is further away."""
+    return min(max(time_ms, TIME_LEAST_MS - 1), TIME_MOST_MS + 1)

@@ -64,6 +64,17 @@ def test_a_range_has_no_steps() -> None:
             evaluate("1", COUNTERS, start, end, step)
 
 
+@pytest.mark.parametrize(
+    "query", ["hits", "rate(hits[5m])", "max_over_time(hits[1h:1m])", "time()"]
+)
+def test_a_time_that_no_clock_shows_is_refused(query: str) -> None:
+    for at_ms in (1 << 53) + 1, -(1 << 53) - 1, 10**30:
+        with pytest.raises(QueryError, match=f"{at_ms} ms is no time"):
+            evaluate_at(query, COUNTERS, at_ms)
+        with pytest.raises(QueryError, match=f"{at_ms} ms is no time"):
+            evaluate(query, COUNTERS, min(at_ms, 0), max(at_ms, 0), 10**30)
+
+
 def test_a_range_query_needs_one_value_for_each_step() -> None:
     for query, kind in [("hits[5m]", "range vector"), ('"text"', "string")]:
         with pytest.raises(QueryError, match=f'invalid expression type "{kind}" for range query'):

@@ -26,6 +26,7 @@ from headrace.stores.timeseries.promql.step_matrix import StepMatrix, Steps
 from headrace.stores.timeseries.series import SampleSource
 
 _DEFAULTS = QueryLimits()
+_TIME_MS_MAX = 1 << 53
 
 
 def evaluate(
@@ -46,6 +47,7 @@ def evaluate(
             f"no range: from {start_ms} to {end_ms} ms in steps of {step_ms} ms",
             do="use an end after the start, and a positive step",
         )
+    _check_times(start_ms, end_ms)
     node = parse_query(query) if isinstance(query, str) else query
     check_has_steps(node)
     steps = Steps(start_ms, step_ms, (end_ms - start_ms) // step_ms + 1)
@@ -72,6 +74,13 @@ def check_has_steps(node: Expression) -> None:
         )
 
 
+def _check_times(*times_ms: int) -> None:
+    """Raise QueryError for a time that arithmetic with 64 bits could not do without overflow."""
+    for time_ms in times_ms:
+        if abs(time_ms) > _TIME_MS_MAX:
+            raise QueryError(f"{time_ms} ms is no time", do="give milliseconds since 1970")
+
+
 def evaluate_at(
     query: str | Expression,
     source: SampleSource,
@@ -79,6 +88,7 @@ def evaluate_at(
     limits: QueryLimits | QueryBudget = _DEFAULTS,
 ) -> QueryResult:
     """Answer a query at one moment."""
+    _check_times(at_ms)
     node = parse_query(query) if isinstance(query, str) else query
     steps = Steps(at_ms, 1, 1)
     budget = limits if isinstance(limits, QueryBudget) else QueryBudget(limits)
