@@ -27,7 +27,9 @@ from headrace.settings import MIB
 from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.service.arrow_bodies import one_batch
 
-_PART_ID = re.compile(r"[0-9a-f]{32}-[0-9]{1,18}")
+_PART_ID = re.compile(r"[0-9a-f]{48}")
+"""A random name, and the checksum of the file."""
+_CHECKSUM_DIGITS = 16
 _APPLIED = "applied"
 APPLY_BYTES_MAX = 2048 * MIB
 """The parts of one checkpoint may be this large together: they are applied from memory."""
@@ -113,7 +115,6 @@ class StagedPart:
         self._name = secrets.token_hex(16)
         self._directory = directory
         self._path = directory / f"{self._name}{UNFINISHED}"
-        self._rows = 0
         self._stream: Any = None
         with storage_errors(f"{self._path}", do=_REMEDY):
             directory.mkdir(parents=True, exist_ok=True)
@@ -133,7 +134,6 @@ class StagedPart:
                 f"rows with the columns {_named(rows.schema)} do not fit: {error}",
                 do=f"give them {_named(self._schema)}",
             ) from error
-        self._rows += rows.num_rows
 
     def _begin(self, schema: pa.Schema) -> Any:
         if self._stream is None:
@@ -142,10 +142,11 @@ class StagedPart:
 
     def end(self) -> str:
         """Return the id of the part, which is complete now."""
-        part = f"{self._name}-{self._rows}"
         with storage_errors(f"{self._path}", do=_REMEDY):
             self._begin(self._schema).close()
             self._file.close()
+            with pa.memory_map(str(self._path)) as file:
+                part = f"{self._name}{_checksum(file.read_buffer())}"
             self._path.rename(self._directory / f"{part}.arrow")
         return part
 
@@ -158,19 +159,21 @@ class StagedPart:
 
 
 def _read_part(path: Path, checkpoint: StoreCheckpoint) -> pa.Table:
-    """Return the rows of a part, whose id ends with their number."""
+    """Return the rows of a part, whose id ends with the checksum of its file.
+
+    Nothing syncs a part: after a power failure it may have lost its end, or blocks within it.
+    """
     try:
         with storage_errors(f"{path}", do=_REMEDY), pa.memory_map(str(path)) as file:
-            table = pa.ipc.open_stream(file).read_all()
+            content = file.read_buffer()
+            if _checksum(content) != path.stem[-_CHECKSUM_DIGITS:]:
+                raise pa.ArrowInvalid("it has another checksum")
+            table = pa.ipc.open_stream(content).read_all()
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise DataError(
             f"{path}, of {checkpoint}, is damaged: {error}", do="write the batch again"
         ) from error
-    if table.num_rows != int(path.stem.partition("-")[2]):
-        raise DataError(
-            f"{path}, of {checkpoint}, has {table.num_rows} rows", do="write the batch again"
-        )
     return table
 
 
@@ -180,6 +183,10 @@ def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _checksum(content: pa.Buffer) -> str:
+    return str(xxhash.xxh3_64_hexdigest(content))
 
 
 def _hashed(name: str) -> str:
