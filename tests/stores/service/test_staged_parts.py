@@ -111,6 +111,19 @@ def test_a_run_that_begins_removes_what_earlier_runs_staged(place: Path) -> None
             store.apply_parts([part], FIRST)
 
 
+def test_a_checkpoint_that_comes_again_late_removes_nothing(place: Path) -> None:
+    """A driver that was paused may repeat a batch long after another one went on."""
+    with open_rows(place) as store:
+        store.take("a/task", "g1")
+        assert store.apply_parts([], FIRST)
+        assert store.apply_parts([store.stage([some_rows("a")], SECOND)], SECOND)
+        third = StoreCheckpoint("a/task", "g1", 3)
+        part = store.stage([some_rows("b")], third)
+        assert not store.apply_parts([], FIRST)
+        assert store.apply_parts([part], third)
+        assert contents(store) == {"a": 1, "b": 1}
+
+
 def test_a_generation_that_was_replaced_applies_nothing(place: Path) -> None:
     with open_rows(place) as store:
         store.take("a/task", "g1")

@@ -84,9 +84,11 @@ class StoreOwner:
             if self.staging.was_applied(checkpoint) and self.store.take(task, generation) >= number:
                 return False
             rows = self.staging.read(parts, checkpoint)
-            is_new = self.store.apply(rows, checkpoint)
+            if not self.store.apply(rows, checkpoint):
+                # What is staged now belongs to a later checkpoint, or goes with the next one.
+                return False
             self.staging.mark_applied(checkpoint)
-            return is_new
+            return True
 
     def ask(self, request: msgspec.Struct) -> Any:
         return self.kind.answer(self.store, request)
