@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from headrace.errors import DocumentError, QueueFullError, StorageError
+from headrace.errors import DocumentError, QueueFullError, StorageError, UsageError
 from headrace.stores.timeseries.memory_source import MemorySource
 from headrace.stores.timeseries.prometheus_api import PrometheusApi
 from headrace.stores.timeseries.promql.query_limits import QueryLimits
@@ -42,6 +42,7 @@ def receive(body: bytes) -> None:
     failures: dict[bytes, Exception] = {
         b"bad": DocumentError("no", do="mend it"),
         b"full": QueueFullError("full", do="wait"),
+        b"closed": UsageError("the store is closed"),
         b"disk": StorageError("no disk"),
     }
     if body in failures:
@@ -244,7 +245,9 @@ def test_times_select_series(client: AsgiClient) -> None:
 
 def test_remote_writes_end_as_senders_expect(client: AsgiClient) -> None:
     received.clear()
-    for body, status in [(b"fine", 204), (b"bad", 400), (b"full", 429), (b"disk", 500)]:
+    # A sender drops samples at 4xx, and without a setting of its own at 429, too.
+    statuses = {b"fine": 204, b"bad": 400, b"full": 503, b"closed": 503, b"disk": 500}
+    for body, status in statuses.items():
         assert client.post("/api/v1/write", content=body).status_code == status
     assert received == [b"fine"]
 

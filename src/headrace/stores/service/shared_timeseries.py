@@ -40,6 +40,8 @@ from headrace.stores.timeseries.timeseries_store import (
 )
 
 _Matchers = list[tuple[str, str, str]]
+_ROOM_S = 5.0
+"""A remote write waits this long for room. Prometheus gives up after 30 s."""
 
 
 class QueryAt(msgspec.Struct, frozen=True):
@@ -192,7 +194,8 @@ def _routes(store: TimeSeriesStore) -> Sequence[BaseRoute]:
     def receive(body: bytes) -> None:
         with decoding:
             samples = decoder.decode(body)
-        store.flush(store.write_samples(samples))
+        # A sender that is asked to come back waits for longer than most flushes take.
+        store.flush(store.write_samples(samples, _ROOM_S))
 
     return PrometheusApi(store.reader, receive).routes()
 

@@ -217,12 +217,12 @@ class PrometheusApi:
         try:
             await run_in_threadpool(self._receive, await request.body())
         except HeadraceError as error:
-            # Senders repeat what failed for now, and drop what can never be stored.
-            status = 400
-            if isinstance(error, QueueFullError):
-                status = 429
-            elif not isinstance(error, UsageError | DocumentError):
-                status = 500
+            # Senders repeat what failed with 5xx, and drop the samples else: also at 429, unless
+            # they are told not to. So only what can never be stored is 400.
+            if isinstance(error, DocumentError):
+                status = 400
+            else:
+                status = 503 if isinstance(error, QueueFullError | UsageError) else 500
             return PlainTextResponse(f"{error}\n", status)
         return Response(status_code=204)
 
