@@ -1,7 +1,7 @@
 """Decides which checkpoints a store takes, and in which order their records are written.
 
 A record travels with its rows in one write. So what this object knows is what the store will hold
-when the writes that it was asked for are durable; a write that fails changes nothing here.
+when the writes that it was asked for are durable. After a write that failed it asks the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TaskCheckpoints:
     """The tasks that write to one store. Any thread may use it; one works for a task at a time."""
 
     def __init__(self, read: Callable[[bytes], bytes | None]) -> None:
-        """`read` returns what the store holds under a key when it is opened."""
+        """`read` returns what the store holds under a key, with all writes that were taken."""
         self._read = read
         self._locks = TaskLocks()
         self._records: dict[str, CheckpointRecord | None] = {}
@@ -62,6 +62,8 @@ class TaskCheckpoints:
             return True
 
     def _write(self, task: str, record: CheckpointRecord, write: WriteRecord) -> None:
+        # If this is interrupted, nobody knows whether the store took the write: ask it again.
+        self._records.pop(task, None)
         write({checkpoint_key(task): record.encode()})
         self._records[task] = record
 

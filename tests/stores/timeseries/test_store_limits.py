@@ -34,6 +34,7 @@ from headrace.stores.timeseries.sample_batch import (
     TIME_MOST_MS,
     MetricMetadata,
     SampleBatch,
+    SampleDelta,
 )
 from headrace.stores.timeseries.series import LabelMatcher, MatchKind
 from headrace.stores.timeseries.timeseries_store import TimeSeriesStore, open_timeseries
@@ -415,6 +416,25 @@ def test_a_checkpoint_is_applied_once_and_in_order(make_store: MakeStore) -> Non
         store.apply(rows, StoreCheckpoint("task", "g", 3))
     with pytest.raises(FencedError):
         store.take("task", "g")
+
+
+# proves G14
+def test_a_checkpoint_is_applied_once_although_its_wait_was_interrupted(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store()
+    store.take("task", "g")
+
+    def interrupted(delta: SampleDelta) -> None:
+        store._handle.write(delta)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_write_durable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.apply(rows_of([("a", NOW_MS, 1.0)]), StoreCheckpoint("task", "g", 1))
+    assert not store.apply(rows_of([("a", NOW_MS, 2.0)]), StoreCheckpoint("task", "g", 1))
+    assert all_samples(store) == {"a": [(NOW_MS, 1.0)]}
 
 
 def test_rows_may_be_more_than_what_may_wait(make_store: MakeStore) -> None:

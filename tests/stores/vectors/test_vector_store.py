@@ -29,7 +29,8 @@ from headrace.stores.kv.lmdb_store import LmdbKeyValueStore
 from headrace.stores.kv.memory_store import MemoryKeyValueStore
 from headrace.stores.vectors.distance import Metric
 from headrace.stores.vectors.filters import Equals
-from headrace.stores.vectors.vector_rows import DIMENSION_MAX, VectorSchema
+from headrace.stores.vectors.vector_delta import VectorDelta
+from headrace.stores.vectors.vector_rows import DIMENSION_MAX, VectorRows, VectorSchema
 from headrace.stores.vectors.vector_storage import SCHEMA_KEY, STATE_KEY, read_state
 from headrace.stores.vectors.vector_store import VectorStore
 from tests.stores.vectors.test_histories import KeptMemory
@@ -522,6 +523,24 @@ def test_internal_ids_are_not_used_again_after_a_restart(tmp_path: Path) -> None
 
 
 # Tasks
+
+
+# proves G14
+def test_a_checkpoint_is_applied_once_although_its_wait_was_interrupted(
+    store: VectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.take("task", "g")
+
+    def interrupted(rows: VectorRows | None, records: dict[bytes, bytes]) -> None:
+        store._ingest.write(VectorDelta(store.vector_schema, rows, records))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_write_durable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.apply(batch(GOOD), StoreCheckpoint("task", "g", 1))
+    assert not store.apply(batch(GOOD | {"size": 2}), StoreCheckpoint("task", "g", 1))
+    assert store.get(["good"]).column("size").to_pylist() == [1]
 
 
 # proves G24

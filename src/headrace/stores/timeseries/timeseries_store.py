@@ -85,10 +85,7 @@ class TimeSeriesStore(Store):
         except BaseException:
             kv.close()
             raise
-        self._checkpoints = TaskCheckpoints(
-            # Of the newest snapshot: one that is kept would keep LMDB from using space again.
-            lambda key: self._handle.snapshot().snapshot.get(key)
-        )
+        self._checkpoints = TaskCheckpoints(self._read_record)
         if self.settings.retention_s is not None:
             self._handle.write(SampleDelta(expire=True))
 
@@ -129,6 +126,11 @@ class TimeSeriesStore(Store):
             self._write_durable(delta)
 
         return self._checkpoints.apply(checkpoint, write)
+
+    def _read_record(self, key: bytes) -> bytes | None:
+        self._handle.flush()
+        # Of the newest snapshot: one that is kept would keep LMDB from using space again.
+        return self._handle.snapshot().snapshot.get(key)
 
     def expire(self) -> None:
         """Remove what is beyond retention. Every flush does so, too."""

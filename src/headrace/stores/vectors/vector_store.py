@@ -178,6 +178,7 @@ class VectorStore(Store):
         self._ingest.write_durable(VectorDelta(self.vector_schema, rows, records))
 
     def _read_record(self, key: bytes) -> bytes | None:
+        self._ingest.flush()
         with self._store.snapshot() as stored:
             return stored.get(key)
 

@@ -1,0 +1,47 @@
+"""The tasks of one store, and what is known of them after a write that was interrupted."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import FencedError
+from headrace.stores.checkpoint_record import StoreCheckpoint
+from headrace.stores.task_checkpoints import TaskCheckpoints
+
+
+class Stored:
+    """What a store holds. A write may be interrupted when it has been taken."""
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, bytes] = {}
+        self.writes = 0
+
+    def write(self, records: dict[bytes, bytes]) -> None:
+        self.records |= records
+        self.writes += 1
+
+    def write_interrupted(self, records: dict[bytes, bytes]) -> None:
+        self.write(records)
+        raise KeyboardInterrupt
+
+
+# proves G14
+def test_a_checkpoint_whose_write_was_interrupted_is_applied_once() -> None:
+    stored = Stored()
+    tasks = TaskCheckpoints(stored.records.get)
+    assert tasks.take("task", "g", stored.write) == 0
+    with pytest.raises(KeyboardInterrupt):
+        tasks.apply(StoreCheckpoint("task", "g", 1), stored.write_interrupted)
+    assert not tasks.apply(StoreCheckpoint("task", "g", 1), stored.write)
+    assert stored.writes == 2
+
+
+# proves G14
+def test_a_generation_is_refused_although_the_next_was_interrupted() -> None:
+    stored = Stored()
+    tasks = TaskCheckpoints(stored.records.get)
+    tasks.take("task", "g", stored.write)
+    with pytest.raises(KeyboardInterrupt):
+        tasks.take("task", "h", stored.write_interrupted)
+    with pytest.raises(FencedError):
+        tasks.apply(StoreCheckpoint("task", "g", 1), stored.write)
