@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -181,6 +182,23 @@ def test_a_flush_of_everything_tells_once_that_writes_are_in_doubt(
         owner.kill()
         with pytest.raises(InDoubtError):
             store.flush()
+        store.flush()
+
+
+# proves G23
+@pytest.mark.crash
+def test_every_thread_learns_that_its_own_writes_are_in_doubt(place: Path, owner: Child) -> None:
+    with open_rows(place) as store, ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as third:
+        third.submit(store.flush, third.submit(store.write, some_rows("c")).result()).result()
+        other.submit(store.write, some_rows("b")).result()
+        store.write(some_rows("a"))
+        owner.kill()
+        with pytest.raises(InDoubtError):
+            store.flush()
+        with pytest.raises(InDoubtError):
+            other.submit(store.flush).result()
+        for each in (other, third):
+            each.submit(store.flush).result()
         store.flush()
 
 

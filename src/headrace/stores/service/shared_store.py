@@ -71,7 +71,10 @@ class _LostWrites:
 
     low: int
     high: int
+    untold: set[int]
+    """Threads that wrote some of them, and were not told yet."""
     is_told: bool = False
+    """True if any thread was told, such as one that flushes what others write."""
 
 
 class SharedStore(Store):
@@ -98,6 +101,8 @@ class SharedStore(Store):
         self._closing = False
         self._last_epoch = 0
         self._flushed = 0
+        self._writers: dict[int, int] = {}
+        """The last epoch that each thread wrote, unless it is flushed."""
         self._lost: list[_LostWrites] = []
         self._directory: StoreDirectory | None = None
         self._address = ""
@@ -165,6 +170,7 @@ class SharedStore(Store):
                     do="write them again: the same rows are stored once",
                 )
             self._last_epoch = max(self._last_epoch, epoch)
+            self._writers[threading.get_ident()] = epoch
         return epoch
 
     def flush(self, epoch: int | None = None) -> None:
@@ -180,6 +186,9 @@ class SharedStore(Store):
         self._call(flush_through)
         with self._lock:
             self._flushed = max(self._flushed, through)
+            self._writers = {
+                thread: last for thread, last in self._writers.items() if last > self._flushed
+            }
 
     def take(self, task: str, generation: str) -> int:
         return self._call(lambda attached: attached.tasks.take(task, generation))
@@ -274,7 +283,9 @@ class SharedStore(Store):
             if self._attachment is lost and not self._closing:
                 _remote(lost).close()
                 if self._last_epoch > self._flushed:
-                    self._lost.append(_LostWrites(self._flushed, self._last_epoch))
+                    untold = set(self._writers)
+                    self._lost.append(_LostWrites(self._flushed, self._last_epoch, untold))
+                self._writers = {}
                 self._flushed = self._last_epoch
                 self._attachment = self._attach()
             return self._current()
@@ -282,14 +293,18 @@ class SharedStore(Store):
     def _check_not_lost(self, epoch: int | None) -> None:
         """Raise InDoubtError if a flush of `epoch` would cover writes that an owner lost.
 
-        A flush of later writes, or of everything, tells it once.
+        A flush of later writes, or of everything, tells it once, and once to each thread that
+        wrote some of them.
         """
+        thread = threading.get_ident()
         with self._lock:
             for lost in self._lost:
                 is_later = epoch is None or epoch > lost.high
                 is_lost = epoch is not None and lost.low < epoch <= lost.high
-                if is_lost or (is_later and not lost.is_told):
+                is_news = not lost.is_told or thread in lost.untold
+                if is_lost or (is_later and is_news):
                     lost.is_told = True
+                    lost.untold.discard(thread)
                     raise InDoubtError(
                         f"the owner of {self.place} ended before it flushed writes up to epoch"
                         f" {lost.high}",
