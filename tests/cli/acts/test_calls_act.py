@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.demo_calls import CallsOutcome, ServerBill
+from headrace.cli.acts.calls_act import CallsOutcome, ServerBill
 from headrace.testing.crash import eventually
 from tests.cli.headrace_process import PATIENCE_S, Running, headrace
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 import headrace as hr
-from headrace.cli.render.units import counted
 
 SCHEMA = "number long, account string, cents long"
 _ACCOUNTS = ("ann", "bob", "cay", "dan", "eve", "fay")
 _COLUMNS = ["number", "account", "cents"]
 _ROLLED_BACK_EVERY = 10
 """The bank rolls back one transfer of this many."""
-_GROUPS = 20
-_PAUSE_S = 0.4
 
 
 class Bank:
@@ -60,50 +54,6 @@ class Bank:
     def documents(self) -> pa.Table:
         """Return the committed documents."""
         return pa.Table.from_pylist(self.committed, self.debits.schema)
-
-
-class TransferThread:
-    """Makes transfers, a group at a time; the second half after `saw_documents` was called."""
-
-    def __init__(self, bank: Bank, transfers: int, pause_s: float = _PAUSE_S) -> None:
-        self._bank = bank
-        self._transfers = transfers
-        self._pause_s = pause_s
-        self._seen = threading.Event()
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
-
-    def saw_documents(self) -> None:
-        self._seen.set()
-
-    @property
-    def is_done(self) -> bool:
-        if self._failure:
-            raise self._failure
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            ends = [self._transfers * each // _GROUPS for each in range(1, _GROUPS + 1)]
-            for group, end in enumerate(ends):
-                self._bank.transfer(end - self._bank.transfers)
-                if group == _GROUPS // 2:
-                    self._seen.wait()
-                if self._stopping.wait(self._pause_s):
-                    return
-        except BaseException as error:  # noqa: BLE001  `is_done` raises it
-            self._failure = error
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            self._seen.set()
-            self._thread.join()
 
 
 class CheckpointSum(NamedTuple):
@@ -155,53 +105,3 @@ def compare(committed: pa.Table, found: pa.Table) -> Difference:
     uncommitted = found.join(committed, _COLUMNS, join_type="left anti")
     distinct = found.group_by(_COLUMNS).aggregate([])
     return Difference(lost.num_rows, found.num_rows - distinct.num_rows, uncommitted.num_rows)
-
-
-class BankOutcome(NamedTuple):
-    """What the bank did, and what was counted that must not happen."""
-
-    transfers: int
-    given_up: int
-    documents: int
-    checkpoints: int
-    kills: int
-    recoveries: int
-    torn_checkpoints: int
-    duplicates: int
-    lost: int
-    uncommitted: int
-    seconds: float
-
-    @property
-    def is_good(self) -> bool:
-        return not (self.torn_checkpoints or self.duplicates or self.lost or self.uncommitted)
-
-    def fields(self) -> dict[str, object]:
-        """Return what is printed, by its name."""
-        return {
-            "transfers committed": f"{self.transfers:,}",
-            "transfers given up half-way": f"{self.given_up:,}",
-            "documents": f"{self.documents:,}",
-            "checkpoints": f"{self.checkpoints:,}",
-            "members killed": self.kills,
-            "recoveries": self.recoveries,
-            "checkpoints that did not sum to zero": self.torn_checkpoints,
-            "documents twice": self.duplicates,
-            "documents lost": self.lost,
-            "documents never committed": self.uncommitted,
-            "time": f"{self.seconds:.1f} s",
-        }
-
-    def verdict(self) -> str:
-        """Return the line that says whether the guarantees held."""
-        if self.is_good:
-            kills = counted(self.kills, "kill")
-            return (
-                f"The bank held: {self.documents:,} documents, each applied once, in checkpoints"
-                f" that sum to zero, through {kills}."
-            )
-        wrong = {"lost": self.lost, "twice": self.duplicates, "never committed": self.uncommitted}
-        counts = [f"{counted(count, 'document')} {how}" for how, count in wrong.items() if count]
-        if self.torn_checkpoints:
-            counts.append(f"{counted(self.torn_checkpoints, 'checkpoint')} not summing to zero")
-        return f"The bank did not hold: {', '.join(counts)}. Please report this with the seed."

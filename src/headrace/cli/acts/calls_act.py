@@ -1,6 +1,6 @@
 """The paid calls of `headrace demo`: a pipeline asks a server about every row, and is killed.
 
-    python -m headrace.cli.demo_calls FOLDER URL ROWS
+    python -m headrace.cli.acts.calls_act FOLDER URL ROWS
 
 is the program that the demo starts, kills and starts again. It runs the pipeline and knows nothing
 of the kill. The server is a process of its own, and its bill is what the demo trusts.
@@ -22,6 +22,7 @@ import httpx
 import pyarrow as pa
 
 import headrace as hr
+from headrace.cli.acts.contract import DemoAct
 from headrace.cli.render.task_display import TaskDisplay
 from headrace.cli.render.units import counted
 from headrace.errors import HeadraceError
@@ -139,7 +140,7 @@ class CallsOutcome(NamedTuple):
         return f"The paid calls did not hold: {', '.join(self.wrong)}. Please report this."
 
 
-class CallsAct:
+class CallsAct(DemoAct):
     """Runs the pipeline until the server was paid for half of the rows, kills it, runs it again."""
 
     def __init__(self, scratch: Path, rows: int, display: TaskDisplay) -> None:
@@ -272,7 +273,7 @@ class _Driver:
         with ExitStack() as stack:
             self._said = stack.enter_context((scratch / "driver.log").open("w+"))
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.demo_calls", str(scratch), url, str(rows)],
+                [sys.executable, "-m", "headrace.cli.acts.calls_act", str(scratch), url, str(rows)],
                 stdin=subprocess.DEVNULL,
                 stderr=self._said,
                 env=os.environ | {"no_proxy": "127.0.0.1"},
