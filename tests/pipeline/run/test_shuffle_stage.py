@@ -84,6 +84,7 @@ def test_a_shuffle_between_paid_stages_pays_once_for_each_row_and_each_group(
     assert (status.tasks, status.tasks_reused) == (UNITS + 4, 0)
     again = build().run()
     assert (again.outcome, again.cost) == ("done", 0)
+    assert build().status().progress["group-by"].tasks == 0, "it is sealed"
     assert len(PAID) == len(set(PAID)) == ROWS + len(totals())
 
 

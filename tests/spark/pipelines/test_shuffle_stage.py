@@ -45,6 +45,7 @@ def test_a_group_a_join_and_distinct_in_one_job(
     assert progress["group-by"].tasks == 4 + 3
     again = build().run(spark)
     assert (again.outcome, again.cost) == ("done", 0)
+    assert {each.tasks for each in build().status().progress.values()} == {0}, "it is sealed"
     assert in_order(out.table().select(["lang", "n", "total", "name"]).to_pylist()) == expected
 
 

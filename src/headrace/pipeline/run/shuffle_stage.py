@@ -7,11 +7,10 @@ all rows at once, and nobody needs the shuffle files any more.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,19 +19,16 @@ from headrace.errors import HeadraceError, StoppedError, bug
 from headrace.exchange import AttemptCleanup, BackgroundCleanup
 from headrace.pipeline.calls.call_results import one_line
 from headrace.pipeline.operators.shuffles import ShuffleOperator
-from headrace.pipeline.run.job_run import JobRun, run_async
+from headrace.pipeline.run.job_run import JobRun
 from headrace.pipeline.run.message_scan import scan_messages
 from headrace.pipeline.run.payloads import Payloads
 from headrace.pipeline.run.shuffle_files import shuffle_name
 from headrace.pipeline.run.whole_stage import WholeInput
+from headrace.pipeline.run.whole_stage_loop import attempt_of, compute_when_due, named
 from headrace.pipeline.source.source_units import TableUnit, ranges
 from headrace.pipeline.source.sources import rows_digest
 from headrace.plan.plan_run import PlanRun, TaskRunner
 from headrace.plan.query import Query
-
-_LOOK_S = 0.1
-
-_log = logging.getLogger("headrace")
 
 
 def run_shuffle_stage(run: JobRun, stage: str, runner: TaskRunner) -> None:
@@ -41,50 +37,35 @@ def run_shuffle_stage(run: JobRun, stage: str, runner: TaskRunner) -> None:
     The run fails if that fails. `runner` stops when the stage is over.
     """
     try:
-        while not run.is_over(stage):
-            if not _compute(run, stage, runner):
-                time.sleep(_LOOK_S)
+        compute_when_due(run, stage, partial(_compute, run, stage, runner))
     except Exception as error:  # noqa: BLE001  the run fails with it
         # A run that ends stops its tasks, and the next one goes on with those that are left.
         if not (isinstance(error, StoppedError) and run.is_over(stage)):
-            run.worker_failed(stage, _named(stage, error))
+            run.worker_failed(stage, _explained(stage, error))
 
 
-def _named(stage: str, error: Exception) -> HeadraceError:
-    """Return the error as one that names the stage."""
-    if not isinstance(error, HeadraceError):
-        return bug(f"stage {stage!r}", Exception(f"{type(error).__name__}: {one_line(error)}"))
-    if repr(stage) in error.what:
-        return error
-    return type(error)(f"stage {stage!r}: {error.what}", do=error.do)
+def _explained(stage: str, error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return named(stage, error)
+    return bug(f"stage {stage!r}", Exception(f"{type(error).__name__}: {one_line(error)}"))
 
 
-def _compute(run: JobRun, stage: str, runner: TaskRunner) -> bool:
-    """Return False if the stage is not due."""
-    whole = run.whole_stage(stage)
-    taken = run_async(whole.take())
-    if taken is None:
-        return False
+def _compute(
+    run: JobRun, stage: str, runner: TaskRunner, taken: WholeInput
+) -> list[TableUnit] | None:
     operator = run.job.stages[stage].shuffle
     assert operator is not None
     query = operator.query(_inputs(run, stage, operator, taken))
     if query is None:
-        _log.warning(
-            "job %s: stage %s has no rows to read, and its columns are not known: it has no result",
-            *(run.job.id, stage),
-        )
-        run_async(whole.seal(taken, []))
-        return True
+        return None
     objects = run.workspace.objects
     plan = PlanRun(shuffle_name(run.record, stage), query.stages, objects, runner)
     run.shuffles[stage] = plan
     with BackgroundCleanup(AttemptCleanup(objects)):
         plan.run()
-        attempt = f"{stage}.r{run.record.stages[stage].revision}.a{run.record.number}"
-        store = ResultStore(run.payloads, attempt, operator.rows_per_unit)
+        store = ResultStore(run.payloads, attempt_of(run, stage), operator.rows_per_unit)
         stored = plan.map_results(f"stage {stage} of job {run.job.id}: storing its rows", store)
-    run_async(whole.seal(taken, _units(stored)))
-    return True
+    return _units(stored)
 
 
 def _inputs(

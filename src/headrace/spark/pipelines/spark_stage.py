@@ -7,9 +7,8 @@ again; after that no run does.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -21,18 +20,16 @@ from headrace.errors import HeadraceError, UnitError, UsageError
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.contract import OnError, OperatorContext
 from headrace.pipeline.messages import QueueMessage
-from headrace.pipeline.run.job_run import JobRun, run_async
-from headrace.pipeline.source.source_units import digest
+from headrace.pipeline.run.job_run import JobRun
+from headrace.pipeline.run.whole_stage import WholeInput
+from headrace.pipeline.run.whole_stage_loop import attempt_of, compute_when_due, named
+from headrace.pipeline.source.source_units import TableUnit, digest
 from headrace.pipeline.source.sources import check_rows_per_unit
 from headrace.plan.source_hash import source_hash
 from headrace.spark.gateway_log import without_tracebacks
 from headrace.spark.pipelines.dataframe_source import store_rows
 from headrace.spark.pipelines.stage_rows import no_rows, read_rows
 from headrace.spark.query_failure import GONE, explain_in
-
-_LOOK_S = 0.2
-
-_log = logging.getLogger("headrace")
 
 
 class SparkStage:
@@ -93,22 +90,17 @@ def run_spark_stage(
     context.setLocalProperty("spark.scheduler.pool", f"headrace-{stage}")
     try:
         with without_tracebacks():
-            while not run.is_over(stage):
-                if not _compute(spark, workspace, run, stage):
-                    time.sleep(_LOOK_S)
+            compute_when_due(run, stage, partial(_compute, spark, workspace, run, stage))
     except Exception as error:  # noqa: BLE001  the run fails with it
         cause = explain_in(spark, error)
-        if isinstance(cause, HeadraceError) and cause is not GONE and repr(stage) not in cause.what:
-            cause = type(cause)(f"stage {stage!r}: {cause.what}", do=cause.do)
+        if isinstance(cause, HeadraceError) and cause is not GONE:
+            cause = named(stage, cause)
         run.worker_failed(stage, cause)
 
 
-def _compute(spark: SparkSession, workspace: Workspace, run: JobRun, stage: str) -> bool:
-    """Return False if the stage is not due."""
-    whole = run.whole_stage(stage)
-    taken = run_async(whole.take())
-    if taken is None:
-        return False
+def _compute(
+    spark: SparkSession, workspace: Workspace, run: JobRun, stage: str, taken: WholeInput
+) -> list[TableUnit] | None:
     operator = run.job.stages[stage].operator
     assert isinstance(operator, SparkStage)
     frames = [
@@ -117,17 +109,9 @@ def _compute(spark: SparkSession, workspace: Workspace, run: JobRun, stage: str)
     ]
     rows = [frame for frame in frames if frame is not None]
     if len(rows) < len(frames):
-        _log.warning(
-            "job %s: stage %s has no rows to read, and its columns are not known: it has no result",
-            *(run.job.id, stage),
-        )
-        run_async(whole.seal(taken, []))
-        return True
+        return None
     result = operator.apply(stage, rows)
-    attempt = f"{stage}.r{run.record.stages[stage].revision}.a{run.record.number}"
-    units = store_rows(result, run.payloads, attempt, operator.rows_per_unit)
-    run_async(whole.seal(taken, units))
-    return True
+    return store_rows(result, run.payloads, attempt_of(run, stage), operator.rows_per_unit)
 
 
 def _read(
