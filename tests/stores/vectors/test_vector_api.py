@@ -154,6 +154,15 @@ def test_what_json_has_no_number_for_travels_as_a_word(client: AsgiClient) -> No
     assert ask(client, "get", ids=["NaN"], columns=["price"]) == [{"price": "NaN"}]
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_no_columns_but_the_distance(client: AsgiClient, fresh: bool) -> None:
+    """Who only wants to know how near something is, or whether it is there, names no columns."""
+    ask(client, "upsert", rows=[{"id": "d", "vector": [2, 0]}], durable=False)
+    found = ask(client, "search", vector=[1, 0], k=1, columns=[], fresh=fresh)
+    assert found == [{"distance": 0.0}]
+    assert ask(client, "get", ids=["b", "zz", "a"], columns=[], fresh=fresh) == [{}, {}]
+
+
 def test_a_write_that_finds_no_room_is_told_to_come_back(
     client: AsgiClient, store: VectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

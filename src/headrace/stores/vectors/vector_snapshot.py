@@ -15,7 +15,7 @@ from headrace.stores.vectors.metadata_columns import MetadataView
 from headrace.stores.vectors.posting_lists import PostingLists
 from headrace.stores.vectors.row_table import RowTable
 from headrace.stores.vectors.vector_matrix import MatrixView
-from headrace.stores.vectors.vector_rows import VectorSchema
+from headrace.stores.vectors.vector_rows import VectorSchema, no_columns
 
 _SCANNED_ROWS = 8192
 
@@ -71,6 +71,8 @@ class VectorSnapshot:
         """Return rows as they were written: the columns that are named, in that order."""
         schema = self.schema.columns
         wanted = schema.names if columns is None else list(columns)
+        if not wanted:
+            return no_columns(len(rows))
         taken = [self._column(name, rows) for name in wanted]
         return pa.RecordBatch.from_arrays(
             taken, schema=pa.schema([schema.field(name) for name in wanted])

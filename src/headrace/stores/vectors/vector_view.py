@@ -16,7 +16,7 @@ from headrace.stores.vectors.posting_lists import PostingLists
 from headrace.stores.vectors.row_table import RowTable
 from headrace.stores.vectors.vector_delta import VectorDelta
 from headrace.stores.vectors.vector_matrix import VectorMatrix
-from headrace.stores.vectors.vector_rows import VectorRows
+from headrace.stores.vectors.vector_rows import VectorRows, no_columns
 from headrace.stores.vectors.vector_search import Nearest, SearchEffort, VectorSearch
 from headrace.stores.vectors.vector_snapshot import VectorSnapshot
 
@@ -118,7 +118,11 @@ def _answer(layer: VectorSnapshot, found: Nearest, columns: list[str]) -> pa.Rec
 
 
 def _concatenated(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    if len(parts) == 1:
+        return parts[0]
+    if not len(parts[0].schema):
+        return no_columns(sum(map(len, parts)))
+    return pa.concat_batches(parts)
 
 
 def _small_snapshot(beside: VectorSnapshot, rows: VectorRows) -> VectorSnapshot:
