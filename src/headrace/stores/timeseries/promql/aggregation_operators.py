@@ -100,11 +100,17 @@ _PLAIN: dict[str, Callable[[GroupedRows], Floats]] = {
     "stddev": _stddev,
     "stdvar": _stdvar,
 }
+_NAMES = frozenset({*_PLAIN, "quantile", "count_values", "topk", "bottomk"})
 
 
 def aggregate(
     node: AggregateCall, inner: StepMatrix, parameter: Floats | str | None, budget: QueryBudget
 ) -> StepMatrix:
+    if node.name not in _NAMES:
+        raise QueryError(
+            f"the aggregation {node.name} is not supported",
+            do="see PromQL in docs/stores.md for those that are",
+        )
     if node.name == "count_values":
         assert isinstance(parameter, str)
         check_label_name(parameter, "label name in count_values()")
@@ -126,12 +132,8 @@ def aggregate(
             return StepMatrix(list(ids), _PLAIN[node.name](rows), rows.counts > 0)
         if node.name == "quantile" and isinstance(parameter, np.ndarray):
             return StepMatrix(list(ids), _quantile(rows, parameter, budget), rows.counts > 0)
-    if node.name in {"topk", "bottomk"} and isinstance(parameter, np.ndarray):
-        return _extremes(rows, parameter, largest=node.name == "topk")
-    raise QueryError(
-        f"the aggregation {node.name} is not supported",
-        do="see docs/promql.md for those that are",
-    )
+    assert isinstance(parameter, np.ndarray)
+    return _extremes(rows, parameter, largest=node.name == "topk")
 
 
 def _grouping(node: AggregateCall) -> Callable[[Labels], Labels]:

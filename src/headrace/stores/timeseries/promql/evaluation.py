@@ -183,7 +183,8 @@ class Evaluation:
                 texts = [_text(each) for each in arguments[1:]]
                 return label_join(self.vector(arguments[0], steps), *texts)
         raise QueryError(
-            f"the function {name} is not supported", do="see docs/promql.md for those that are"
+            f"the function {name} is not supported",
+            do="see PromQL in docs/stores.md for those that are",
         )
 
     def _value_call(self, node: FunctionCall, steps: Steps) -> StepMatrix:
