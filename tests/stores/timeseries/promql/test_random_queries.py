@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from headrace.stores.timeseries.memory_source import MemorySource
 from tests.stores.timeseries.promql.comparison import compare_at, compare_range
-from tests.stores.timeseries.promql.prometheus_server import PrometheusServer
+from tests.stores.timeseries.promql.prometheus_server import (
+    MISSING,
+    PrometheusServer,
+    is_installed,
+    prometheus_server,
+)
 from tests.stores.timeseries.promql.random_queries import Moments, moments, queries
 from tests.stores.timeseries.promql.random_series import random_series, random_source
 
@@ -19,6 +24,15 @@ pytestmark = [pytest.mark.long, pytest.mark.scenario]
 
 Written = Callable[[int], MemorySource]
 """Returns the series of a seed, once Prometheus has them too."""
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    """One of its own: other tests ask theirs for all series that there are."""
+    if not is_installed():
+        pytest.skip(MISSING)
+    with prometheus_server(tmp_path_factory.mktemp("random")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
