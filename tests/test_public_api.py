@@ -123,7 +123,7 @@ class Query
     join(self, other: Query, on: str | Sequence[str], *, how: JoinKind = 'inner', partitions:
         int = 16) -> Query
     repartition(self, *keys: str, partitions: int = 16) -> Query
-    sink(self, sink: Any) -> Query
+    sink(self, sink: Any, *, version: str = '') -> Query
     stages: StageGraph
     run(self, name: str, spark: Any = None, *, objects: str | PathLike[str] | Objects = '') ->
         PlanRun

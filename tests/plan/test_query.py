@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import UsageError
+from headrace.errors import StorageError, UsageError
 from headrace.plan.plan_run import PlanRun
 
 PLACE: Any = "./shop"
@@ -100,3 +100,32 @@ def test_output_may_be_kept_outside_the_workspace(
     assert query.run("kept", objects=elsewhere).table().num_rows == 3
     assert str(query.run("kept", objects=str(elsewhere))).endswith("0 computed, 3 reused")
     assert workspace.objects.list("shuffle") == []
+
+
+def test_a_sink_gets_the_rows_of_each_task_and_the_same_key_if_it_is_tried_again(
+    query: hr.Query,
+) -> None:
+    """Tasks without rows call it too; tasks that are published do not."""
+    got: list[tuple[str, list[dict[str, Any]]]] = []
+    is_failing = [True]
+
+    def store(rows: pa.Table, key: str) -> None:
+        got.append((key, rows.sort_by("key").to_pylist()))
+        if rows.num_rows and is_failing:
+            is_failing.clear()
+            raise StorageError("the disk is full", do="free some space")
+
+    totals = query.group_by("key", partitions=8).agg(total=("n", "sum")).sink(store, version="1")
+    with pytest.raises(StorageError, match="the disk is full"):
+        totals.run("stored")
+    begun = len(got)
+    totals.run("stored")
+    kept = dict(got)
+    assert all(kept[key] == rows for key, rows in got), "a key is always about the same rows"
+    assert len(kept) == 8
+    rows = sorted((row["key"], row["total"]) for rows in kept.values() for row in rows)
+    assert rows == [("a", 4), ("b", 2)]
+    calls = len(got)
+    assert calls > begun, "the task that failed is tried again"
+    assert str(totals.run("stored")).endswith("11 tasks, 0 computed, 11 reused")
+    assert len(got) == calls, "what is published is not handed over again"

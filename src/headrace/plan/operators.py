@@ -197,6 +197,8 @@ class PlanSink:
 
     input: Operator
     sink: Any
+    version: str = ""
+    """Identifies what the sink does, in place of its source."""
 
     def __str__(self) -> str:
         return f"Sink({getattr(self.sink, '__name__', self.sink)})"

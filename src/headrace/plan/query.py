@@ -137,13 +137,14 @@ class Query:
             raise UsageError("repartition() names no key", do="name the columns of the key")
         return self._grown(ShuffleRead(ShuffleWrite(self.root, keys, partitions)))
 
-    def sink(self, sink: Any) -> Query:
+    def sink(self, sink: Any, *, version: str = "") -> Query:
         """Hand the rows of each task to a function of them and a key, as an Arrow table.
 
         The key is text that names the rows: a task that is tried again has the same rows and key.
+        A task whose output is published is not handed over again.
         """
         _check_callable("sink()", sink, "a function of a table and a key")
-        return self._grown(PlanSink(self.root, sink))
+        return self._grown(PlanSink(self.root, sink, version))
 
     def _grown(self, root: Operator) -> Query:
         """Return a query that runs where this one does, and ends with another operator."""

@@ -17,10 +17,10 @@ writes one row for each key.)
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.exchange.format.layout import MapTask, MapTaskIndex, ShufflePartitionMeta
 from headrace.plan.operators import (
@@ -110,13 +110,16 @@ def _identity(graph: StageGraph, operator: Operator, numbers: Sequence[int]) -> 
         case ShuffleRead():
             return f"{operator} of {numbers[graph.producer(operator).stage_id]}"
         case Map() | Filter():
-            function, version = operator.function, operator.version
-            code = f"{function_name(function)} {version}" if version else source_hash(function)
             schema = operator.schema if isinstance(operator, Map) else None
+            code = _code(operator.function, operator.version)
             return f"{type(operator).__name__} {code} {schema}"
         case PlanSink():
-            return f"Sink {source_hash(operator.sink)}"
+            return f"Sink {_code(operator.sink, operator.version)}"
     return str(operator)
+
+
+def _code(function: Callable[..., Any], version: str) -> str:
+    return f"{function_name(function)} {version}" if version else source_hash(function)
 
 
 def scan_tasks(query_id: int, stage_id: int, units: Sequence[ScanUnit]) -> list[StageTask]:
