@@ -190,6 +190,7 @@ class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: i
 class Stage
     source: UnitSource | None
     takes_all: bool
+    is_sink: bool
     shuffle: ShuffleOperator | None
     spec: StageOperator
 class StageConfig(*, queue_backend: Literal['local', 'memory'] = 'local', batch_size: int = 100,
