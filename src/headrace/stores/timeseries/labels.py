@@ -49,13 +49,13 @@ def make_labels(pairs: Iterable[tuple[str, str]], *, where: str = "a series") ->
         size += len(name) + check_value(name, value, where)
         if value:
             kept[name] = value
+        if len(kept) > LABELS_MAX or size > LABELS_BYTES_MAX:
+            raise DocumentError(
+                f"{where} has {len(kept)} labels of {size} bytes or more",
+                do=f"give it at most {LABELS_MAX} labels of {LABELS_BYTES_MAX} bytes together",
+            )
     if not kept:
         raise DocumentError(f"{where} has no labels", do=f"name the metric in {METRIC!r}")
-    if len(kept) > LABELS_MAX or size > LABELS_BYTES_MAX:
-        raise DocumentError(
-            f"{where} has {len(kept)} labels of {size} bytes",
-            do=f"at most {LABELS_MAX} labels of {LABELS_BYTES_MAX} bytes together can be stored",
-        )
     return tuple(sorted(kept.items()))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DocumentError
+from headrace.stores.timeseries.input import remote_write
 from headrace.stores.timeseries.input.protobuf import read_varint, write_bytes, write_varint
 from headrace.stores.timeseries.input.remote_write import (
     RemoteWriteDecoder,
@@ -198,6 +201,38 @@ def test_requests_beyond_the_limit_are_refused_before_they_are_unpacked() -> Non
     assert unpack_snappy(packed, 1000) == bytes(1000)
     with pytest.raises(DocumentError, match="1000 bytes unpacked, and 999 are allowed"):
         unpack_snappy(packed, 999)
+
+
+@pytest.mark.parametrize("ending", [b"", b"\x0a\xff"], ids=["whole", "torn"])
+@pytest.mark.parametrize(("limit", "most"), [("KNOWN_LABELS_MAX", 20), ("KNOWN_BYTES_MAX", 20_000)])
+def test_a_decoder_remembers_a_bounded_number_of_labels(
+    ending: bytes, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever senders send, also requests that are refused at their end."""
+    monkeypatch.setattr(remote_write, limit, most)
+    decoder = RemoteWriteDecoder()
+    for number in range(50):
+        labels = make_labels([("__name__", "up"), ("text", f"{number} {'x' * 500}")])
+        data = series(encode_label_fields(labels), sample(USUAL_MS, 1.0)) + ending
+        with suppress(DocumentError):
+            decoder.decode_unpacked(data)
+        assert len(decoder._known) <= 20
+
+
+def test_a_series_with_too_many_labels_is_refused_before_all_are_read() -> None:
+    """A request of 64 MiB may hold 10 million labels, which would take gigabytes as objects."""
+    labels = b"".join(
+        write_bytes(1, write_bytes(1, b"n%d" % number) + write_bytes(2, b"x"))
+        for number in range(200_000)
+    )
+    data = series(labels, sample(USUAL_MS, 1.0))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DocumentError, match="has 129 labels"):
+            RemoteWriteDecoder().decode_unpacked(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 def test_damaged_bytes_raise_a_document_error_or_decode() -> None:

@@ -10,6 +10,7 @@ Exemplars are ignored. Native histograms are refused: nothing could be stored fo
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,8 @@ from headrace.stores.timeseries.sample_batch import MetricMetadata, SampleBatch
 REQUEST_BYTES_MAX = 64 << 20
 """A request that is larger when it is unpacked is refused."""
 KNOWN_LABELS_MAX = 200_000
-"""A decoder remembers the labels of so many series."""
+KNOWN_BYTES_MAX = 64 << 20
+"""A decoder remembers the labels of so many series, and labels of so many bytes."""
 
 METRIC_TYPES = (
     *("unknown", "counter", "gauge", "histogram"),
@@ -81,6 +83,7 @@ class RemoteWriteDecoder:
     def __init__(self) -> None:
         self._known: dict[bytes, bytes] = {}
         """Labels as `labels.encode_labels` makes them, by their bytes in requests."""
+        self._known_bytes = 0
 
     def decode(self, body: bytes, bytes_max: int = REQUEST_BYTES_MAX) -> SampleBatch:
         """Return the samples of the body of an HTTP request.
@@ -92,10 +95,13 @@ class RemoteWriteDecoder:
     def decode_unpacked(self, data: bytes) -> SampleBatch:
         """Do the same for a request that is not packed."""
         request = _Request(data, self._known)
-        found = request.read()
-        if len(self._known) > KNOWN_LABELS_MAX:
-            self._known.clear()
-        return found
+        try:
+            return request.read()
+        finally:
+            self._known_bytes += request.learned_bytes
+            if len(self._known) > KNOWN_LABELS_MAX or self._known_bytes > KNOWN_BYTES_MAX:
+                self._known.clear()
+                self._known_bytes = 0
 
 
 class _Request:
@@ -104,6 +110,8 @@ class _Request:
     def __init__(self, data: bytes, known: dict[bytes, bytes]) -> None:
         self._data = data
         self._known = known
+        self.learned_bytes = 0
+        """Bytes of the labels that were added to `known`."""
         self._series: list[bytes] = []
         self._metadata: dict[str, MetricMetadata] = {}
         self._regions: list[int] = []
@@ -158,21 +166,16 @@ class _Request:
     def _labels(self, raw: bytes, begin: int) -> bytes:
         known = self._known.get(raw)
         if known is None:
-            pairs = []
-            fields = FieldReader(raw, "a series", begin)
-            position = 0
-            while position < len(raw):
-                _, _, inner, position = fields.next(position, len(raw))
-                pairs.append(_read_label(raw, inner, position, begin))
-            labels = make_labels(pairs, where=f"the series at byte {begin}")
+            labels = make_labels(_pairs(raw, begin), where=f"the series at byte {begin}")
             known = self._known[raw] = encode_labels(labels)
+            self.learned_bytes += len(raw) + len(known)
         return known
 
     def _read_fields(self, begin: int, end: int, code: int) -> None:
         """Read a series whose fields stand in any order, with samples of any form."""
         data = self._data
         fields = FieldReader(data, "a series")
-        raw = b""
+        raw = bytearray()
         samples = []
         position = begin
         while position < end:
@@ -189,7 +192,7 @@ class _Request:
                     f"the series at byte {begin} of the request has native histograms",
                     do="send classic histograms: set send_native_histograms to false",
                 )
-        self._series[code] = self._labels(raw, begin)
+        self._series[code] = self._labels(bytes(raw), begin)
         for inner, last in samples:
             self._read_sample(inner, last, code)
 
@@ -270,6 +273,15 @@ def _times(samples: Bytes) -> npt.NDArray[np.int64]:
         part = (samples[:, TIME_AT + 1 + place] & 0x7F).astype(np.int64)
         times |= part << (7 * place)
     return times
+
+
+def _pairs(raw: bytes, base: int) -> Iterator[tuple[str, str]]:
+    """Yield the labels of a series one by one: whoever has read too many stops."""
+    fields = FieldReader(raw, "a series", base)
+    position = 0
+    while position < len(raw):
+        _, _, inner, position = fields.next(position, len(raw))
+        yield _read_label(raw, inner, position, base)
 
 
 def _read_label(raw: bytes, begin: int, end: int, base: int) -> tuple[str, str]:
