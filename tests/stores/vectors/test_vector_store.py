@@ -393,6 +393,18 @@ def test_a_store_that_is_full_takes_deletions_and_has_room_again() -> None:
             assert sorted(ids(store.get(names))) == sorted(names[:10])
 
 
+# proves G14
+def test_a_full_store_knows_the_checkpoint_that_it_holds() -> None:
+    settings = VectorSettings(memory_bytes_max=100_000)
+    full, rows = StoreCheckpoint("task", "g", 1), {"id": "a", "vector": [1.0] * 8}
+    with VectorStore.create(MemoryKeyValueStore(), 8, "l2", settings=settings) as store:
+        store.take("task", "g")
+        assert store.apply(batch(rows), full)
+        with pytest.raises(StorageError, match="memory_bytes_max"):
+            upsert_forever(store)
+        assert not store.apply(batch(*(rows | {"id": str(n)} for n in range(1000))), full)
+
+
 def test_rows_that_are_replaced_again_and_again_do_not_fill_the_memory() -> None:
     settings = VectorSettings(memory_bytes_max=400_000)
     names = [f"{i}" for i in range(200)]

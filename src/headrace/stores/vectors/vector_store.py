@@ -169,10 +169,12 @@ class VectorStore(Store):
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()
         checked = checked_rows(self.vector_schema, rows)
-        self._check_memory(checked)
-        return self._checkpoints.apply(
-            checkpoint, lambda records: self._write_durable(checked, records)
-        )
+
+        def write(records: dict[bytes, bytes]) -> None:
+            self._check_memory(checked)
+            self._write_durable(checked, records)
+
+        return self._checkpoints.apply(checkpoint, write)
 
     def _write_durable(self, rows: VectorRows | None, records: dict[bytes, bytes]) -> None:
         self._ingest.write_durable(VectorDelta(self.vector_schema, rows, records))
