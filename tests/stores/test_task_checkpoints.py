@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from headrace.errors import FencedError
@@ -45,3 +48,21 @@ def test_a_generation_is_refused_although_the_next_was_interrupted() -> None:
         tasks.take("task", "h", stored.write_interrupted)
     with pytest.raises(FencedError):
         tasks.apply(StoreCheckpoint("task", "g", 1), stored.write)
+
+
+# proves G14
+def test_of_two_threads_with_one_checkpoint_one_applies_it() -> None:
+    stored, is_writing, may_end = Stored(), threading.Event(), threading.Event()
+
+    def write_slowly(records: dict[bytes, bytes]) -> None:
+        is_writing.set()
+        may_end.wait(0.2)
+        stored.write(records)
+
+    tasks = TaskCheckpoints(stored.records.get)
+    tasks.take("task", "g", stored.write)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(tasks.apply, StoreCheckpoint("task", "g", 1), write_slowly)
+        is_writing.wait()
+        second = threads.submit(tasks.apply, StoreCheckpoint("task", "g", 1), stored.write)
+        assert (first.result(), second.result()) == (True, False)

@@ -187,6 +187,30 @@ def test_a_flush_of_everything_tells_once_that_writes_are_in_doubt(
 
 # proves G23
 @pytest.mark.crash
+def test_a_write_is_in_doubt_if_its_owner_is_lost_before_its_epoch_is_known(
+    place: Path, owner: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may find the next owner while the answer of the last one is on its way."""
+    with open_rows(place) as store, ThreadPoolExecutor(1) as other:
+        remote = store._attachment.remote
+        assert remote is not None
+        take = remote.write
+
+        def write(rows: pa.RecordBatch) -> int:
+            taken = take(rows)
+            owner.kill()
+            other.submit(store.stat).result()
+            return taken
+
+        monkeypatch.setattr(remote, "write", write)
+        with pytest.raises(InDoubtError, match="ended after it took rows; write them again"):
+            store.write(some_rows("a"))
+        store.flush(store.write(some_rows("a")))
+        assert contents(store) == {"a": 1}
+
+
+# proves G23
+@pytest.mark.crash
 def test_every_thread_learns_that_its_own_writes_are_in_doubt(place: Path, owner: Child) -> None:
     with open_rows(place) as store, ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as third:
         third.submit(store.flush, third.submit(store.write, some_rows("c")).result()).result()

@@ -203,6 +203,21 @@ def test_what_is_older_than_retention_is_not_shown_and_then_removed(
     assert store.label_values("__name__") == ["both"]
 
 
+# proves G26
+def test_a_series_stays_if_the_flush_that_removes_its_last_hour_has_more_of_it(
+    make_store: MakeStore,
+) -> None:
+    now_ms = NOW_MS
+    store = make_store(TimeSeriesSettings(retention_s=3600), now_ms=lambda: now_ms)
+    store.flush(store.write(rows_of([("stays", now_ms, 1.0), ("goes", now_ms, 1.0)])))
+    now_ms += 2 * HOUR_MS + 1
+    store.flush(store.write(rows_of([("stays", now_ms, 2.0)])))
+    assert store.stat()["buckets"] == 1
+    assert all_samples(store) == {"stays": [(now_ms, 2.0)]}
+    kept = check_records(store.reader()._state.snapshot)
+    assert list(kept.values()) == [(("__name__", "stays"),)]
+
+
 def test_samples_that_come_too_late_are_counted_and_leave_no_series(
     make_store: MakeStore,
 ) -> None:
