@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from headrace.stores.vectors.filters import from_json
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "stores.md").read_text()
 EXAMPLES = re.findall(
@@ -27,6 +30,16 @@ def test_an_example_prints_what_the_page_says(example: str, printed: str, tmp_pa
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ended.stdout == printed
+
+
+def test_its_filters_can_be_read() -> None:
+    """Also the words that a row of the table names beside its example."""
+    rows = re.findall(r'^\| `(\{"field".*?\})` \|(.*)$', PAGE, flags=re.MULTILINE)
+    assert len(rows) == 3
+    for example, meaning in rows:
+        from_json(json.loads(example))
+        for word in re.findall(r"`(\w+)`", meaning.replace("`None`", "")):
+            from_json({"field": "size", word: 3})
 
 
 @pytest.mark.long
