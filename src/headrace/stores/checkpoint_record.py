@@ -64,13 +64,22 @@ def checkpoint_key(task: str) -> bytes:
     return key
 
 
-def take_over(record: CheckpointRecord | None, task: str, generation: str) -> CheckpointRecord:
-    """Return the record after a run of that generation began. Raises FencedError if it is over."""
+def take_over(
+    record: CheckpointRecord | None, task: str, generation: str, instead_of: str | None
+) -> CheckpointRecord:
+    """Return the record after a run of that generation began: see `Store.take`."""
+    present = record.generation if record else ""
+    if record is not None:
+        _check_not_over(record, task, generation)
+        if present == generation:
+            return record
+    if instead_of not in (None, present):
+        raise FencedError(
+            f"generation {present or 'none'} of task {task!r} has the store, not {instead_of}",
+            do="run the task again",
+        )
     if record is None:
         return CheckpointRecord(generation)
-    _check_not_over(record, task, generation)
-    if record.generation == generation:
-        return record
     return CheckpointRecord(
         generation, past_generations=(*record.past_generations, record.generation)
     )

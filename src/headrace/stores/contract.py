@@ -36,10 +36,15 @@ class Store(ABC):
         """Return when the writes up to that epoch are durable; all writes so far if it is None."""
 
     @abstractmethod
-    def take(self, task: str, generation: str) -> int:
+    def generation(self, task: str) -> str:
+        """Return the generation that writes as a task; empty if none does."""
+
+    @abstractmethod
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
         """Begin to write as a task: return the last checkpoint of the generation that is stored.
 
-        From now on, every other generation that wrote as this task before is refused.
+        From now on, every other generation that wrote as this task before is refused. With
+        `instead_of`, raises FencedError if yet another generation writes as the task by now.
         """
 
     @abstractmethod

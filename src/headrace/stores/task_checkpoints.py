@@ -43,11 +43,17 @@ class TaskCheckpoints:
         self._locks = TaskLocks()
         self._records: dict[str, CheckpointRecord | None] = {}
 
-    def take(self, task: str, generation: str, write: WriteRecord) -> int:
+    def generation(self, task: str) -> str:
+        """Return the generation that writes as a task; empty if none does."""
+        with self._locks.of(task):
+            record = self._record(task)
+            return record.generation if record else ""
+
+    def take(self, task: str, generation: str, instead_of: str | None, write: WriteRecord) -> int:
         """Let a generation begin, and refuse those before it: see `Store.take`."""
         with self._locks.of(task):
             record = self._record(task)
-            taken = take_over(record, task, generation)
+            taken = take_over(record, task, generation, instead_of)
             if taken != record:
                 self._write(task, taken, write)
             return taken.number

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace.errors import FencedError, NotFoundError, SchemaError, UsageError
-from headrace.spark.sinks.contract import ReopenableTarget
+from headrace.spark.sinks.contract import CheckpointId, ReopenableTarget
 from headrace.spark.sinks.store_sink import StoreTarget, timeseries, vectors
 from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.service.store_access import create_store, open_store
@@ -199,6 +199,30 @@ def test_a_task_that_is_not_the_workspaces_takes_no_store(
             store.apply(
                 pa.RecordBatch.from_pylist([], schema=store.schema), StoreCheckpoint(task, "g2", 1)
             )
+
+
+# proves G14
+def test_a_run_that_is_replaced_while_it_opens_the_sink_leaves_the_store_to_the_next(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped between its look at the workspace and its call of the store."""
+    location.open("g1").close()
+    found: list[StoreTarget] = []
+
+    def is_current_until_now(objects: object, opened: CheckpointId) -> None:
+        if opened.generation == "g3":
+            return
+        if found:
+            raise UsageError("task 'bank/totals' was reset", do="run it again")
+        found.append(location.open("g3"))
+
+    monkeypatch.setattr("headrace.spark.sinks.store_sink.check_generation", is_current_until_now)
+    with pytest.raises(UsageError, match="was reset"):
+        location.open("g2")
+    [successor] = found
+    successor.write(location.rows(0, 3), checkpoint(1, "g3"))
+    successor.close()
+    assert location.numbers() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("store", ["", 7, None])

@@ -73,9 +73,14 @@ class RowStore(Store):
             pending, self._pending = self._pending, []
             self._store(pending, {})
 
-    def take(self, task: str, generation: str) -> int:
+    def generation(self, task: str) -> str:
         with self._lock:
-            record = take_over(self._record(task), task, generation)
+            record = self._record(task)
+            return record.generation if record else ""
+
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
+        with self._lock:
+            record = take_over(self._record(task), task, generation, instead_of)
             self._store([], {checkpoint_key(task): record.encode()})
             return record.number
 

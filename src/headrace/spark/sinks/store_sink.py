@@ -20,7 +20,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.errors import DocumentError, HeadraceError, SchemaError, TransportError, UsageError
+from headrace.errors import (
+    DocumentError,
+    FencedError,
+    HeadraceError,
+    SchemaError,
+    TransportError,
+    UsageError,
+)
 from headrace.journal.workspace import Workspace
 from headrace.spark.sinks.contract import CheckpointId, is_due
 from headrace.spark.sinks.sink_generation import check_generation
@@ -135,9 +142,20 @@ class StoreTarget:
         self._store.close()
 
     def _take(self) -> None:
-        # A run that was replaced before it took the store must not take it from the next one.
-        check_generation(self._workspace.objects, self._opened)
-        self._last = self._store.take(self._task, self._opened.generation)
+        """Take the store, unless another generation follows this one: then raise.
+
+        A run that was replaced must not take the store from its successor, also if it is stopped
+        just after it found that it is current: the successor has taken the store by then.
+        """
+        while True:
+            present = self._store.generation(self._task)
+            check_generation(self._workspace.objects, self._opened)
+            try:
+                self._last = self._store.take(self._task, self._opened.generation, present)
+                return
+            except FencedError:
+                if self._store.generation(self._task) == present:
+                    raise
 
     def _stored(self, checkpoint: CheckpointId) -> StoreCheckpoint:
         return StoreCheckpoint(self._task, checkpoint.generation, checkpoint.number)

@@ -37,9 +37,14 @@ class FlushWrites(msgspec.Struct, frozen=True, tag="flush"):
     epoch: int | None
 
 
+class AskGeneration(msgspec.Struct, frozen=True, tag="generation"):
+    task: str
+
+
 class TakeTask(msgspec.Struct, frozen=True, tag="take"):
     task: str
     generation: str
+    instead_of: str | None
 
 
 class ApplyRows(msgspec.Struct, frozen=True, tag="apply"):
@@ -101,6 +106,7 @@ StoreCall = (
     DescribeStore
     | WriteRows
     | FlushWrites
+    | AskGeneration
     | TakeTask
     | ApplyRows
     | BeginPart

@@ -57,8 +57,11 @@ class RemoteStore(Store):
     def flush(self, epoch: int | None = None) -> None:
         self._call(messages.FlushWrites(epoch))
 
-    def take(self, task: str, generation: str) -> int:
-        return int(self._call(messages.TakeTask(task, generation)))
+    def generation(self, task: str) -> str:
+        return str(self._call(messages.AskGeneration(task)))
+
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
+        return int(self._call(messages.TakeTask(task, generation, instead_of)))
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         if rows.nbytes <= CHUNK_BYTES:

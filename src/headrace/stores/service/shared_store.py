@@ -190,8 +190,11 @@ class SharedStore(Store):
                 thread: last for thread, last in self._writers.items() if last > self._flushed
             }
 
-    def take(self, task: str, generation: str) -> int:
-        return self._call(lambda attached: attached.tasks.take(task, generation))
+    def generation(self, task: str) -> str:
+        return self._call(lambda attached: attached.store.generation(task))
+
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
+        return self._call(lambda attached: attached.tasks.take(task, generation, instead_of))
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         return self._call(lambda attached: attached.store.apply(rows, checkpoint))

@@ -60,9 +60,9 @@ class StoreOwner:
             directory.announce(OwnerAddress(self.address, token, os.getpid()))
             self._running = undo.pop_all()
 
-    def take(self, task: str, generation: str) -> int:
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
         with self._locks.of(task):
-            last = self.store.take(task, generation)
+            last = self.store.take(task, generation, instead_of)
             self.staging.forget(task)
             return last
 
@@ -126,8 +126,10 @@ class StoreService(RequestService):
                 return store.write(decode_rows(bodies[0]))
             case messages.FlushWrites(epoch):
                 return submit(store.flush, epoch)
-            case messages.TakeTask(task, generation):
-                return submit(self._owner.take, task, generation)
+            case messages.AskGeneration(task):
+                return submit(store.generation, task)
+            case messages.TakeTask(task, generation, instead_of):
+                return submit(self._owner.take, task, generation, instead_of)
             case messages.ApplyRows(checkpoint):
                 return submit(store.apply, decode_rows(bodies[0]), checkpoint)
             case messages.ApplyParts(parts, checkpoint):

@@ -111,11 +111,17 @@ class TimeSeriesStore(Store):
     def flush(self, epoch: int | None = None) -> None:
         self._handle.flush(None if epoch is None else Epoch(epoch))
 
-    def take(self, task: str, generation: str) -> int:
+    def generation(self, task: str) -> str:
         self._check_open()
-        return self._checkpoints.take(
-            task, generation, lambda records: self._write_durable(SampleDelta(records=records))
-        )
+        return self._checkpoints.generation(task)
+
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
+        self._check_open()
+
+        def write(records: dict[bytes, bytes]) -> None:
+            self._write_durable(SampleDelta(records=records))
+
+        return self._checkpoints.take(task, generation, instead_of, write)
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()

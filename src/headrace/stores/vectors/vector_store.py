@@ -160,11 +160,17 @@ class VectorStore(Store):
 
     # Checkpoints of tasks
 
-    def take(self, task: str, generation: str) -> int:
+    def generation(self, task: str) -> str:
         self._check_open()
-        return self._checkpoints.take(
-            task, generation, lambda records: self._write_durable(None, records)
-        )
+        return self._checkpoints.generation(task)
+
+    def take(self, task: str, generation: str, instead_of: str | None = None) -> int:
+        self._check_open()
+
+        def write(records: dict[bytes, bytes]) -> None:
+            self._write_durable(None, records)
+
+        return self._checkpoints.take(task, generation, instead_of, write)
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()
