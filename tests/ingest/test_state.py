@@ -233,6 +233,13 @@ def test_a_write_that_found_no_room_has_the_rest_flushed() -> None:
     assert steps.step(writes=1) == []
 
 
+def test_a_write_that_found_no_room_has_one_flush_begun() -> None:
+    steps = Steps()
+    assert kinds(steps.step(writes=1, is_short=True)) == [StartFlush]
+    steps.step(writes=1)
+    assert kinds(steps.step(steps.flushed(1))) == [PublishSnapshot, StartSync]
+
+
 @pytest.mark.parametrize(
     ("is_asked", "is_late", "is_large", "trigger"),
     [
@@ -281,6 +288,15 @@ def test_a_view_has_every_write_once() -> None:
     assert (after.snapshot, after.flushed, after.epoch) == ({"1": 1}, 1, 3)
     # What a reader holds does not change.
     assert rows_of(view.deltas) == {"1": 1, "2": 2}
+
+
+def test_what_was_viewed_before_its_flush_began_is_shown_once() -> None:
+    steps = Steps()
+    steps.step(writes=1)
+    steps.state.view()
+    steps.wait(1)
+    assert kinds(steps.step()) == [StartFlush]
+    assert [delta.rows for delta in steps.state.view().deltas] == [{"1": 1}]
 
 
 def test_a_copy_for_readers_is_made_once() -> None:
@@ -399,7 +415,11 @@ def test_the_oldest_write_that_is_not_durable_is_known() -> None:
     steps.step(writes=1, at_s=102)
     steps.step(steps.flushed(1), at_s=103)
     assert steps.state.oldest_s == 101
+    steps.wait(2)
+    steps.step()
+    steps.step(steps.flushed(1, 2))
+    assert steps.state.oldest_s == 101
     steps.step(SYNCED)
     assert steps.state.oldest_s == 102
-    assert steps.state.figures.flush_s == 0.25
-    assert steps.state.figures.bytes == 10
+    assert steps.state.figures.flush_s == 0.5
+    assert steps.state.figures.bytes == 20
