@@ -152,6 +152,15 @@ class VectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     k_max: int = 10_000
     """A search returns at most this many vectors."""
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            least = 1 if name in ("list_rows", "probe_rows", "k_max") else 0
+            if getattr(self, name) < least:
+                raise UsageError(
+                    f"{name} must be at least {least}, got {getattr(self, name)}",
+                    do="choose another",
+                )
+
 
 class TimeSeriesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A time-series store."""

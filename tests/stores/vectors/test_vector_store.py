@@ -362,6 +362,34 @@ def test_a_schema_that_no_store_can_have_is_refused(arguments: Any, said: str) -
         VectorSchema.of(*arguments)
 
 
+@pytest.mark.parametrize("name", VectorSettings.__struct_fields__)
+def test_settings_that_make_no_sense_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least [01], got -1"):
+        VectorSettings(**{name: -1})
+
+
+@pytest.mark.parametrize("name", ["list_rows", "probe_rows", "k_max"])
+def test_settings_that_leave_nothing_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
+        VectorSettings(**{name: 0})
+
+
+def test_the_least_settings_store_and_find_rows() -> None:
+    least = {
+        name: 1 if name in ("list_rows", "probe_rows", "k_max") else 0
+        for name in VectorSettings.__struct_fields__
+        if name != "memory_bytes_max"
+    }
+    rows = {f"{number}": [float(number), 1.0] for number in range(100)}
+    kv = MemoryKeyValueStore()
+    with VectorStore.create(kv, 2, "l2", settings=VectorSettings(**least)) as store:
+        for name, vector in rows.items():
+            store.upsert([name], [vector])
+            store.flush()
+        for name, vector in rows.items():
+            assert ids(store.search(vector, 1)) == [name]
+
+
 def test_narrow_types_are_widened() -> None:
     narrow = pa.schema(
         [("a", pa.int32()), ("b", pa.float32()), ("c", pa.large_string()), ("d", pa.timestamp("s"))]
