@@ -209,8 +209,7 @@ class VectorHistory:
         assert away == _approx(self._away(query, answer))
         if is_exact:
             assert away == _approx(np.sort(self._away(query, names))[:k])
-        else:
-            assert len(answer) == min(k, len(names)) or len(answer) >= min(k, 2)
+        assert len(answer) == min(k, len(names))
 
     def _away(self, query: Vectors, names: list[str]) -> Any:
         if not names:
@@ -241,6 +240,7 @@ class VectorHistory:
                     held.add(row)
                     if row not in dead:
                         live.append(name)
+        assert lists == self.store.view().snapshot.lists.lists.keys()
         assert sorted(live) == sorted(self.rows)
         assert dead <= held
         assert max(held, default=0) < state.next_row
