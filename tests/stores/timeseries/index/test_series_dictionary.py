@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from headrace.errors import StorageError
@@ -11,6 +12,8 @@ from headrace.stores.kv.memory_store import MemoryKeyValueStore
 from headrace.stores.timeseries.index.series_dictionary import SeriesDictionary
 from headrace.stores.timeseries.key_layout import SERIES_MOST
 from headrace.stores.timeseries.labels import encode_labels, make_labels
+from headrace.stores.timeseries.sample_batch import SampleBatch, SampleDelta
+from headrace.stores.timeseries.sample_flush import SampleFlush, load_state
 from headrace.stores.timeseries.series import Labels
 from headrace.stores.timeseries.timeseries_store import TimeSeriesStore
 from tests.stores.timeseries.sample_rows import HOUR_MS, all_samples, rows_of
@@ -107,6 +110,22 @@ def test_a_flush_that_fails_leaves_no_id_behind() -> None:
     store.write(rows_of([("c", NOW_MS, 1.0), ("b", NOW_MS, 1.0)]))
     store.close()
     assert ids_in(kv) == {"a": 1, "c": 2, "b": 3}
+
+
+def test_a_batch_that_fails_is_not_remembered() -> None:
+    kv = KeptStore()
+    dictionary = SeriesDictionary(cached_max=9)
+    flush = SampleFlush(kv, dictionary, lambda: None)
+    state = load_state(kv)
+    [series] = encoded("a")
+    batch = SampleBatch([series], np.zeros(1, np.int64), np.array([NOW_MS]), np.ones(1))
+    kv.fails = True
+    with pytest.raises(StorageError, match="the disk is full"):
+        flush.execute_flush(SampleDelta([batch]), state)
+    assert dictionary.resolve([series], 1, state.snapshot).added == {series: 1}
+    kv.fails = False
+    flush.execute_flush(SampleDelta([batch]), state)
+    assert dictionary.resolve([series], 2, state.snapshot).added == {}
 
 
 def encoded(*names: str) -> list[bytes]:
