@@ -36,8 +36,6 @@ class VectorFlush:
         self._loaded = loaded
         self._settings = settings
         self._codec = ChunkCodec(loaded.snapshot.schema)
-        self._gone = 0
-        """Rows of the table that no chunk holds any more."""
 
     def execute_flush(
         self, delta: VectorDelta, snapshot: VectorSnapshot
@@ -104,7 +102,6 @@ class VectorFlush:
             rows = editor.matrix.rows[slots.start : slots.stop]
             dead = rows[~editor.alive[rows]]
             self._loaded.dead.remove(table.numbers(dead))
-            self._gone += len(dead)
         for number in editor.old_centroids:
             batch.delete(centroid_key(number))
         for number in editor.new_centroids:
@@ -157,9 +154,10 @@ class VectorFlush:
     def _without_garbage(self, snapshot: VectorSnapshot) -> VectorSnapshot:
         self._loaded.snapshot = snapshot
         used = sum(each.stored for each in snapshot.lists.lists.values())
-        garbage = max(self._gone, self._loaded.matrix.used - used)
+        # Rows that no chunk holds are fewer: each of them had a slot in a chunk that was dropped.
+        garbage = self._loaded.matrix.used - used
         is_short = snapshot.memory_bytes > self._settings.memory_bytes_max // 2
         worth = used // 4 if is_short else max(used, self._settings.garbage_rows_min)
         if garbage > worth:
-            self._loaded, self._gone = compacted(self._loaded), 0
+            self._loaded = compacted(self._loaded)
         return self._loaded.snapshot
