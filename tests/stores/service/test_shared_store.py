@@ -8,8 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.errors import DocumentError, FencedError, InDoubtError, UsageError
+from headrace.errors import DocumentError, FencedError, InDoubtError, PeerLostError, UsageError
 from headrace.stores.checkpoint_record import StoreCheckpoint
+from headrace.stores.service.remote_store import RemoteStore
+from headrace.stores.service.shared_store import OWNERS_LOST_MAX
 from headrace.testing.crash import Child
 from tests.stores.service.row_store import (
     SCHEMA,
@@ -235,3 +237,23 @@ def test_a_checkpoint_is_repeated_with_the_next_owner(place: Path, owner: Child)
         assert not store.apply(some_rows("a"), StoreCheckpoint("task", "g", 1))
         assert store.apply(some_rows("b"), StoreCheckpoint("task", "g", 2))
         assert contents(store) == {"a": 1, "b": 1}
+
+
+def test_a_call_that_loses_every_owner_gives_up(
+    place: Path, owner: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def lose(store: RemoteStore) -> dict[str, int | float | str]:
+        nonlocal calls
+        calls += 1
+        assert calls <= 1 + OWNERS_LOST_MAX
+        raise PeerLostError("the owner is gone", do="call it again")
+
+    with open_rows(place) as store:
+        monkeypatch.setattr(RemoteStore, "stat", lose)
+        with pytest.raises(PeerLostError):
+            store.stat()
+        assert calls == 1 + OWNERS_LOST_MAX
+        monkeypatch.undo()
+        assert store.stat() == {"rows": 0}

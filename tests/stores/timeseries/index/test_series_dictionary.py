@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 import numpy as np
 import pytest
 
 from headrace.errors import StorageError
 from headrace.settings import TimeSeriesSettings
 from headrace.stores.kv.contract import WriteBatch, WriteSequence
-from headrace.stores.kv.memory_store import MemoryKeyValueStore
+from headrace.stores.kv.memory_store import MemoryKeyValueStore, MemorySnapshot
 from headrace.stores.timeseries.index.series_dictionary import SeriesDictionary
-from headrace.stores.timeseries.key_layout import SERIES_MOST
-from headrace.stores.timeseries.labels import encode_labels, make_labels
+from headrace.stores.timeseries.key_layout import SERIES_MOST, dictionary_key
+from headrace.stores.timeseries.labels import encode_labels, fingerprint, make_labels
 from headrace.stores.timeseries.sample_batch import SampleBatch, SampleDelta
 from headrace.stores.timeseries.sample_flush import SampleFlush, load_state
 from headrace.stores.timeseries.series import Labels
@@ -150,6 +153,35 @@ def test_a_dictionary_that_remembers_nothing_finds_all_ids_in_the_store() -> Non
         for each, series_id in zip(series, found.ids.tolist(), strict=True):
             assert known.setdefault(each, series_id) == series_id
     assert sorted(known.values()) == list(range(1, 21))
+
+
+class CountingSnapshot(MemorySnapshot):
+    """Counts the keys that somebody looks up."""
+
+    looked_up = 0
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self.looked_up += len(keys)
+        return super().get_many(keys)
+
+
+@pytest.mark.parametrize(("known", "looked_up"), [([2], 0), ([1, 1], 0), ([2, 1], 1), ([3], 3)])
+def test_a_dictionary_remembers_so_many_series_and_no_more(
+    known: list[int], looked_up: int
+) -> None:
+    series = encoded("a", "b", "c")[: sum(known)]
+    ids = {each: number for number, each in enumerate(series, 1)}
+    entries = {
+        dictionary_key(fingerprint(each)): number.to_bytes(4, "big") for each, number in ids.items()
+    }
+    dictionary = SeriesDictionary(cached_max=2)
+    left = iter(ids.items())
+    for count in known:
+        dictionary.remember(dict(islice(left, count)))
+    snapshot = CountingSnapshot(WriteSequence(1), entries, sorted(entries))
+    found = dictionary.resolve(series[-2:] if looked_up < 3 else series, 9, snapshot)
+    assert not found.added
+    assert snapshot.looked_up == looked_up
 
 
 def test_the_last_id_is_given_and_none_after_it() -> None:
