@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from headrace.errors import CommitOutcome, InDoubtError, QueueFullError, StorageError, UsageError
 from headrace.ingest.actor import delta_batch
 from headrace.ingest.contract import Epoch
-from tests.ingest.conftest import LIMIT_S, Start
+from tests.ingest.conftest import LIMIT_S, Start, until
 from tests.ingest.memory_store import MapDelta, MapHandler, rows_of
 
 
@@ -63,10 +64,45 @@ def test_whoever_begins_to_wait_for_room_has_what_is_pending_flushed(start: Star
     handle = start(pending_bytes_max=30, flush_bytes=30)
     handle.write(MapDelta({"a": 1, "b": 1}))
     handle.view()
+    until(lambda: bool(vars(handle.actor._work)["_waiters"]))
     batch = delta_batch([MapDelta({"c": 1, "d": 1})])
     with handle.actor.in_line(batch) as ticket:
         ticket.granted.result(LIMIT_S)
         assert handle.actor.write_all(batch, ticket) == 2
+
+
+def test_a_batch_that_finds_no_room_has_what_is_pending_flushed(start: Start) -> None:
+    handle = start(pending_bytes_max=30, flush_bytes=30)
+    handle.write(MapDelta({"a": 1, "b": 1}))
+    until(lambda: handle.metrics().pending_bytes == 20)
+    with pytest.raises(QueueFullError):
+        handle.write_all([MapDelta({"c": 1}), MapDelta({"d": 1})])
+    until(lambda: handle.metrics().durable_epoch == 1)
+
+
+def test_whoever_leaves_the_line_makes_room_for_the_next(handler: MapHandler, start: Start) -> None:
+    handle = start(pending_bytes_max=30)
+    handler.syncs_allowed.clear()
+    handle.write(MapDelta({"a": 1, "b": 1}))
+    with pytest.raises(InDoubtError):
+        handle.flush(timeout_s=0.0)
+    until(lambda: handle.metrics().frozen_bytes == 20)
+    large, small = ([MapDelta({key: 1}) for key in keys] for keys in ("cd", "e"))
+    with ExitStack() as line:
+        line.enter_context(handle.actor.in_line(delta_batch(large)))
+        with handle.actor.in_line(delta_batch(small)) as ticket:
+            assert not ticket.granted.done()
+            until(lambda: bool(vars(handle.actor._work)["_waiters"]))
+            line.close()
+            assert ticket.granted.done()
+
+
+@pytest.mark.parametrize("epoch", [-1, 2])
+def test_an_epoch_that_no_write_has_is_not_waited_for(start: Start, epoch: int) -> None:
+    handle = start()
+    handle.write(MapDelta({"a": 1}))
+    with pytest.raises(UsageError, match=f"epoch {epoch} was not given to any write, the last is"):
+        handle.flush(Epoch(epoch), LIMIT_S)
 
 
 def test_a_call_may_wait_for_ever(handler: MapHandler, start: Start) -> None:

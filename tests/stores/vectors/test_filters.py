@@ -126,6 +126,10 @@ def test_json_that_is_no_filter_is_refused(given: object, word: str) -> None:
     assert len(str(raised.value)) < 600
 
 
+def test_a_filter_may_name_as_many_values_as_are_allowed() -> None:
+    assert from_json({"field": "size", "in": [0] * VALUES_MAX})
+
+
 def test_a_filter_that_is_nested_too_deep_is_refused() -> None:
     nested: dict[str, Any] = {"field": "color", "eq": "red"}
     for _ in range(DEPTH_MAX):

@@ -95,6 +95,14 @@ def test_runs_that_are_too_large_together_stay(monkeypatch: pytest.MonkeyPatch) 
     assert bucket.contents()[1, 50] == 29.0
 
 
+@pytest.mark.parametrize(("samples", "merged"), [(1, 7), (2, 0)])
+def test_runs_of_as_many_samples_as_are_allowed_are_merged(
+    samples: int, merged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_writer, "MERGED_SAMPLES_MAX", 50)
+    assert len(choose_merge([run_of(0, 7)] * 7, samples)[1]) == merged
+
+
 def run_of(level: int, samples: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     row = np.zeros(1, dtype=CHUNK_ROW)
     row["level"], row["samples"] = level, samples
@@ -182,6 +190,10 @@ def test_the_cache_keeps_what_was_used_last() -> None:
         assert number == 4 or cache.get(number - 1) is chunk
         assert cache.get(number) is chunk
         assert cache.get(number - 2) is None, "it holds no more than it may"
+    large = samples_of([1] * 25, [*range(25)], [0.0] * 25)
+    cache.add(20, large)
+    assert cache.get(20) is None
+    assert cache.get(19) is chunk, "nothing makes room for what does not fit at all"
     tight = ChunkCache(159)
     tight.add(1, chunk)
     assert tight.get(1) is None

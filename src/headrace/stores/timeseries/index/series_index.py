@@ -91,7 +91,7 @@ class SeriesIndex:
     def _with_value(self, matcher: LabelMatcher, *, accepted: bool) -> BitMap:
         """Return the series whose value of the label the matcher accepts, or does not accept."""
         is_one = {True: MatchKind.EQUAL, False: MatchKind.UNEQUAL}[accepted]
-        if matcher.kind is is_one and matcher.value:
+        if matcher.kind is is_one:
             stored = self._snapshot.get(inverted_key(matcher.name, matcher.value))
             return BitMap() if stored is None else decode_posting(stored)[1]
         known = self.values(matcher.name)
