@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import CommitOutcome, InDoubtError, QueueFullError, StorageError, UsageError
 from headrace.ingest.actor import delta_batch
 from headrace.ingest.contract import Epoch
+from headrace.ingest.snapshot_channel import SnapshotChannel
 from tests.ingest.conftest import LIMIT_S, Start, until
 from tests.ingest.memory_store import MapDelta, MapHandler, rows_of
 
@@ -71,13 +72,58 @@ def test_whoever_begins_to_wait_for_room_has_what_is_pending_flushed(start: Star
         assert handle.actor.write_all(batch, ticket) == 2
 
 
-def test_a_batch_that_finds_no_room_has_what_is_pending_flushed(start: Start) -> None:
+@pytest.mark.parametrize("writes", [["cd"], ["c", "d"]])
+def test_what_finds_no_room_has_what_is_pending_flushed(start: Start, writes: list[str]) -> None:
     handle = start(pending_bytes_max=30, flush_bytes=30)
     handle.write(MapDelta({"a": 1, "b": 1}))
     until(lambda: handle.metrics().pending_bytes == 20)
+    until(lambda: bool(vars(handle.actor._work)["_waiters"]))
+    deltas = [MapDelta(dict.fromkeys(keys, 1)) for keys in writes]
     with pytest.raises(QueueFullError):
-        handle.write_all([MapDelta({"c": 1}), MapDelta({"d": 1})])
+        handle.write(deltas[0]) if len(deltas) == 1 else handle.write_all(deltas)
     until(lambda: handle.metrics().durable_epoch == 1)
+
+
+def test_writes_are_merged_without_being_asked_when_they_are_many(start: Start) -> None:
+    handle = start(pending_bytes_max=1000, flush_bytes=40)
+    handle.write(MapDelta({"a": 1}))
+    until(lambda: handle.metrics().pending_bytes == 10)
+    until(lambda: bool(vars(handle.actor._work)["_waiters"]))
+    for number in range(9):
+        handle.write(MapDelta({f"{number}": 1}))
+    until(lambda: handle.metrics().durable_epoch >= 4)
+
+
+def test_the_timer_runs_for_what_was_merged_during_a_flush(
+    handler: MapHandler, start: Start
+) -> None:
+    handle = start(flush_interval_s=0.5)
+    handler.flushes_allowed.clear()
+    handle.write(MapDelta({"a": 1}))
+    with pytest.raises(InDoubtError):
+        handle.flush(timeout_s=0.0)
+    handle.write(MapDelta({"b": 1}))
+    handle.view()
+    handler.flushes_allowed.set()
+    until(lambda: handle.metrics().durable_epoch == 2)
+
+
+def test_a_flush_that_gave_up_is_kept_nowhere(handler: MapHandler, start: Start) -> None:
+    handle = start()
+    handler.syncs_allowed.clear()
+    handle.write(MapDelta({"a": 1}))
+    with pytest.raises(InDoubtError):
+        handle.flush(timeout_s=0.0)
+    handle.view()
+    assert handle.metrics().waiters == 0
+
+
+def test_of_two_ends_the_first_one_is_told() -> None:
+    channel = SnapshotChannel[dict[str, int]]({})
+    channel.end(StorageError("the disk is full", do="free some space"))
+    channel.end(UsageError("the store is closed", do="open it again"))
+    with pytest.raises(StorageError, match="the disk is full"):
+        channel.after(Epoch(0))
 
 
 def test_whoever_leaves_the_line_makes_room_for_the_next(handler: MapHandler, start: Start) -> None:

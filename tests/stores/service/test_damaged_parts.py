@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import DataError, PeerLostError, UsageError
 from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.service import staged_parts
+from headrace.stores.service.arrow_bodies import encode_rows
 from headrace.testing.crash import Child, eventually
 from tests.stores.service.row_store import contents, open_rows, some_rows
 from tests.stores.service.row_store import staged_files as files
@@ -43,6 +44,21 @@ def test_a_part_whose_blocks_were_never_written_is_not_applied(place: Path) -> N
         data[middle : middle + 4096] = bytes(4096)
         path.write_bytes(data)
         with pytest.raises(DataError, match="is damaged: it has another checksum"):
+            store.apply_parts([part], FIRST)
+        assert contents(store) == {}
+
+
+@pytest.mark.parametrize("damage", ["lost batch", "no text"])
+def test_a_part_with_other_rows_is_not_applied(place: Path, damage: str) -> None:
+    with open_rows(place) as store:
+        store.take("a/task", "g1")
+        part = store.stage([some_rows("needle"), some_rows("b")], FIRST)
+        [path] = (place / "staged").rglob("*.arrow")
+        if damage == "lost batch":
+            path.write_bytes(encode_rows(some_rows("needle")))
+        else:
+            path.write_bytes(path.read_bytes().replace(b"needle", b"\xff" * 6))
+        with pytest.raises(DataError, match=r"is damaged|has 1 rows"):
             store.apply_parts([part], FIRST)
         assert contents(store) == {}
 

@@ -101,6 +101,16 @@ def test_parts_of_attempts_that_lost_go_with_the_checkpoint(place: Path) -> None
         assert contents(store) == {"a": 1}
 
 
+def test_parts_of_earlier_checkpoints_go_with_the_next_one(place: Path) -> None:
+    with open_rows(place) as store:
+        store.take("a/task", "g1")
+        assert store.apply_parts([store.stage([some_rows("a")], FIRST)], FIRST)
+        store.stage([some_rows("late")], FIRST)
+        assert store.apply_parts([store.stage([some_rows("b")], SECOND)], SECOND)
+        assert files(place) == []
+        assert contents(store) == {"a": 1, "b": 1}
+
+
 def test_a_run_that_begins_removes_what_earlier_runs_staged(place: Path) -> None:
     with open_rows(place) as store:
         store.take("a/task", "g1")

@@ -26,6 +26,7 @@ from headrace.settings import IngestSettings, TimeSeriesSettings
 from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.kv.contract import WriteBatch, WriteSequence
 from headrace.stores.kv.memory_store import MemoryKeyValueStore
+from headrace.stores.timeseries import sample_reader
 from headrace.stores.timeseries.input.arrow_samples import SCHEMA
 from headrace.stores.timeseries.key_layout import CHUNKS, COUNTERS_KEY, StoreCounters
 from headrace.stores.timeseries.labels import encode_labels
@@ -243,6 +244,34 @@ def test_opening_a_store_removes_what_is_beyond_retention(tmp_path: Path) -> Non
 
 
 # Reading
+
+
+def test_a_scan_shows_no_sample_beyond_retention_and_none_twice(make_store: MakeStore) -> None:
+    half_ms = HOUR_MS // 2
+    store = make_store(TimeSeriesSettings(retention_s=3600), now_ms=lambda: NOW_MS + half_ms)
+    times = [NOW_MS - half_ms - 1, NOW_MS - half_ms, NOW_MS - 1, NOW_MS, NOW_MS + 1]
+    store.write(rows_of([("a", time, 1.0) for time in times]))
+
+    def scanned(*, fresh: bool) -> list[int]:
+        batches = store.scan(fresh=fresh)
+        return [
+            round(row["timestamp"].timestamp() * 1000) for b in batches for row in b.to_pylist()
+        ]
+
+    assert scanned(fresh=True) == times[1:]
+    store.flush()
+    assert scanned(fresh=False) == scanned(fresh=True) == times[1:]
+
+
+def test_chunks_are_read_in_groups_without_a_gap(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_reader, "_READ_AT_ONCE", 2)
+    store = make_store()
+    for number in range(5):
+        store.write(rows_of([("a", NOW_MS + number, float(number))]))
+        store.flush()
+    assert all_samples(store) == {"a": [(NOW_MS + number, float(number)) for number in range(5)]}
 
 
 def test_a_query_for_too_many_samples_is_refused(make_store: MakeStore) -> None:

@@ -409,6 +409,16 @@ def test_rows_beyond_the_memory_limit_are_refused() -> None:
         assert 60 < int(store.stat()["rows"]) < 1000
 
 
+def test_a_checkpoint_beyond_the_memory_limit_is_refused() -> None:
+    settings = VectorSettings(memory_bytes_max=1000)
+    with VectorStore.create(MemoryKeyValueStore(), 2, "l2", settings=settings) as store:
+        store.take("fill", "g1")
+        rows = batch(*({"id": f"{i}", "vector": [i, 1]} for i in range(100)))
+        with pytest.raises(StorageError, match="exceed 1000"):
+            store.apply(rows, StoreCheckpoint("fill", "g1", 1))
+        assert store.take("fill", "g1") == 0
+
+
 def test_a_store_that_is_full_takes_deletions_and_has_room_again() -> None:
     settings = VectorSettings(memory_bytes_max=400_000)
     with VectorStore.create(MemoryKeyValueStore(), 8, "l2", settings=settings) as store:

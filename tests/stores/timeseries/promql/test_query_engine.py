@@ -145,6 +145,30 @@ def test_the_time_is_looked_at_between_the_blocks_of_one_function(
     assert looks() - in_one_block == blocks - 1
 
 
+@pytest.mark.parametrize(
+    ("query", "limits", "named"),
+    [
+        ("sum_over_time(vector(1)[9m:1m])", QueryLimits(samples_max=39), "more than 39 samples"),
+        ("1", QueryLimits(cells_max=30), r"1 series × 31 steps .* \(cells_max\)"),
+        (
+            "max_over_time(hits[31m:30m])",
+            QueryLimits(cells_max=92),
+            r"3 series × 31 .* \(cells_max",
+        ),
+    ],
+)
+def test_what_a_query_makes_itself_counts_too(query: str, limits: QueryLimits, named: str) -> None:
+    with pytest.raises(QueryError, match=named):
+        evaluate(query, COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, limits)
+    more = QueryLimits(limits.samples_max + 1, limits.cells_max + 1)
+    assert evaluate(query, COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, more).series.labels
+
+
+def test_a_caller_may_wait_less_than_the_limit_and_not_longer() -> None:
+    assert QueryLimits(timeout_s=5.0).within(1.0).timeout_s == 1.0
+    assert QueryLimits(timeout_s=5.0).within(9.0).timeout_s == 5.0
+
+
 def test_limits_that_are_just_enough() -> None:
     limits = QueryLimits(samples_max=93, cells_max=93)
     result = evaluate("sum(hits)", COUNTERS, 0, 30 * MINUTE_MS, MINUTE_MS, limits)
