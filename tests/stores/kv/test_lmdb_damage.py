@@ -14,6 +14,7 @@ import lmdb
 import pytest
 
 from headrace.errors import DataError, StorageError, UsageError, VersionError
+from headrace.stores.kv import lmdb_store
 from headrace.stores.kv.contract import WriteBatch
 from headrace.stores.kv.lmdb_store import SNAPSHOTS_MAX, LmdbKeyValueStore
 from headrace.testing.kv_conformance import batch_of, entries_of
@@ -311,3 +312,38 @@ class _FailingEnvironment:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._environment, name)
+
+
+def test_closing_the_store_makes_everything_durable(tmp_path: Path) -> None:
+    store = LmdbKeyValueStore(tmp_path / "store")
+    batch = WriteBatch()
+    batch.put(b"a", b"1")
+    sequence = store.write(batch)
+    assert store.durable_sequence < sequence
+    store.close()
+    assert store.durable_sequence == sequence
+
+
+def test_a_store_that_was_refused_is_locked_no_more(tmp_path: Path) -> None:
+    LmdbKeyValueStore(tmp_path).close()
+    record = tmp_path / "kv.json"
+    stored = record.read_bytes()
+    record.write_bytes(b"?")
+    with pytest.raises(DataError, match="is damaged"):
+        LmdbKeyValueStore(tmp_path)
+    record.write_bytes(stored)
+    LmdbKeyValueStore(tmp_path).close()
+
+
+def test_a_scan_goes_on_at_the_very_next_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lmdb_store, "_CHUNK_ENTRIES", 1)
+    keys = [b"a", b"a\0", b"a\0\0", b"a\0\1", b"b"]
+    with closing(LmdbKeyValueStore(tmp_path / "store")) as store:
+        batch = WriteBatch()
+        batch.put_many((key, b"1") for key in keys)
+        store.write(batch)
+        with store.snapshot() as snapshot:
+            assert [key for key, _ in snapshot.scan(b"", None)] == keys
+            assert [key for key, _ in snapshot.scan(b"", None, reverse=True)] == keys[::-1]
