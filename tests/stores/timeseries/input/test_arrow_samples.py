@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DocumentError
-from headrace.stores.timeseries.input.arrow_samples import SCHEMA, read_rows, write_rows
+from headrace.stores.timeseries.input.arrow_samples import (
+    SCHEMA,
+    KnownLabels,
+    read_rows,
+    write_rows,
+)
 from headrace.stores.timeseries.labels import decode_labels
 from headrace.stores.timeseries.sample_batch import SampleBatch
 from headrace.stores.timeseries.series import Labels
@@ -168,3 +173,12 @@ def test_rows_come_back_as_they_were_written() -> None:
     )
     batch = read_rows(rows)
     assert write_rows(batch.select([], 0, 9)).equals(rows)
+
+
+@pytest.mark.parametrize("series_max", [0, 2])
+def test_labels_are_remembered_for_so_many_series_and_no_more(series_max: int) -> None:
+    known = KnownLabels(series_max)
+    columns = [("job", pa.array(list("abcde")))]
+    for row in range(5):
+        known.encode(columns, np.array([row]))
+        assert len(known._known) <= series_max
