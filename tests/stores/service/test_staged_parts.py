@@ -145,6 +145,19 @@ def test_a_generation_that_was_replaced_applies_nothing(place: Path) -> None:
         assert contents(store) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "other", [SECOND, StoreCheckpoint("a/task", "g0", 1), StoreCheckpoint("other", "g1", 1)]
+)
+def test_a_part_belongs_to_one_checkpoint(place: Path, other: StoreCheckpoint) -> None:
+    with open_rows(place) as store:
+        store.take("other", "g1")
+        store.take("a/task", "g1")
+        part = store.stage([some_rows("a")], other)
+        with pytest.raises(NotFoundError, match="is not staged"):
+            store.apply_parts([part], FIRST)
+        assert contents(store) == {}
+
+
 @pytest.mark.parametrize("part", ["../../data/data.mdb", "", "x" * 48])
 def test_what_is_no_part_is_refused(place: Path, part: str) -> None:
     with open_rows(place) as store:

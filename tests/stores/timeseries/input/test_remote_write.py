@@ -265,3 +265,14 @@ def test_damaged_bytes_raise_a_document_error_or_decode() -> None:
 def test_numbers_survive(number: int) -> None:
     written = write_varint(number)
     assert read_varint(written, 0, len(written)) == (number % (1 << 64), len(written))
+
+
+def test_labels_are_remembered_until_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_write, "KNOWN_LABELS_MAX", 2)
+    decoder = RemoteWriteDecoder()
+    one = np.ones(1, np.int64)
+    for number in range(9):
+        labels = [make_labels([("__name__", f"m{number}")])]
+        series = SelectedSeries(labels, np.array([0, 1]), one, one.astype(np.float64))
+        decoder.decode(encode_remote_write(series))
+        assert len(decoder._known) <= 2
