@@ -32,7 +32,7 @@ class Stored:
 def test_a_checkpoint_whose_write_was_interrupted_is_applied_once() -> None:
     stored = Stored()
     tasks = TaskCheckpoints(stored.records.get)
-    assert tasks.take("task", "g", None, stored.write) == 0
+    assert tasks.take("task", "g", stored.write) == 0
     with pytest.raises(KeyboardInterrupt):
         tasks.apply(StoreCheckpoint("task", "g", 1), stored.write_interrupted)
     assert not tasks.apply(StoreCheckpoint("task", "g", 1), stored.write)
@@ -43,9 +43,9 @@ def test_a_checkpoint_whose_write_was_interrupted_is_applied_once() -> None:
 def test_a_generation_is_refused_although_the_next_was_interrupted() -> None:
     stored = Stored()
     tasks = TaskCheckpoints(stored.records.get)
-    tasks.take("task", "g", None, stored.write)
+    tasks.take("task", "g", stored.write)
     with pytest.raises(KeyboardInterrupt):
-        tasks.take("task", "h", None, stored.write_interrupted)
+        tasks.take("task", "h", stored.write_interrupted)
     with pytest.raises(FencedError):
         tasks.apply(StoreCheckpoint("task", "g", 1), stored.write)
 
@@ -60,7 +60,7 @@ def test_of_two_threads_with_one_checkpoint_one_applies_it() -> None:
         stored.write(records)
 
     tasks = TaskCheckpoints(stored.records.get)
-    tasks.take("task", "g", None, stored.write)
+    tasks.take("task", "g", stored.write)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(tasks.apply, StoreCheckpoint("task", "g", 1), write_slowly)
         is_writing.wait()
@@ -73,12 +73,12 @@ def test_a_generation_takes_a_task_only_from_the_one_that_it_saw() -> None:
     stored = Stored()
     tasks = TaskCheckpoints(stored.records.get)
     assert tasks.generation("task") == ""
-    tasks.take("task", "g", "", stored.write)
+    tasks.take("task", "g", stored.write, "")
     assert tasks.generation("task") == "g"
     with pytest.raises(FencedError, match="generation g of task 'task' has the store"):
-        tasks.take("task", "old", "", stored.write)
-    assert tasks.take("task", "g", "", stored.write) == 0
-    assert tasks.take("task", "h", "g", stored.write) == 0
+        tasks.take("task", "old", stored.write, "")
+    assert tasks.take("task", "g", stored.write, "") == 0
+    assert tasks.take("task", "h", stored.write, "g") == 0
     assert stored.writes == 2
     with pytest.raises(FencedError, match="was replaced by h"):
-        tasks.take("task", "g", "h", stored.write)
+        tasks.take("task", "g", stored.write, "h")

@@ -65,7 +65,7 @@ def checkpoint_key(task: str) -> bytes:
 
 
 def take_over(
-    record: CheckpointRecord | None, task: str, generation: str, instead_of: str | None
+    record: CheckpointRecord | None, task: str, generation: str, instead_of: str | None = None
 ) -> CheckpointRecord:
     """Return the record after a run of that generation began: see `Store.take`."""
     present = record.generation if record else ""

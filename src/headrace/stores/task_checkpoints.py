@@ -49,7 +49,9 @@ class TaskCheckpoints:
             record = self._record(task)
             return record.generation if record else ""
 
-    def take(self, task: str, generation: str, instead_of: str | None, write: WriteRecord) -> int:
+    def take(
+        self, task: str, generation: str, write: WriteRecord, instead_of: str | None = None
+    ) -> int:
         """Let a generation begin, and refuse those before it: see `Store.take`."""
         with self._locks.of(task):
             record = self._record(task)

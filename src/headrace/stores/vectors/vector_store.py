@@ -170,7 +170,7 @@ class VectorStore(Store):
         def write(records: dict[bytes, bytes]) -> None:
             self._write_durable(None, records)
 
-        return self._checkpoints.take(task, generation, instead_of, write)
+        return self._checkpoints.take(task, generation, write, instead_of)
 
     def apply(self, rows: pa.RecordBatch, checkpoint: StoreCheckpoint) -> bool:
         self._check_open()
