@@ -57,6 +57,7 @@ def fake_member(
     services = {
         messages.SLICE: FakeService(messages.ToSlice, slice),  # type: ignore[arg-type]
         messages.QUEUE: FakeService(messages.ToQueue, queue),  # type: ignore[arg-type]
+        messages.CONSUMER: FakeService(messages.ToQueue, linger),  # type: ignore[arg-type]
     }
     with Server(services, swift()) as server:
         yield server

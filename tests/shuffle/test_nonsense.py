@@ -105,7 +105,6 @@ def test_a_queue_serves_each_slice_once(task: Task) -> None:
     ("request_of", "error", "text"),
     [
         (lambda s: messages.ReadCheckpoint("other", 1, b""), PeerLostError, "has no Queue here"),
-        (lambda s: messages.Release("other", 1), PeerLostError, "has no Queue here"),
         (lambda s: messages.ReadCheckpoint(s, 1, b"?"), DataError, "a checkpoint is damaged"),
         (lambda s: Nonsense(), TransportError, "sent a malformed request"),
     ],

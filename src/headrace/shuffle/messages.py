@@ -6,7 +6,8 @@
 | Slice → Session | Opened, ProgressDelta, Finished, SliceStatus                               |
 | Slice → Queue   | OpenQueue, Append, Acks, Stopped, Bounds, Flush, Starving                  |
 | Queue → Slice   | QueueOpened, Grant, Flushed                                                |
-| reader → member | Advance, ReadCheckpoint, Release; Documents and Blocks come back           |
+| consumer → member | Advance, Release                                                        |
+| reader → member | ReadCheckpoint; Documents and Blocks come back                            |
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from headrace.shuffle.routing import Range
 
 SLICE = "shuffle-slice"
 QUEUE = "shuffle-queue"
+CONSUMER = "shuffle-consumer"
 READER = "shuffle-reader"
 
 
@@ -257,5 +259,6 @@ ToSlice = OpenSlice | Tags | StartRead | StopRead | Heads | Starving | Hold | As
 FromSlice = Opened | ProgressDelta | Finished | SliceStatus
 ToQueue = OpenQueue | Append | Acks | Stopped | Bounds | Flush | Starving
 FromQueue = QueueOpened | Grant | Flushed
-ToReader = Advance | ReadCheckpoint | Release
+FromConsumer = Advance | Release
+ToReader = ReadCheckpoint
 FromReader = Documents | Blocks

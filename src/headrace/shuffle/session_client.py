@@ -26,10 +26,10 @@ from headrace.shuffle.binding import Binding, Source, Sources, resolve
 from headrace.shuffle.checkpoint import Checkpoint, NextCheckpoint
 from headrace.shuffle.member.member_connections import check_addresses
 from headrace.shuffle.messages import MemberAt
-from headrace.shuffle.queue.queue_client import Consumer, Share
+from headrace.shuffle.queue.queue_client import Share
 from headrace.shuffle.routing import Range, check_tiling, split_evenly
 from headrace.shuffle.session.actor import SessionActor
-from headrace.shuffle.session.handler import open_slices
+from headrace.shuffle.session.handler import open_consumers, open_slices
 from headrace.shuffle.session.state import SessionState
 from headrace.shuffle.session.status import SessionStatus
 from headrace.shuffle.session_registry import Announcement
@@ -80,6 +80,8 @@ class Shuffle:
             for member in range(len(members))
         ]
         self._members = tuple(members)
+        self._releases: list[Future[None]] = []
+        """What the members answer to the last release."""
         self._journals = {**base.journals, **replayed.journals}
         self._asking = threading.Lock()
         self._answer: Future[NextCheckpoint | None] | None = None
@@ -87,7 +89,7 @@ class Shuffle:
         self._is_cut = cut is not None
         with ExitStack() as stack:
             clients, slices = open_slices(openings, service, stack)
-            self._consumers = [Consumer(each, self.session, self._sources) for each in clients]
+            self._consumers = open_consumers(clients, self.session, self._sources, settings.open_s)
             horizon = int(settings.horizon_s * TICKS_PER_SECOND) << COUNTER_BITS
             state = SessionState(
                 self._sources,
@@ -184,12 +186,15 @@ class Shuffle:
     def shares(self, checkpoint: NextCheckpoint, *, names: bool = False) -> list[Share]:
         """Return the share of every member in the checkpoint; any process may read a share.
 
-        With `names`, shares have the names of the journals.
+        With `names`, shares have the names of the journals. Repeating this changes nothing.
         """
         delta = checkpoint.delta.encode()
         with self._explained():
-            for consumer in self._consumers:
-                consumer.advance(checkpoint.number, delta)
+            told = [consumer.advance(checkpoint.number, delta) for consumer in self._consumers]
+            for consumer, answer in zip(self._consumers, told, strict=True):
+                answer.result()
+                consumer.note_known(checkpoint.number)
+            self._check_releases()
         journals = self._names(checkpoint.delta) if names else {}
         return [
             Share(address, self.session, checkpoint.number, self._sources.all, journals)
@@ -203,12 +208,25 @@ class Shuffle:
         return {tag: self._journals[tag].name for tag in tags}
 
     def release(self, checkpoint: NextCheckpoint) -> None:
-        """Free the checkpoint and those before it: nobody will read them again."""
+        """Free the checkpoint and those before it: nobody will read them again.
+
+        Members free it before they do what they are asked later, but nobody waits for them. If
+        that fails, a later call raises the error.
+        """
         with self._explained():
-            for consumer in self._consumers:
-                consumer.release(checkpoint.number)
+            self._check_releases()
+            self._releases = [consumer.release(checkpoint.number) for consumer in self._consumers]
+            if checkpoint.number > min(consumer.known for consumer in self._consumers):
+                # A member refuses what it was not told of.
+                self._check_releases()
         for tag in checkpoint.delta.gone:
             self._journals.pop(tag, None)
+
+    def _check_releases(self) -> None:
+        """Wait until the members have carried out the last release."""
+        answers, self._releases = self._releases, []
+        for answer in answers:
+            answer.result()
 
     def _announce(self, workspace: Workspace, members: Sequence[str], stack: ExitStack) -> None:
         if workspace.directory:

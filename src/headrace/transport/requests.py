@@ -1,8 +1,10 @@
 """Numbered requests over one conversation: any number under way, answered in any order.
 
 A request and its answer share a number. A service answers a call at once or with a future, so one
-call that waits holds up no other. A thread per conversation sends the answers, because a peer that
-does not receive would otherwise block whoever completes the future.
+call that waits holds up no other. The thread that receives calls sends the answers that are there
+at once: in a busy process every change of threads costs milliseconds. Another thread sends those
+that futures bring, because a peer that does not receive would otherwise block whoever completes
+the future.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
 from typing import Any, NewType
@@ -41,10 +44,19 @@ answers = msgspec.msgpack.Decoder(NumberedAnswer)
 class RequestClient:
     """Asks a service of one kind at one address. Any task of any event loop may ask."""
 
-    def __init__(self, address: str, kind: str, settings: ServiceSettings | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        kind: str,
+        settings: ServiceSettings | None = None,
+        *,
+        client: Client | None = None,
+    ) -> None:
+        """With a `client`, which the caller closes, the conversation uses its connection."""
         self.address = address
         self.kind = kind
         self._settings = settings or ServiceSettings()
+        self._shared = client
         self._client: Client | None = None
         self._channel: Channel[NumberedAnswer] | None = None
         self._numbers = count()
@@ -58,11 +70,13 @@ class RequestClient:
             await asyncio.to_thread(self.connect)
 
     def connect(self) -> None:
-        client = Client(self.address, self._settings)
+        """Connect, as `start` does. Connecting twice opens a second conversation."""
+        client = self._shared or Client(self.address, self._settings)
         try:
             channel = client.converse(self.kind, answers)
         except BaseException:
-            client.close()
+            if not self._shared:
+                client.close()
             raise
         self._client, self._channel, self._lost = client, channel, None
         threading.Thread(
@@ -75,8 +89,11 @@ class RequestClient:
 
     def close(self) -> None:
         """Leave the conversation, as `stop` does."""
-        client, self._client, self._channel = self._client, None, None
-        if client:
+        client, channel = self._client, self._channel
+        self._client = self._channel = None
+        if channel and self._shared:
+            channel.leave()
+        elif client:
             client.close()
 
     @property
@@ -169,7 +186,10 @@ class RequestService(ABC):
         sender.start()
         try:
             while (message := channel.receive()) is not None:
-                self._accept(message, caller, outgoing)
+                if answer := self._accept(message, caller, outgoing):
+                    # A caller that is gone wants no answer, but all calls that it made carried out.
+                    with suppress(HeadraceError):
+                        _send(channel, answer)
         finally:
             self.end(caller)
             outgoing.put(None)
@@ -183,16 +203,15 @@ class RequestService(ABC):
         message: Message[Any],
         caller: Conversation,
         outgoing: SimpleQueue[NumberedAnswer | None],
-    ) -> None:
+    ) -> NumberedAnswer | None:
+        """Return the answer, or None if a future puts it into `outgoing` later."""
         number, call = message.control
         try:
             done = self.carry_out(call, message.bodies, caller)
         except Exception as error:  # noqa: BLE001  the caller is told
-            outgoing.put(_refuse(number, call, error))
-            return
+            return _refuse(number, call, error)
         if not isinstance(done, Future):
-            outgoing.put(NumberedAnswer(number, done))
-            return
+            return NumberedAnswer(number, done)
 
         def answer(future: Future[Any]) -> None:
             if future.cancelled():
@@ -203,6 +222,7 @@ class RequestService(ABC):
                 outgoing.put(NumberedAnswer(number, future.result()))
 
         done.add_done_callback(answer)
+        return None
 
 
 def _refuse(number: int, call: object, error: BaseException) -> NumberedAnswer:

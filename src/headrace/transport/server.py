@@ -67,7 +67,7 @@ class Server:
         self._settings = settings
         self._changed = threading.Condition()
         self._channels: dict[Channel[Any], str] = {}
-        self._conversing: set[Channel[Any]] = set()
+        self._conversing: dict[Channel[Any], str] = {}
         self._threads: set[threading.Thread] = set()
         self._closing = False
         options = server_options(settings)
@@ -87,6 +87,11 @@ class Server:
     def conversations(self) -> int:
         """The number of conversations now, without streams."""
         return len(self._conversing)
+
+    def conversations_of(self, kind: str) -> int:
+        """Return the number of conversations now with one service."""
+        with self._changed:
+            return sum(each == kind for each in self._conversing.values())
 
     def close(self, grace_s: float = 1.0) -> None:
         """End every conversation with an error, and return within `grace_s` and a moment.
@@ -155,7 +160,7 @@ class Server:
                 raise refuse(self._closing_error())
             self._channels[channel] = peer
             if opening.request is None:
-                self._conversing.add(channel)
+                self._conversing[channel] = opening.kind
             self._threads.add(serving)
         self._watchdog.watch(channel)
         serving.start()
@@ -165,7 +170,7 @@ class Server:
             self._watchdog.forget(channel)
             with self._changed:
                 del self._channels[channel]
-                self._conversing.discard(channel)
+                self._conversing.pop(channel, None)
                 self._changed.notify_all()
 
     def _open(self, command: bytes | None) -> tuple[Opening, Service]:

@@ -18,7 +18,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import INFINITE, Sources
 from headrace.shuffle.block import SpanEnd, block_schema
 from headrace.shuffle.checkpoint import Checkpoint
-from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
+from headrace.shuffle.queue.handler import ConsumerService, Queues, QueueService, ReaderService
 from headrace.shuffle.queue.queue_client import Consumer
 from headrace.transport import Client, Server
 from tests.shuffle.builders import documents, frontier, head, source
@@ -44,7 +44,11 @@ class ScriptedQueue:
         queues = Queues(root, log or LogSettings())
         self._stack.callback(queues.close)
         server = Server(
-            {messages.QUEUE: QueueService(queues), messages.READER: ReaderService(queues)},
+            {
+                messages.QUEUE: QueueService(queues),
+                messages.CONSUMER: ConsumerService(queues),
+                messages.READER: ReaderService(queues),
+            },
             ServiceSettings(),
         )
         self._stack.callback(server.close)
@@ -61,6 +65,7 @@ class ScriptedQueue:
             channel.send(messages.Bounds((INFINITE,)))
         self.actor = queues.of(SESSION)
         self.consumer = Consumer(client, SESSION, Sources(sources))
+        self.consumer.connect()
         self._schema = block_schema(sources[0])
         self._flushes = 0
 

@@ -138,16 +138,16 @@ def test_a_block_is_read_where_it_was_until_its_copy_is_durable(
         queue.flush()
         gate.shut()
         assert queue.read(1, commit(shown[-1], 2)) == shown
-        queue.consumer.release(1)
+        queue.consumer.release(1).result(WAIT_S)
         eventually(lambda: held_bytes(queue) == 4 * size, WAIT_S, "a copy of the open block")
         assert queue.read(2, commit(kept[-1])) == kept
         gate.open()
         queue.flush()
         assert queue.read(2, commit(kept[-1])) == kept
-        queue.consumer.release(2)
+        queue.consumer.release(2).result(WAIT_S)
         eventually(lambda: held_bytes(queue) == size, WAIT_S, "only the copy is left")
         assert queue.read(3) == []
-        queue.consumer.release(3)
+        queue.consumer.release(3).result(WAIT_S)
         eventually(lambda: held_bytes(queue) == 0, WAIT_S, "everything is given back")
 
 
@@ -168,13 +168,13 @@ def test_checkpoints_can_be_read_again_while_blocks_before_and_in_them_move(tmp_
                 last, expected = plans[each]
                 assert queue.read(each, commit(last, 2)) == expected
             if number > 2:
-                queue.consumer.release(number - 2)
+                queue.consumer.release(number - 2).result(WAIT_S)
             assert held_bytes(queue) < SMALL.queue_hard_bytes / 2
         assert queue.read(40, commit(kept[-1])) == kept
         assert queue.read(40, commit(kept[-1])) == kept
-        queue.consumer.release(40)
+        queue.consumer.release(40).result(WAIT_S)
         assert queue.read(41) == []
-        queue.consumer.release(41)
+        queue.consumer.release(41).result(WAIT_S)
         eventually(lambda: held_bytes(queue) == 0, WAIT_S, "everything is given back")
 
 

@@ -9,7 +9,7 @@ from typing import Self
 from headrace.settings import LogSettings, ServiceSettings
 from headrace.shuffle import messages
 from headrace.shuffle.member.queue_directory import own_folder
-from headrace.shuffle.queue.handler import Queues, QueueService, ReaderService
+from headrace.shuffle.queue.handler import ConsumerService, Queues, QueueService, ReaderService
 from headrace.shuffle.slice.handler import SliceService
 from headrace.transport import Server
 
@@ -33,6 +33,7 @@ class Member:
                 {
                     messages.SLICE: SliceService(settings, queues),
                     messages.QUEUE: QueueService(queues),
+                    messages.CONSUMER: ConsumerService(queues),
                     messages.READER: ReaderService(queues),
                 },
                 settings,
@@ -44,11 +45,12 @@ class Member:
 
     @property
     def streams(self) -> int:
-        """The number of streams that it serves.
+        """The number of streams that it serves to Sessions and Slices.
 
         For each Session, that is one to its Slice, and one to its Queue from every Slice.
         """
-        return self._server.conversations
+        kinds = (messages.SLICE, messages.QUEUE)
+        return sum(self._server.conversations_of(kind) for kind in kinds)
 
     def close(self) -> None:
         self._running.close()

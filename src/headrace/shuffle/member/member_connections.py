@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 from headrace.errors import PeerLostError, ProtocolError, UsageError
 from headrace.shuffle.peer import Peer
 from headrace.transport import Client
+
+P = TypeVar("P")
 
 
 def open_one(peer: Peer, opening: object, answer: object) -> Peer:
@@ -32,11 +35,11 @@ def check_addresses(members: object) -> None:
 
 def open_all(
     clients: Sequence[Client],
-    open_peer: Callable[[int, Client], Peer],
+    open_peer: Callable[[int, Client], P],
     *,
     who: str,
     timeout_s: float,
-) -> list[Peer]:
+) -> list[P]:
     """Call `open_peer` for every member at the same time, and return what it returned.
 
     Raises the first error, or PeerLostError if a member lives and does not answer in time. Then

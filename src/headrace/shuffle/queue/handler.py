@@ -14,7 +14,7 @@ from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue.actor import QueueActor
-from headrace.transport import Channel, Message
+from headrace.transport import Channel, Conversation, Message, RequestService
 
 
 class Queues:
@@ -101,6 +101,28 @@ class QueueService:
             self._queues.end(opening.session, why)
 
 
+class ConsumerService(RequestService):
+    """Tells Queues which checkpoints there are, and which nobody will read again."""
+
+    requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+        tuple[int, messages.FromConsumer]
+    )
+
+    def __init__(self, queues: Queues) -> None:
+        super().__init__()
+        self._queues = queues
+
+    def carry_out(self, call: Any, bodies: tuple[Any, ...], caller: Conversation) -> None:
+        queue = self._queues.of(call.session)
+        if isinstance(call, messages.Advance):
+            queue.advance(call.number, Checkpoint.decode(call.checkpoint))
+        else:
+            queue.release(call.number)
+
+    def end(self, caller: Conversation) -> None:
+        """Keep what the caller was shown: others may read it until the Session ends."""
+
+
 class ReaderService:
     """Serves the documents of checkpoints."""
 
@@ -116,10 +138,6 @@ class ReaderService:
 
     def stream(self, request: Any, channel: Channel[Any]) -> Generator[Message[Any], None, None]:
         queue = self._queues.of(request.session)
-        if isinstance(request, messages.Release):
-            queue.release(request.number)
-            return
         if request.checkpoint:
             queue.advance(request.number, Checkpoint.decode(request.checkpoint))
-        if isinstance(request, messages.ReadCheckpoint):
-            yield from queue.read(request)
+        yield from queue.read(request)

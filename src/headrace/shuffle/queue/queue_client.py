@@ -7,6 +7,7 @@ and the Session's name.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Source, Sources
 from headrace.shuffle.block import PAIR_ROW, Block, block_schema, decode_block
 from headrace.shuffle.queue.store import stored_body, stored_pairs
-from headrace.transport import Client, Message, Stream
+from headrace.transport import Client, Message, RequestClient, Stream
 
 _replies: msgspec.msgpack.Decoder[messages.FromReader] = msgspec.msgpack.Decoder(
     messages.FromReader
@@ -37,19 +38,29 @@ class _ReadBlock(NamedTuple):
 
 
 class Consumer:
-    """Calls the Queue that a Session has on one member."""
+    """Calls the Queue that a Session has on one member.
+
+    It reads at any time. Before it tells the Queue of checkpoints, it has to `connect`.
+    """
 
     def __init__(self, client: Client, session: str, sources: Sources) -> None:
         self._client = client
+        self._calls = RequestClient(client.address, messages.CONSUMER, client=client)
         self._session = session
         self._sources = sources
+        self.known = 0
+        """The last checkpoint of which this consumer knows that the Queue was told."""
         self._schemas = {source.tag: block_schema(source) for source in sources.all}
         self._kernel = running_kernel()
         """Empty once it is known that this process cannot read the member's files."""
 
-    def advance(self, number: int, checkpoint: bytes) -> None:
-        """Tell the Queue of a checkpoint. From now on readers can ask for it by its number."""
-        self._call(messages.Advance(self._session, number, checkpoint))
+    def connect(self) -> None:
+        """Open the conversation that `advance` and `release` use. The client closes it."""
+        self._calls.connect()
+
+    def advance(self, number: int, checkpoint: bytes) -> Future[None]:
+        """Tell the Queue of a checkpoint. Once the future is done, readers can ask for it."""
+        return self._calls.submit(messages.Advance(self._session, number, checkpoint))
 
     def read(
         self, number: int, checkpoint: bytes = b"", *, ordered: bool = False
@@ -60,7 +71,9 @@ class Consumer:
         """
         request = messages.ReadCheckpoint(self._session, number, checkpoint, ordered)
         for source, batch, _ in self._read(request):
+            self.note_known(number)
             yield source, batch
+        self.note_known(number)
 
     def blocks(self, number: int) -> Iterator[Block]:
         """Yield them with their tables of pairs. Call `advance` before."""
@@ -68,14 +81,15 @@ class Consumer:
         for source, batch, pairs in self._read(request):
             yield Block(source, batch, np.frombuffer(pairs, PAIR_ROW))
 
-    def release(self, number: int) -> None:
-        """Tell the Queue that nobody will read the checkpoints up to this number again."""
-        self._call(messages.Release(self._session, number))
+    def note_known(self, number: int) -> None:
+        self.known = max(self.known, number)
 
-    def _call(self, request: messages.ToReader) -> None:
-        with self._client.stream(messages.READER, request, _replies) as stream:
-            for _ in stream:
-                pass
+    def release(self, number: int) -> Future[None]:
+        """Tell the Queue that nobody will read the checkpoints up to this number again.
+
+        It carries that out before what it is told later.
+        """
+        return self._calls.submit(messages.Release(self._session, number))
 
     def _read(self, request: messages.ReadCheckpoint) -> Iterator[_ReadBlock]:
         if self._kernel and not request.ordered and (yield from self._from_files(request)):

@@ -1,4 +1,4 @@
-"""Opens a Session: a Slice on every member, or on none."""
+"""Opens a Session: a Slice on every member, or on none, and what its consumer holds of each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import msgspec
 
 from headrace.settings import ServiceSettings
 from headrace.shuffle import messages
+from headrace.shuffle.binding import Sources
 from headrace.shuffle.member.member_connections import open_all, open_one
 from headrace.shuffle.peer import Peer
+from headrace.shuffle.queue.queue_client import Consumer
 from headrace.transport import Client
 
 _from_slice: msgspec.msgpack.Decoder[messages.FromSlice] = msgspec.msgpack.Decoder(
@@ -34,6 +36,19 @@ def open_slices(
         timeout_s=timeout_s,
     )
     return clients, slices
+
+
+def open_consumers(
+    clients: Sequence[Client], session: str, sources: Sources, timeout_s: float
+) -> list[Consumer]:
+    """Open a conversation for the consumer with every member. Raises the first refusal."""
+
+    def open(_: int, client: Client) -> Consumer:
+        consumer = Consumer(client, session, sources)
+        consumer.connect()
+        return consumer
+
+    return open_all(clients, open, who="member", timeout_s=timeout_s)
 
 
 def _open_slice(client: Client, opening: messages.OpenSlice) -> Peer:
