@@ -60,6 +60,7 @@ bench: setup ## measure what docs/ states
 	@$(BIN)/headrace bench journal
 	@$(BIN)/headrace bench catalog
 	@$(BIN)/headrace bench shuffle
+	@$(BIN)/headrace bench members
 	@$(BIN)/headrace bench scale
 	@$(BIN)/headrace bench queue
 	@$(BIN)/headrace bench utilisation

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
-import headrace
 from headrace.bench.bench_journal import documents, publish
 from headrace.bench.peers.bytewax_peer import bytewax_docs_per_s
 from headrace.bench.peers.disk_rates import sequential_write_rate
-from headrace.bench.processes import cpu_s, owner, peak_mib
+from headrace.bench.shuffle_runs import RunTiming, shuffle_runs
 from headrace.bench.steps import step
 from headrace.settings import KIB, MIB
-from headrace.shuffle.member.local_members import LocalMembers
 
 _ROUNDS = 3
 _MANY_MEMBERS = 8
 _JOURNALS = 8
 _TRANSACTION = 1000 * _JOURNALS
-
-
-@dataclass(frozen=True)
-class _ShuffleTiming:
-    seconds: float
-    cpu_s: float
-    peak_mib: float
 
 
 def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
@@ -47,13 +32,13 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
     count, total_bytes = transactions * _TRANSACTION, transactions * batch_bytes
     kib_count = max(1, mib * KIB // _TRANSACTION)
     singles = mib * 200
-    with _owned(directory) as bench:
+    with shuffle_runs(directory) as bench:
         step(f"publishing {count:,} documents, and others of other sizes")
         publish(bench.workspace, "docs", [batch], transactions, _JOURNALS)
         publish(bench.workspace, "kib", [documents(_TRANSACTION, 992)], kib_count, _JOURNALS)
         one_by_one = [batch.slice(row, 1) for row in range(_TRANSACTION)]
         publish(bench.workspace, "txn", one_by_one, singles, _JOURNALS)
-        rounds: list[tuple[float, _ShuffleTiming]] = []
+        rounds: list[tuple[float, RunTiming]] = []
         for round in range(_ROUNDS):
             step(f"round {round + 1} of {_ROUNDS}: through two members")
             yardstick = directory / f"yardstick-{round}"
@@ -86,55 +71,3 @@ def bench_shuffle(directory: Path, mib: int = 256) -> dict[str, float]:
         result["bytewax_docs_per_s"] = peer
         result["ratio_to_bytewax"] = result["docs_per_s"] / peer
     return result
-
-
-@dataclass(frozen=True)
-class _ShuffleBench:
-    directory: Path
-    workspace: headrace.Workspace
-    owner: int
-
-    def run(
-        self, name: str, expected: int, *, members: int = 2, sync: bool = True
-    ) -> _ShuffleTiming:
-        """Read a whole collection through member processes, with one reader for each member."""
-        settings = headrace.ShuffleSettings(sync=sync)
-        bindings = [headrace.Binding(collection=name)]
-        cut = self.workspace.journals(headrace.selector(name))
-        with (
-            LocalMembers(members, self.directory, processes=True) as local,
-            ThreadPoolExecutor(members) as readers,
-        ):
-            processes = [os.getpid(), self.owner, *local.processes]
-            cpu, begin = cpu_s(processes), perf_counter()
-            with headrace.Shuffle(
-                self.workspace,
-                bindings,
-                local.addresses,
-                cut=cut,
-                settings=settings,
-                service=local.service,
-            ) as shuffle:
-                found = 0
-                for checkpoint in shuffle.drain():
-                    read = [
-                        readers.submit(_rows, shuffle, member, checkpoint)
-                        for member in range(members)
-                    ]
-                    found += sum(each.result() for each in read)
-                    shuffle.release(checkpoint)
-                seconds = perf_counter() - begin
-            assert found == expected, (found, expected)
-            used = cpu_s(processes) - cpu
-            return _ShuffleTiming(seconds, used, max(peak_mib(each) for each in local.processes))
-
-
-def _rows(shuffle: headrace.Shuffle, member: int, checkpoint: headrace.NextCheckpoint) -> int:
-    return sum(batch.num_rows for _, batch in shuffle.read(member, checkpoint))
-
-
-@contextmanager
-def _owned(directory: Path) -> Iterator[_ShuffleBench]:
-    location = directory / "workspace"
-    with owner(location) as process, headrace.open(location) as workspace:
-        yield _ShuffleBench(directory, workspace, process)

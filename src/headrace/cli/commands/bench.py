@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from headrace.bench.bench_catalog import bench_catalog
@@ -19,6 +20,7 @@ from headrace.bench.steps import heard_by
 from headrace.bench.targets import noise, unit_of, verdict
 from headrace.cli.render.output import JsonOption, as_example, print_json, print_note, print_table
 from headrace.cli.render.step_display import StepDisplay
+from headrace.errors import UsageError
 from headrace.files import storage_errors
 
 app = typer.Typer(
@@ -58,6 +60,44 @@ def shuffle(
 ) -> None:
     """Compare reading documents through member processes with the disk and Bytewax."""
     _run("shuffle", lambda scratch: bench_shuffle(scratch, mib), directory, as_json=json)
+
+
+@app.command(epilog=as_example("headrace bench members --members 4 --json"))
+def members(
+    directory: DirectoryOption = Path("."),
+    mib: Annotated[int, typer.Option(min=1, help="MiB to read in each run.")] = 1536,
+    members: Annotated[
+        int | None, typer.Option(min=1, help="The most members; as many as cores if left out.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the figures into this file, in SVG.")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="Measure nothing: draw the figures that --json printed into this file."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Read documents through 1, 2, 4, 8 and 16 member processes, as far as there are cores."""
+    from headrace.bench.bench_members import bench_members
+    from headrace.bench.members_picture import draw_members
+
+    def draw(found: dict[str, float], into: Path) -> None:
+        with storage_errors(f"cannot write {into}", do="name a file that you can write to"):
+            into.write_text(draw_members(found))
+
+    def bench(scratch: Path) -> dict[str, float]:
+        found = bench_members(scratch, mib, members)
+        if picture:
+            draw(found, picture)
+        return found
+
+    if not figures:
+        _run("members", bench, directory, as_json=json)
+    elif not picture:
+        raise UsageError("there is no file to draw the figures into", do="add --picture FILE")
+    else:
+        draw(_read_figures(figures, "members"), picture)
 
 
 @app.command(epilog=as_example("headrace bench scale --journals 10000 --members 4"))
@@ -193,6 +233,22 @@ def spark(
         return bench_spark(scratch, mib, journals, triggers)
 
     _run("spark", bench, directory, as_json=json)
+
+
+def _read_figures(path: Path, bench: str) -> dict[str, float]:
+    """Return the figures that a benchmark printed with --json, from the last line of a file."""
+    with storage_errors(f"cannot read {path}", do="name a file with the output of --json"):
+        lines = path.read_text().splitlines() or [""]
+    try:
+        found = msgspec.json.decode(lines[-1], type=dict[str, float | str])
+    except msgspec.MsgspecError:
+        found = {}
+    if found.pop("bench", "") != bench:
+        raise UsageError(
+            f"{path} has no figures of this benchmark",
+            do=f"write the output of 'headrace bench {bench} --json' into it",
+        )
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def _run(
