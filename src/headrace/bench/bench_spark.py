@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 import headrace
 from headrace.bench.bench_journal import SCHEMA, documents, publish
-from headrace.bench.processes import owner
+from headrace.bench.processes import divide_cores, keep_on_cores, on_cores, owner
 from headrace.bench.steps import step
 from headrace.settings import MIB
 from headrace.spark.spark_members import SparkMembers
@@ -30,11 +31,20 @@ def bench_spark(
 ) -> dict[str, float]:
     """Measure rates from the start of a query until its aggregation has all rows; return medians.
 
-    The members run already. The yardsticks yield the same documents from mapped files, in as many
+    The members run already. With four cores or more, they have one half of them, and Spark has the
+    other, also for the yardsticks. Those yield the same documents from mapped files, in as many
     micro-batches and in Arrow batches of about the same size. The overhead compares whole triggers,
     each of a transaction over `journals` journals, with a source that yields as many rows.
     """
-    directory = directory.absolute()
+    spark_cores, member_cores = divide_cores(os.sched_getaffinity(0))
+    with on_cores(spark_cores):
+        found = _bench(directory.absolute(), mib, journals, triggers, member_cores)
+    return {**found, "cores_of_spark": len(spark_cores), "cores_of_members": len(member_cores)}
+
+
+def _bench(
+    directory: Path, mib: int, journals: int, triggers: int, member_cores: set[int]
+) -> dict[str, float]:
     step("generating documents, and starting Spark")
     batch = documents(_BATCH, 68)
     transactions = PARTITIONS * max(1, mib * MIB // len(batch.serialize()) // PARTITIONS)
@@ -51,11 +61,12 @@ def bench_spark(
     location = directory / "workspace"
     with temporary_session(PARTITIONS, conf=conf, log=directory / "spark.log") as spark:
         register_yardsticks(spark)
-        with owner(location), headrace.open(location) as workspace:
+        with owner(location) as owning, headrace.open(location) as workspace:
             step(f"publishing {count:,} documents")
             publish(workspace, "docs", [batch], transactions, _JOURNALS)
             bench = _SparkBench(directory, spark, location)
             with SparkMembers(spark, PARTITIONS) as members:
+                keep_on_cores([owning, *members.processes], member_cores)
                 bench.use(members)
                 result = _rates(bench, files, transactions * _BATCH)
                 step(f"{triggers} triggers over {journals:,} journals")

@@ -1,4 +1,4 @@
-"""Processes that a benchmark starts, and the CPU time and memory of processes."""
+"""Processes that a benchmark starts, their cores, and the CPU time and memory of processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import headrace
@@ -29,6 +29,35 @@ def owner(location: Path) -> Iterator[int]:
         assert process.stdout
         process.stdout.readline()
         yield process.pid
+
+
+def divide_cores(cores: Iterable[int]) -> tuple[set[int], set[int]]:
+    """Return two halves of at least two cores each, or all cores twice if there are too few."""
+    ordered = sorted(cores)
+    half = len(ordered) // 2
+    if half < 2:
+        return set(ordered), set(ordered)
+    return set(ordered[:half]), set(ordered[half:])
+
+
+@contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """Keep this thread, and all that it starts in the block, on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def keep_on_cores(processes: Iterable[int], cores: set[int]) -> None:
+    """Keep all threads of running processes, and what these start later, on the cores."""
+    for process in processes:
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            # The thread may have ended since.
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 def cpu_s(processes: Iterable[int]) -> float:

@@ -29,4 +29,6 @@ def test_it_measures_its_yardsticks_in_the_same_run(here: Path) -> None:
     ratios = {"ratio_to_source_limit", "ratio_to_rows", "trigger_ms", "trivial_trigger_ms"}
     assert all(found[key] > 0 for key in rates | ratios)
     assert found["overhead_ms"] == found["trigger_ms"] - found["trivial_trigger_ms"]
+    assert 1 <= found["cores_of_spark"] <= found["cpus"]
+    assert 1 <= found["cores_of_members"] <= found["cpus"]
     assert list(here.iterdir()) == []
