@@ -23,6 +23,7 @@ LAYERS = (
         "clock",
         "files",
         "settings",
+        "arrow_numbers",
         "frontier",
         "frontier_rows",
         "backoff",

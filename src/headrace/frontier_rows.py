@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from headrace.arrow_numbers import arrow_numbers, numpy_numbers
 from headrace.errors import DataError, VersionError
 
 TAG_BITS = 32
@@ -41,21 +40,22 @@ _SCHEMA = pa.schema(
 )
 
 Rows = NDArray[np.void]
+_NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in _SCHEMA], schema=_SCHEMA)
 
 
 def encode_rows(journals: Rows, producers: Rows) -> bytes:
     """Return compact bytes, equal for equal rows. Both tables are sorted by place."""
     place_ends = np.searchsorted(producers["place"], journals["place"], side="right")
     nested = pa.StructArray.from_arrays(
-        [_column(producers[name]) for name in ("producer", "last_commit", "span")],
+        [arrow_numbers(producers[name]) for name in ("producer", "last_commit", "span")],
         fields=list(_PRODUCERS.value_type),
     )
     batch = pa.record_batch(
         [
-            _column((journals["place"] >> TAG_BITS).astype(np.uint32)),
-            _column((journals["place"] & TAG_MAX).astype(np.uint32)),
-            _column(journals["through"]),
-            pa.ListArray.from_arrays(_column(np.r_[0, place_ends].astype(np.int32)), nested),
+            arrow_numbers((journals["place"] >> TAG_BITS).astype(np.uint32)),
+            arrow_numbers((journals["place"] & TAG_MAX).astype(np.uint32)),
+            arrow_numbers(journals["through"]),
+            pa.ListArray.from_arrays(arrow_numbers(np.r_[0, place_ends].astype(np.int32)), nested),
         ],
         schema=_SCHEMA,
     )
@@ -78,10 +78,6 @@ def decode_rows(data: bytes) -> tuple[Rows, Rows]:
     return _rows_of(_read_batch(payload))
 
 
-def _column(values: NDArray[Any]) -> pa.Array:
-    return pa.array(np.ascontiguousarray(values))
-
-
 def _read_batch(payload: memoryview) -> pa.RecordBatch:
     try:
         with pa.ipc.open_stream(payload) as reader:
@@ -98,7 +94,7 @@ def _read_batch(payload: memoryview) -> pa.RecordBatch:
                 raise damaged(f"its columns are {reader.schema.names}")
             table = reader.read_all()
         table.validate(full=True)
-        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)]
+        (batch,) = table.combine_chunks().to_batches() or [_NO_ROWS]
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged(f"its Arrow data cannot be read ({error})") from error
     return batch
@@ -112,13 +108,13 @@ def _rows_of(batch: pa.RecordBatch) -> tuple[Rows, Rows]:
     if nested.null_count or inner.null_count or any(c.null_count for c in columns.values()):
         raise damaged("it has nulls")
     journals = np.zeros(len(batch), JOURNAL_ROW)
-    journals["place"] = columns["journal"].to_numpy().astype(np.uint64) << TAG_BITS
-    journals["place"] |= columns["binding"].to_numpy()
-    journals["through"] = columns["through"].to_numpy()
+    journals["place"] = numpy_numbers(columns["journal"]).astype(np.uint64) << TAG_BITS
+    journals["place"] |= numpy_numbers(columns["binding"])
+    journals["through"] = numpy_numbers(columns["through"])
     producers = np.zeros(len(inner), PRODUCER_ROW)
-    producers["place"] = np.repeat(journals["place"], np.diff(nested.offsets.to_numpy()))
+    producers["place"] = np.repeat(journals["place"], np.diff(numpy_numbers(nested.offsets)))
     for name in ("producer", "last_commit", "span"):
-        producers[name] = columns[name].to_numpy()
+        producers[name] = numpy_numbers(columns[name])
     return journals, producers
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.arrow_numbers import arrow_numbers
 from headrace.clock import Clock
 from headrace.frontier import BindingTag
 from headrace.shuffle.binding import Source, document_schema
@@ -107,7 +108,7 @@ class BlockMaker:
         if self._windowed:
             inside = (clocks >= self._source.not_before) & (clocks <= self._source.not_after)
             if not inside.all():
-                batch = batch.filter(pa.array(inside))
+                batch = batch.filter(arrow_numbers(inside))
                 clocks, piece_of = clocks[inside], piece_of[inside]
         members = self._router.route(batch, self._source.key, clocks)
         blocks = []
@@ -115,7 +116,7 @@ class BlockMaker:
             if rows is None:
                 blocks.append(self._block(member, pieces, batch, clocks, piece_of))
             else:
-                part = batch.take(pa.array(rows))
+                part = batch.take(arrow_numbers(rows))
                 blocks.append(self._block(member, pieces, part, clocks[rows], piece_of[rows]))
         return blocks
 
@@ -183,7 +184,7 @@ def _add_columns(
 ) -> tuple[pa.RecordBatch, Pairs]:
     """Return the batch with the added columns, and its table of pairs."""
     table, pairs = _pair_table(pieces, clocks, piece_of)
-    columns = [*batch.columns, pa.array(clocks), pa.array(pairs)]
+    columns = [*batch.columns, arrow_numbers(clocks), arrow_numbers(pairs)]
     return pa.RecordBatch.from_arrays(columns, schema=schema), table
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from headrace.arrow_numbers import arrow_numbers
 from headrace.errors import UsageError
 from headrace.journal.documents.keyhash import key_hash
 from headrace.journal.names import JournalName, unescape_value
@@ -93,7 +94,9 @@ _REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.ui
 
 
 def _clock_hash(clocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return key_hash(pa.RecordBatch.from_arrays([pa.array(clocks.view(np.int64))], ["_"]), ["_"])
+    return key_hash(
+        pa.RecordBatch.from_arrays([arrow_numbers(clocks.view(np.int64))], ["_"]), ["_"]
+    )
 
 
 class Router:

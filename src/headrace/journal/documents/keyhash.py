@@ -31,6 +31,7 @@ import pyarrow.types as pt
 import xxhash
 from numpy.typing import NDArray
 
+from headrace.arrow_numbers import numpy_numbers
 from headrace.errors import SchemaError
 
 Hashes = NDArray[np.uint64]
@@ -82,7 +83,7 @@ def _hash_column(column: pa.Array, name: str) -> Hashes:
             do="use an integer, decimal, string, binary, boolean, date or timestamp",
         )
     if column.null_count:
-        hashes[pc.is_null(column).to_numpy(zero_copy_only=False)] = _NULL
+        hashes[numpy_numbers(pc.is_null(column))] = _NULL
     return hashes
 
 

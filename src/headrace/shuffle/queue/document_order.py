@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.arrow_numbers import arrow_numbers, numpy_numbers
 from headrace.frontier import BindingTag
 from headrace.shuffle.binding import ADJUSTED_MAX
 from headrace.shuffle.queue.queue_reader import Shown
@@ -52,11 +53,11 @@ def in_order(
 
 def _rest(block: Shown, batch: pa.RecordBatch, delays: dict[BindingTag, int]) -> _Rest:
     delay = delays[block.head.binding]
-    clocks = batch.column(batch.num_columns - 2).to_numpy()
+    clocks = numpy_numbers(batch.column(batch.num_columns - 2))
     clocks = np.minimum(clocks, np.uint64(ADJUSTED_MAX - delay)) + np.uint64(delay)
     if len(clocks) > 1 and (clocks[1:] < clocks[:-1]).any():
         order = np.argsort(clocks, kind="stable")
-        batch, clocks = batch.take(pa.array(order)), clocks[order]
+        batch, clocks = batch.take(arrow_numbers(order)), clocks[order]
     return _Rest(block.head.binding, batch, clocks)
 
 
@@ -96,4 +97,4 @@ def _interleave(taken: list[tuple[_Rest, int]]) -> Iterator[tuple[BindingTag, pa
     starts = np.flatnonzero(np.diff(which, prepend=-1))
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(which)], strict=True):
         index = int(which[start])
-        yield bindings[index], joined[index].take(pa.array(rows[start:end]))
+        yield bindings[index], joined[index].take(arrow_numbers(rows[start:end]))
