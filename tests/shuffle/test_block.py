@@ -16,6 +16,8 @@ from headrace.shuffle.block import (
     BlockHead,
     BlockMaker,
     Piece,
+    Routed,
+    block_bytes,
     block_schema,
     decode_block,
     document_columns,
@@ -83,11 +85,19 @@ def test_blocks_hold_every_document_in_its_order_at_its_member(seed: int) -> Non
     )
     owners = router.route(keys, read.key, np.array([r.clock for r in expected], np.uint64)).tolist()
 
-    blocks = BlockMaker(read, router).make(pieces)
+    documents_max = rng.choice([1, 3, 100])
+    blocks = made(BlockMaker(read, router), pieces, rng.randint(1, len(pieces)), documents_max)
 
-    assert sorted(block.member for block in blocks) == sorted(set(owners))
+    assert [block.member for block in blocks] == [
+        member
+        for member in sorted(set(owners))
+        for _ in range(-(-owners.count(member) // documents_max))
+    ]
+    begins = dict.fromkeys(owners, 0)
     for member, head, body in blocks:
-        mine = [row for row, owner in zip(expected, owners, strict=True) if owner == member]
+        owned = [row for row, owner in zip(expected, owners, strict=True) if owner == member]
+        mine = owned[begins[member] :][:documents_max]
+        begins[member] += documents_max
         batch = decode_block(body, block_schema(read))
         assert decoded(head, batch) == mine
         assert document_columns(batch, document_schema(read)).to_pylist() == [
@@ -97,6 +107,18 @@ def test_blocks_hold_every_document_in_its_order_at_its_member(seed: int) -> Non
         assert (head.binding, head.lane, head.rows) == (4, 1, len(mine))
         assert (head.low, head.high) == (min(clocks) + read.delay, max(clocks) + read.delay)
         assert sorted(head.pair_rows().tolist()) == pair_table(mine)
+
+
+def made(
+    maker: BlockMaker, pieces: list[Piece], portions: int = 1, documents_max: int = 100
+) -> list[Routed]:
+    """Make pieces into blocks after they were routed in so many portions."""
+    per_portion = -(-len(pieces) // portions)
+    routed = [
+        maker.route(pieces[begin : begin + per_portion])
+        for begin in range(0, len(pieces), per_portion)
+    ]
+    return maker.make(routed, documents_max)
 
 
 def pair_table(rows: list[Row]) -> list[tuple[int, int, int, int, int]]:
@@ -109,8 +131,9 @@ def pair_table(rows: list[Row]) -> list[tuple[int, int, int, int, int]]:
 # proves G8
 def test_no_adjusted_clock_lies_beyond_the_last_one() -> None:
     read = source(delay=1000)
-    (routed,) = BlockMaker(read, Router(split_evenly(1))).make(
-        [Piece(1, 1, Clock(CLOCK_MAX - 9), documents(7, 5))]
+    (routed,) = made(
+        BlockMaker(read, Router(split_evenly(1))),
+        [Piece(1, 1, Clock(CLOCK_MAX - 9), documents(7, 5))],
     )
     assert (routed.head.low, routed.head.high) == (ADJUSTED_MAX, ADJUSTED_MAX)
     encoded = msgspec.msgpack.encode(routed.head)
@@ -121,6 +144,19 @@ def test_no_adjusted_clock_lies_beyond_the_last_one() -> None:
 
 def test_documents_outside_of_the_window_leave_no_block() -> None:
     maker = BlockMaker(source(window=(100, 200)), Router(split_evenly(2)))
-    assert maker.make([Piece(1, 1, Clock(10), documents(10, 5))]) == []
-    (routed,) = maker.make([Piece(1, 1, Clock(199), documents(7, 1))])
+    assert made(maker, [Piece(1, 1, Clock(10), documents(10, 5))]) == []
+    (routed,) = made(maker, [Piece(1, 1, Clock(199), documents(7, 1))])
     assert routed.head.pair_rows().tolist() == [(1, 1, 199, 199, 1)]
+
+
+def test_a_portion_counts_for_the_members_that_get_it_and_never_for_nothing() -> None:
+    """Documents of a few bits take more in blocks, where each has its clock and its pair."""
+    maker = BlockMaker(source(), Router(split_evenly(3)))
+    routed = maker.route([Piece(1, 1, Clock(1), documents(1, 5000))])
+    sizes = [0, 0, 0]
+    for block in maker.make([routed], 5000):
+        sizes[block.member] = block_bytes(block.head, block.body)
+    about = routed.bytes_by_member()
+    assert all(0.9 * size <= each <= size for each, size in zip(about, sizes, strict=True))
+    outside = BlockMaker(source(window=(10_000, 20_000)), Router(split_evenly(3)))
+    assert outside.route([Piece(1, 1, Clock(1), documents(1, 5))]).bytes_by_member() == []

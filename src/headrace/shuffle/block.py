@@ -9,7 +9,8 @@ whole, which it nearly always is. A Queue moves blocks as bytes and never decode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from headrace.arrow_numbers import arrow_numbers
 from headrace.clock import Clock
 from headrace.frontier import BindingTag
 from headrace.shuffle.binding import Source, document_schema
-from headrace.shuffle.routing import Router
+from headrace.shuffle.routing import Members, Router
 
 PAIR_ROW = np.dtype(
     [
@@ -34,6 +35,8 @@ PAIR_ROW = np.dtype(
 )
 CLOCK_FIELD = pa.field("_clock", pa.uint64(), nullable=False)
 PAIR_FIELD = pa.field("_pair", pa.uint32(), nullable=False)
+_ADDED_BYTES = 12
+"""What the added columns take of each document."""
 
 Pairs = NDArray[np.void]
 
@@ -94,16 +97,36 @@ class Routed(NamedTuple):
     body: Any
 
 
+class RoutedPieces(NamedTuple):
+    """The documents of some pieces, and who owns each of them."""
+
+    pieces: Sequence[Piece]
+    batch: pa.RecordBatch
+    clocks: NDArray[np.uint64]
+    piece_of: NDArray[np.uint32]
+    """For each document, the number of its piece."""
+    members: Members
+
+    def bytes_by_member(self) -> list[int]:
+        """Return about how many bytes each member gets; members after the last one get none."""
+        documents = len(self.members)
+        size = self.batch.nbytes + documents * _ADDED_BYTES
+        counts: list[int] = np.bincount(self.members).tolist()
+        return [count * size // documents for count in counts]
+
+
 class BlockMaker:
-    """Makes pieces of one binding into a block for each member that owns some of the documents."""
+    """Makes pieces of one binding into blocks for the members that own the documents."""
 
     def __init__(self, source: Source, router: Router) -> None:
+        self.lane = source.lane
         self._source = source
         self._router = router
         self._schema = block_schema(source)
         self._windowed = source.not_before > 0 or source.not_after < (1 << 64) - 1
 
-    def make(self, pieces: Sequence[Piece]) -> list[Routed]:
+    def route(self, pieces: Sequence[Piece]) -> RoutedPieces:
+        """Find the owner of each document in the clock window."""
         batch, clocks, piece_of = join_pieces(pieces), *_clocks(pieces)
         if self._windowed:
             inside = (clocks >= self._source.not_before) & (clocks <= self._source.not_after)
@@ -111,12 +134,23 @@ class BlockMaker:
                 batch = batch.filter(arrow_numbers(inside))
                 clocks, piece_of = clocks[inside], piece_of[inside]
         members = self._router.route(batch, self._source.key, clocks)
+        return RoutedPieces(pieces, batch, clocks, piece_of, members)
+
+    def make(self, routed: Sequence[RoutedPieces], documents_max: int) -> list[Routed]:
+        """Return blocks of up to `documents_max`; those of a member are in order."""
+        pieces, batch, clocks, piece_of, members = _joined(routed)
+        counts = np.bincount(members)
+        if np.count_nonzero(counts) > 1:
+            # Put the documents of each member together. Short numbers are sorted much faster.
+            short = members.astype(np.min_scalar_type(len(counts)))
+            order = np.argsort(short, kind="stable")
+            batch = batch.take(arrow_numbers(order))
+            clocks, piece_of = clocks[order], piece_of[order]
         blocks = []
-        for member, rows in _rows_by_member(members):
-            if rows is None:
-                blocks.append(self._block(member, pieces, batch, clocks, piece_of))
-            else:
-                part = batch.take(arrow_numbers(rows))
+        for member, (begin, end) in enumerate(pairwise([0, *np.cumsum(counts).tolist()])):
+            for first in range(begin, end, documents_max):
+                rows = slice(first, min(first + documents_max, end))
+                part = batch.slice(first, rows.stop - first)
                 blocks.append(self._block(member, pieces, part, clocks[rows], piece_of[rows]))
         return blocks
 
@@ -138,6 +172,21 @@ class BlockMaker:
             table.tobytes(),
         )
         return Routed(member, head, block.serialize())
+
+
+def _joined(routed: Sequence[RoutedPieces]) -> RoutedPieces:
+    if len(routed) == 1:
+        return routed[0]
+    begins = accumulate((len(each.pieces) for each in routed[:-1]), initial=0)
+    return RoutedPieces(
+        [piece for each in routed for piece in each.pieces],
+        pa.concat_batches([each.batch for each in routed]),
+        np.concatenate([each.clocks for each in routed]),
+        np.concatenate(
+            [each.piece_of + np.uint32(begin) for each, begin in zip(routed, begins, strict=True)]
+        ),
+        np.concatenate([each.members for each in routed]),
+    )
 
 
 def join_pieces(pieces: Sequence[Piece]) -> pa.RecordBatch:
@@ -188,37 +237,33 @@ def _add_columns(
     return pa.RecordBatch.from_arrays(columns, schema=schema), table
 
 
-def _rows_by_member(members: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp] | None]]:
-    """Yield each member with its rows, in their order; None stands for all rows."""
-    found = np.flatnonzero(np.bincount(members)).tolist()
-    if len(found) == 1:
-        yield found[0], None
-        return
-    for member in found:
-        yield member, np.flatnonzero(members == member)
-
-
 def _pair_table(
     pieces: Sequence[Piece], clocks: NDArray[np.uint64], piece_of: NDArray[np.uint32]
 ) -> tuple[Pairs, NDArray[np.uint32]]:
     """Return the table of pairs, and for each row its number in that table.
 
-    The clocks of a piece ascend, so its first and last row have its least and greatest clock.
+    The rows of a piece follow each other and their clocks ascend, so its first and last row have
+    its least and greatest clock.
     """
-    ends = np.searchsorted(piece_of, np.arange(len(pieces) + 1))
-    counts = np.diff(ends)
+    begins = np.flatnonzero(np.diff(piece_of, prepend=piece_of[:1] + np.uint32(1)))
+    counts = np.diff(begins, append=len(clocks))
     found: dict[tuple[int, int], list[int]] = {}
-    numbers = np.zeros(len(pieces), np.uint32)
-    for piece in np.flatnonzero(counts).tolist():
-        first, last = int(clocks[ends[piece]]), int(clocks[ends[piece + 1] - 1])
+    numbers = []
+    for piece, first, last, count in zip(
+        piece_of[begins].tolist(),
+        clocks[begins].tolist(),
+        clocks[begins + counts - 1].tolist(),
+        counts.tolist(),
+        strict=True,
+    ):
         key = pieces[piece].place, pieces[piece].producer
         # A pair is its number, its first and last clock, and its rows.
         pair = found.setdefault(key, [len(found), first, last, 0])
         pair[1], pair[2] = min(pair[1], first), max(pair[2], last)
-        pair[3] += int(counts[piece])
-        numbers[piece] = pair[0]
+        pair[3] += count
+        numbers.append(pair[0])
     table = np.array([(*key, *pair[1:]) for key, pair in found.items()], PAIR_ROW)
-    return table, np.repeat(numbers, counts)
+    return table, np.repeat(np.array(numbers, np.uint32), counts)
 
 
 def document_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -219,6 +219,27 @@ def test_a_slice_waits_for_the_fullest_queue_though_another_has_room() -> None:
     assert len(only(slice.run(), SendBlock)) == 1
 
 
+@pytest.mark.parametrize("members", [1, 2, 8])
+def test_blocks_are_as_large_for_many_members_as_for_one(members: int) -> None:
+    slice = ScriptedSlice(members=members, limits=Limits(cycle_documents=100))
+    slice.start(frames(" ".join(f"O{clock}+5" for clock in range(1, 8001, 5))))
+    blocks = only(slice.run(), SendBlock)
+    assert sum(block.head.rows for block in blocks) == 8000
+    assert len(blocks) <= 8000 / 100 + members
+
+
+# proves G12
+def test_a_cycle_ends_when_a_queue_has_no_credit_for_another_portion() -> None:
+    limits = Limits(credit_bytes=300, cycle_documents=10)
+    slice = ScriptedSlice(members=8, limits=limits)
+    slice.grants = False
+    slice.start(frames(" ".join(f"O{clock}" for clock in range(1, 1001))))
+    documents = [0] * 8
+    for block in only(slice.run(), SendBlock):
+        documents[block.member] += block.head.rows
+    assert 300 / 28 <= max(documents) < 300 / 28 + 10
+
+
 # proves G8
 def test_the_blocks_of_a_cycle_go_out_by_lane_and_clock() -> None:
     """A Queue takes a Slice's blocks as they come, even if a binding's pieces make many blocks."""

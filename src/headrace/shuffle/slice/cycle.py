@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from headrace.journal.contract import Frame
 from headrace.journal.sequencer import Flags, FrameOutcome, Step, sequence
 from headrace.journal.sequencer import Sequence as Sequenced
 from headrace.shuffle.binding import Source
-from headrace.shuffle.block import BlockMaker, Piece, Routed, SpanEnd
+from headrace.shuffle.block import BlockMaker, Piece, Routed, RoutedPieces, SpanEnd
 from headrace.shuffle.slice.effects import SendEnds
 from headrace.shuffle.slice.journal_read import Read, ReadProducer
 from headrace.shuffle.slice.lane_progress import LaneProgress
@@ -25,12 +25,28 @@ _ENDS_SPAN = (FrameOutcome.COMMIT, FrameOutcome.EMPTY, FrameOutcome.ROLLBACK)
 
 
 class Cycle:
-    def __init__(self, decode: Decode) -> None:
+    """What is taken goes to members a portion at a time, and into blocks at the end.
+
+    So blocks are large even if they go to many members, and no member gets more than its Queue has
+    credit for, and one portion: the Slice looks at `unsent_bytes` after each.
+    """
+
+    def __init__(
+        self, decode: Decode, makers: Mapping[int, BlockMaker], lanes: int, members: int
+    ) -> None:
         self.frames = 0
         self.documents = 0
         self.bytes = 0
+        self.portion_documents = 0
+        self.portion_bytes = 0
+        """What was taken and not routed yet."""
+        self.unsent_bytes = [[0] * members for _ in range(lanes)]
+        """By lane and member, about what was routed."""
         self._decode = decode
+        self._makers = makers
         self._pieces: dict[int, list[Piece]] = {}
+        """By the tag of their binding: documents that are not routed yet."""
+        self._routed: dict[int, list[RoutedPieces]] = {}
         """By the tag of their binding."""
         self._ends: list[tuple[int, ReadProducer, SpanEnd]] = []
         """The ACKs that were taken, each with its lane and its producer."""
@@ -40,6 +56,8 @@ class Cycle:
         self.frames += 1
         self.documents += frame.documents
         self.bytes += frame.bytes
+        self.portion_documents += frame.documents
+        self.portion_bytes += frame.bytes
         producer = read.producer(frame.producer)
         before = producer.sequence
         try:
@@ -94,20 +112,31 @@ class Cycle:
             progress.rolled_back()
         producer.pending = 0
 
-    def blocks(self, makers: Mapping[int, BlockMaker], block_documents: int) -> list[Routed]:
-        """Return the blocks of about `block_documents`, in the order in which to send them.
+    def route(self) -> None:
+        """Find out who gets the documents that were taken since the last call."""
+        for tag, pieces in self._pieces.items():
+            routed = self._makers[tag].route(pieces)
+            self._routed.setdefault(tag, []).append(routed)
+            unsent_bytes = self.unsent_bytes[self._makers[tag].lane]
+            for member, size in enumerate(routed.bytes_by_member()):
+                unsent_bytes[member] += size
+        self._pieces = {}
+        self.portion_documents = self.portion_bytes = 0
+
+    def blocks(self, documents_max: int) -> list[Routed]:
+        """Return the blocks of up to `documents_max`, in the order in which to send them.
 
         A member's blocks of a binding keep their order, whatever their clocks. Apart from that they
         are in the order of lanes and clocks.
         """
+        self.route()
         ordered: list[tuple[int, Routed]] = []
-        for tag, pieces in self._pieces.items():
+        for tag, routed in self._routed.items():
             lows: dict[int, int] = {}
-            for run in _runs(pieces, block_documents):
-                for block in makers[tag].make(run):
-                    low = max(lows.get(block.member, 0), block.head.low)
-                    lows[block.member] = low
-                    ordered.append((low, block))
+            for block in self._makers[tag].make(routed, documents_max):
+                low = max(lows.get(block.member, 0), block.head.low)
+                lows[block.member] = low
+                ordered.append((low, block))
         ordered.sort(key=lambda entry: (entry[1].head.lane, entry[0]))
         return [block for _, block in ordered]
 
@@ -122,17 +151,3 @@ class Cycle:
             if not producer.is_open:
                 producer.extent = 0
         return [SendEnds(member, lane, tuple(ends)) for (member, lane), ends in queues.items()]
-
-
-def _runs(pieces: list[Piece], documents_max: int) -> Iterable[list[Piece]]:
-    """Divide pieces into runs of about a block each."""
-    run: list[Piece] = []
-    documents = 0
-    for piece in pieces:
-        if run and documents + piece.batch.num_rows > documents_max:
-            yield run
-            run, documents = [], 0
-        run.append(piece)
-        documents += piece.batch.num_rows
-    if run:
-        yield run

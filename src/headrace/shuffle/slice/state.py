@@ -6,6 +6,7 @@ comes next. Lanes come in order, and frames of a lane in the order of their adju
 
 The Slice takes frames in cycles (`cycle`). A cycle takes due frames in order, as many as fit,
 sequences each, and sends what they hold: blocks, then the ACKs that ended spans, then new bounds.
+It takes more if there are more members, so that the blocks for each of them are as large.
 After anything that commits or rolls back, and after a run of duplicates, it sends a Flush of the
 lane; when every Queue has answered, it reports what it took of the lane by then (`lane_progress`).
 
@@ -57,8 +58,9 @@ from headrace.shuffle.slice.lane_progress import LaneProgress
 from headrace.shuffle.slice.read_ahead import AtMostBytes
 
 _CREDIT_SHARE = 4
-"""A Slice may have twice its credit at a Queue, and the frame that exceeds it: a cycle begins while
-some is left, and takes as much again. And documents are larger in blocks than in frames."""
+"""A Slice may have twice its credit at a Queue, and the frame that exceeds it: a portion of a cycle
+begins while some is left, and takes as much again. And documents are larger in blocks than in
+frames."""
 
 
 class Limits(NamedTuple):
@@ -72,7 +74,11 @@ class Limits(NamedTuple):
     """The room of a lane for frames that are not taken yet."""
     block_documents: int = 16_384
     cycle_documents: int = 65_536
+    """A cycle takes as much for each member, and looks whether there is credit after as much."""
     cycle_bytes: int = 4 << 20
+    """The same, in bytes."""
+    cycle_bytes_max: int = 16 << 20
+    """No cycle begins another portion after this many bytes, however many members there are."""
     report_documents: int = 1 << 62
     """A lane takes nothing more while this many committed documents wait for their report."""
     patience: int = TICKS_PER_SECOND << COUNTER_BITS
@@ -267,7 +273,8 @@ class SliceState:
     def lacks_credit(self, now: Clock) -> bool:
         """True if a frame is due, and some lane may not send more to some Queue."""
         is_due = any(lane.first(now) < INFINITE for lane in self._lanes)
-        return is_due and not all(self._has_credit(lane) for lane in self._lanes)
+        no_more = [0] * self._members
+        return is_due and not all(self._has_credit(lane, no_more) for lane in self._lanes)
 
     def _lane(self, read: Read) -> Lane:
         return self._lanes[read.source.lane]
@@ -286,37 +293,49 @@ class SliceState:
             for read in lane.fetch(now)
         ]
 
-    def _next(self, now: Clock) -> Lane | None:
+    def _next(self, now: Clock, cycle: Cycle) -> Lane | None:
         """Return the lane whose first frame comes next; None while another may precede it."""
         for lane in self._lanes:
             first, unfetched = lane.first(now), lane.unfetched_clock
             if first <= unfetched and first < INFINITE:
-                return lane if self._may_take(lane) else None
+                return lane if self._may_take(lane, cycle) else None
             if unfetched < INFINITE:
                 return None
         return None
 
-    def _may_take(self, lane: Lane) -> bool:
+    def _may_take(self, lane: Lane, cycle: Cycle) -> bool:
         has_room = lane.progress.documents < self._limits.report_documents
-        return has_room and not lane.is_held and self._has_credit(lane)
+        has_credit = self._has_credit(lane, cycle.unsent_bytes[lane.number])
+        return has_room and not lane.is_held and has_credit
 
-    def _has_credit(self, lane: Lane) -> bool:
-        return all(size < self._limits.credit_bytes for size in lane.unwritten_bytes)
+    def _has_credit(self, lane: Lane, unsent_bytes: Sequence[int]) -> bool:
+        return all(
+            unwritten + unsent < self._limits.credit_bytes
+            for unwritten, unsent in zip(lane.unwritten_bytes, unsent_bytes, strict=True)
+        )
 
     def _run_cycle(self, now: Clock) -> Cycle | None:
         """Take the frames of a cycle; None if there are none to take."""
-        cycle, limits = Cycle(self._decode), self._limits
-        while cycle.documents < limits.cycle_documents and cycle.bytes < limits.cycle_bytes:
-            if (lane := self._next(now)) is None:
+        limits, members = self._limits, self._members
+        cycle = Cycle(self._decode, self._makers, len(self._lanes), members)
+        documents_max = limits.cycle_documents * members
+        bytes_max = min(limits.cycle_bytes * members, limits.cycle_bytes_max)
+        while cycle.documents < documents_max and cycle.bytes < bytes_max:
+            if (lane := self._next(now, cycle)) is None:
                 break
             read, frame = lane.take()
             cycle.take(read, frame, lane.progress)
             lane.taken(read)
+            if (
+                cycle.portion_documents >= limits.cycle_documents
+                or cycle.portion_bytes >= limits.cycle_bytes
+            ):
+                cycle.route()
         return cycle if cycle.frames else None
 
     def _send(self, cycle: Cycle) -> list[Effect]:
         effects: list[Effect] = []
-        for member, head, body in cycle.blocks(self._makers, self._limits.block_documents):
+        for member, head, body in cycle.blocks(self._limits.block_documents):
             for place, producer, *_ in head.pair_rows().tolist():
                 self.reads[place].producers[producer].extent |= 1 << member
             lane = self._lanes[head.lane]
