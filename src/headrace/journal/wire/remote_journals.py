@@ -22,7 +22,7 @@ from headrace.errors import (
     UsageError,
     from_wire,
 )
-from headrace.files import is_here, running_kernel
+from headrace.files import DirectoryIdentity, is_here, running_kernel
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, Frame, Write, Written
 from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
@@ -63,6 +63,8 @@ class RemoteJournals(RemoteCalls):
         self._tables: HintTableCache[HintTable] = HintTableCache()
         self._kernel = running_kernel()
         """Empty once this process knows that it cannot read the files of the log."""
+        self._here: DirectoryIdentity | None = None
+        """The directory of the log, once this process has seen it. An owner keeps its directory."""
         try:
             self._channel = self._client.converse(kind, replies)
         except BaseException:
@@ -221,9 +223,12 @@ class RemoteJournals(RemoteCalls):
 
     def _read_files(self, future: Future[Any], fetch: FetchRequest, found: Located) -> None:
         """Read frames from the log's files; if they moved or cannot be read here, fetch bytes."""
-        if not is_here(found.directory):
+        if found.directory != self._here and not is_here(found.directory):
             self._kernel = ""
-        elif (frames := _stored_frames(fetch.journal, found, self._tables)) is not None:
+            self._ask_again(future, fetch, anew=False)
+            return
+        self._here = found.directory
+        if (frames := _stored_frames(fetch.journal, found, self._tables)) is not None:
             future.set_result(frames)
             return
         self._ask_again(future, fetch, anew=False)
