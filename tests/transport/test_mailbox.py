@@ -21,6 +21,18 @@ def test_a_group_ends_before_its_limit_but_is_never_empty() -> None:
     assert [box.take(group_bytes=8) for _ in range(3)] == [["a", "b"], ["c"], ["large"]]
 
 
+def test_what_fits_leaves_without_waiting_up_to_the_first_that_does_not() -> None:
+    box: Mailbox[str] = Mailbox(10)
+    assert box.take_while(str.islower, 100) == []
+    for name, size in (("a", 4), ("b", 4), ("C", 1), ("d", 1)):
+        box.put(name, size)
+    assert box.take_while(str.islower, 7) == ["a"]
+    assert box.put("e", 4), "there is room again"
+    assert box.take_while(str.islower, 100) == ["b"]
+    assert box.take_while(str.islower, 100) == []
+    assert [box.take()[0] for _ in range(3)] == ["C", "d", "e"]
+
+
 def test_a_full_mailbox_makes_senders_wait_until_there_is_room() -> None:
     box: Mailbox[str] = Mailbox(10)
     box.put("first", 8)

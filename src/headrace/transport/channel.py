@@ -286,6 +286,8 @@ class Channel(Generic[C]):
             self._write_packet(Heartbeat())
             return True
         if messages:
+            # Those without bodies may follow any other: they make nobody copy its body.
+            messages += self._outbox.take_while(_has_no_bodies, GROUP_BYTES_MAX)
             batch, metadata = pack(messages)
             if batch is None:
                 self._writer.write_metadata(metadata)
@@ -335,6 +337,10 @@ class Channel(Generic[C]):
         if self._peer_closed and not self._left:
             return PeerLostError(f"{self.peer} closed the conversation", do="open another one")
         return UsageError(f"the conversation with {self.peer} is closed", do="open another one")
+
+
+def _has_no_bodies(message: EncodedMessage) -> bool:
+    return not message.bodies
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -56,6 +57,23 @@ class Mailbox(Generic[T]):
                 taken_bytes += size
             self._bytes -= taken_bytes
             self._room.notify_all()
+            return taken
+
+    def take_while(self, fits: Callable[[T], bool], bytes_max: int) -> list[T]:
+        """Take the next items that are there now and fit, while they stay within `bytes_max`."""
+        with self._room:
+            taken: list[T] = []
+            taken_bytes = 0
+            while self._items:
+                item, size = self._items[0]
+                if not fits(item) or taken_bytes + size > bytes_max:
+                    break
+                self._items.popleft()
+                taken.append(item)
+                taken_bytes += size
+            self._bytes -= taken_bytes
+            if taken:
+                self._room.notify_all()
             return taken
 
     def lift_limit(self) -> None:
