@@ -134,7 +134,14 @@ def _absorb_short(
     """Absorb one word of each short row per round, as long as the row has such a word."""
     words = np.ndarray((len(text) - _WORD_BYTES + 1,), "<u8", buffer=text.data, strides=(1,))
     longest = int(lengths.max(initial=0, where=lengths <= _LONG_BYTES))
+    shortest = int(lengths.min()) if longest == lengths.max() else 0
     for start in range(0, longest, _WORD_BYTES):
+        if start < shortest:
+            # Every row has such a word, so none need be picked.
+            word = words[starts + start]
+            word &= _MASKS[np.maximum((start + _WORD_BYTES) - lengths, 0)]
+            hashes[:] = _step(hashes, word)
+            continue
         rows = np.flatnonzero((lengths > start) & (lengths <= _LONG_BYTES))
         word = words[starts[rows] + start]
         excess = (start + _WORD_BYTES) - lengths[rows]
