@@ -113,6 +113,38 @@ def test_restart_repeats_everything(workspace: hr.Workspace, folder: Path) -> No
 
 
 # proves G16
+def test_recompute_reads_a_file_that_a_resumed_run_left_out(
+    workspace: hr.Workspace, folder: Path
+) -> None:
+    first = FakeOperator(double)
+    job = job_of(folder, first, FakeOperator(same))
+    run(workspace, job)
+    write(folder, 3, 30)
+    run(workspace, job, "resume")
+    run(workspace, job)
+    assert results(workspace, job, "last") == [2 * n for n in range(30)]
+    run(workspace, job, "recompute")
+    assert set(first.seen.values()) == {1}
+    assert results(workspace, job, "last") == [2 * n for n in range(40)]
+    run(workspace, job)
+
+
+# proves G16
+def test_a_file_that_a_resumed_run_left_out_may_go_again(
+    workspace: hr.Workspace, folder: Path
+) -> None:
+    first = FakeOperator(double)
+    job = job_of(folder, first, FakeOperator(same))
+    run(workspace, job)
+    write(folder, 3, 30)
+    run(workspace, job, "resume")
+    (folder / "3.parquet").unlink()
+    run(workspace, job)
+    run(workspace, job, "recompute")
+    assert set(first.seen.values()) == {1}
+
+
+# proves G16
 @pytest.mark.long
 def test_an_added_file_is_named_and_recompute_reads_it_alone(
     workspace: hr.Workspace, folder: Path

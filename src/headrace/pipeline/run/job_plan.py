@@ -70,7 +70,9 @@ def plan_job(workspace: Workspace, job: Job) -> JobPlan:
     changes: list[Change] = []
     if record:
         sources = {each.stage_id: each.source.fingerprint() for each in job.sources if each.source}
-        changes = find_changes(record, job, input_changes(workspace, record, job, sources))
+        changes = find_changes(
+            record, job, input_changes(workspace, record, job, sources, "refuse")
+        )
     units = sum(each[0] for each in counts.values())
     total = _sum(each[1] for each in counts.values())
     return JobPlan(job.id, record is None, units, total, stages, changes)

@@ -308,7 +308,8 @@ def open_record(workspace: Workspace, job: Job, on_change: OnChange) -> JobRecor
     if before is None or not before.partitions:
         record = first_record(job, sources, number, generation)
     else:
-        changes = find_changes(before, job, input_changes(workspace, before, job, sources))
+        inputs_now = input_changes(workspace, before, job, sources, on_change)
+        changes = find_changes(before, job, inputs_now)
         record = next_record(
             before, job, sources, changes, on_change, number=number, generation=generation
         )
@@ -317,14 +318,14 @@ def open_record(workspace: Workspace, job: Job, on_change: OnChange) -> JobRecor
 
 
 def input_changes(
-    workspace: Workspace, record: JobRecord, job: Job, fingerprints: dict[str, str]
+    workspace: Workspace, record: JobRecord, job: Job, now: dict[str, str], on_change: OnChange
 ) -> dict[str, Change | None]:
     """Compare every source with the units that were planned, and what is sealed with its input."""
     lists = unit_lists(workspace, record)
     found: dict[str, Change | None] = {}
     for stage in job.sources:
         name, before = stage.stage_id, record.stages.get(stage.stage_id)
-        if before is None or before.fingerprint == fingerprints[name]:
+        if before is None or before.is_still(now[name], on_change):
             found[name] = None
             continue
         assert stage.source

@@ -39,6 +39,21 @@ class StageRecord(msgspec.Struct, frozen=True):
     """Numbers of the lists of units of a source, in the order in which they were added."""
     layout: str = ""
     """What its offsets mean: see `Job.layout`."""
+    accepted: str = ""
+    """What a source was when a run resumed with the units of an earlier one."""
+
+    def is_still(self, source: str, on_change: OnChange) -> bool:
+        """Tell whether a source is as it was.
+
+        What a run has resumed with counts as that, unless what changed is to be computed again.
+        """
+        is_accepted = on_change != "recompute" and self.accepted == source
+        return is_accepted or self.fingerprint == source
+
+    def accept(self, source: str) -> StageRecord:
+        """Return the record of a source that a run resumes with the units that it has."""
+        accepted = source if source != self.fingerprint else ""
+        return msgspec.structs.replace(self, accepted=accepted)
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -129,10 +144,10 @@ def next_record(
     if on_change == "resume":
         _check_resumable(job, record)
         stages = {
-            name: msgspec.structs.replace(
-                record.stages[name], fingerprint=sources.get(name) or job.fingerprint(name)
-            )
-            for name in job.stages
+            name: before.accept(sources[name])
+            if name in sources
+            else msgspec.structs.replace(before, fingerprint=job.fingerprint(name))
+            for name, before in ((name, record.stages[name]) for name in job.stages)
         }
         return msgspec.structs.replace(record, number=number, stages=stages)
     return _recomputed(record, job, sources, changes, number)
@@ -170,7 +185,7 @@ def _recomputed(
         if before and change and change.is_only_added:
             grown.add(name)
             stages[name] = msgspec.structs.replace(
-                before, fingerprint=sources[name], plans=(*before.plans, number)
+                before, fingerprint=sources[name], plans=(*before.plans, number), accepted=""
             )
         elif before is None or change or is_stale or renewed & upstreams:
             renewed.add(name)
