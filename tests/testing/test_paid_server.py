@@ -86,6 +86,11 @@ def test_the_bill_survives_the_server(server: PaidServer) -> None:
     assert server.repeated == 1
 
 
+def test_a_call_is_about_its_id_whatever_that_is(server: PaidServer) -> None:
+    assert post(server, {"id": 0})[1] == {"id": "0", "answer": "answer to 0"}
+    assert server.paid() == {"0": 1}
+
+
 @pytest.mark.crash
 def test_a_key_that_is_honoured_is_paid_once_even_after_a_restart(tmp_path: Path) -> None:
     with PaidServer(tmp_path / "bill", "--honour-keys") as server:

@@ -182,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve_call(self, body: bytes) -> None:
         options = self.server.options
         request = json.loads(body) if body else {}
-        about = str(request.get("id") or hashlib.sha256(body).hexdigest()[:16])
+        about = str(request.get("id", hashlib.sha256(body).hexdigest()[:16]))
         self.server.bill.came(about)
         fault = self.server.faults.next()
         if fault and not fault.endswith("_after") and fault != "garbage":
