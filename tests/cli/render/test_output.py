@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 import pytest
 from rich.text import Text
 
-from headrace.cli.render.output import print_json, print_table
+from headrace.cli.render.output import print_fields, print_json, print_table
 
 MANY = 20_000
 
@@ -28,6 +28,11 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def journals(count: int) -> list[tuple[object, ...]]:
     return [(f"bank/debits/{number:04d}", number, "x" * 100) for number in range(count)]
+
+
+def test_a_long_field_pads_no_other_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fields({"query": "q", "held by": "x" * 200, "nothing": ""})
+    assert capsys.readouterr().out == f"query    q\nheld by  {'x' * 200}\nnothing\n"
 
 
 def test_columns_are_aligned_and_every_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,12 +92,16 @@ def print_json(value: object) -> None:
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print one thing: a line for each of its fields."""
+    out = console()
+    if not out.is_terminal:
+        _print_plain([(name, str(value)) for name, value in fields.items()], (False, False))
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in fields.items():
         table.add_row(name, str(value))
-    console().print(table)
+    out.print(table)
 
 
 def print_table(
