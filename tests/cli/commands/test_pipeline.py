@@ -43,6 +43,17 @@ def test_the_status_of_all_jobs_and_of_one(ok: Ok, done: None) -> None:
     assert lines[2].split() == ["answer", "6/6", "60", "0", "0", "60", "0", "2", "29"]
 
 
+@pytest.mark.long
+def test_the_list_of_jobs_says_first_why_one_paused(ok: Ok, run: Run) -> None:
+    write_pipeline(budget=10)
+    assert run("run", "answers.py").exit_code == 4
+    line = ok("pipeline", "status", "-w", "data").splitlines()[1]
+    one = ok("pipeline", "status", "answers", "-w", "data").splitlines()[0]
+    why = one.removeprefix("answers: paused: ")
+    assert why.startswith("the job's budget of 10 is spent")
+    assert line.endswith(f"  {why}")
+
+
 @pytest.mark.crash
 def test_a_job_whose_process_was_killed_is_shown_so(ok: Ok) -> None:
     write_pipeline()

@@ -87,9 +87,9 @@ def status(
 
 
 def _job_row(status: JobStatus) -> tuple[object, ...]:
-    from headrace.cli.render.pipeline_display import summary
+    from headrace.cli.render.pipeline_display import reason_and_figures
 
-    what = summary(status).partition("; ")[2]
+    what = "; ".join(reason_and_figures(status))
     times = (_time(status.began), _time(status.seen))
     return (status.job, status.outcome, *times, format_cost(status.cost_in_all), what)
 

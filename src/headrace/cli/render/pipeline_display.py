@@ -225,11 +225,21 @@ def _tasks(status: JobStatus) -> list[str]:
 
 def summary(status: JobStatus) -> str:
     """Return how a run ended, or stands, in one line."""
-    why = status.error or "; ".join(dict.fromkeys(status.paused.values()))
+    mark = ":" if _reason(status) else ";"
+    return f"{status.outcome}{mark} {'; '.join(reason_and_figures(status))}"
+
+
+def _reason(status: JobStatus) -> str:
+    return status.error or "; ".join(dict.fromkeys(status.paused.values()))
+
+
+def reason_and_figures(status: JobStatus) -> list[str]:
+    """Return why a run failed or paused, if it did, and then what it has done."""
+    reason = _reason(status)
     units = ", ".join(f"{name} {_units(each)}" for name, each in status.progress.items())
     parts = [f"{units} units"] if units else []
     parts += [*_tasks(status), *_calls(status), f"{status.seen - status.began:.1f} s"]
-    return f"{status.outcome}{f': {why}' if why else ''}; " + "; ".join(parts)
+    return [reason, *parts] if reason else parts
 
 
 def described(status: JobStatus) -> dict[str, Any]:
