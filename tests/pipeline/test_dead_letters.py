@@ -70,7 +70,8 @@ def replay(workspace: hr.Workspace, job: Job) -> int:
 # proves G18
 def test_a_failed_row_is_kept_with_its_error(workspace: hr.Workspace) -> None:
     job = chain(TableSource(numbers(50), rows_per_unit=5), Stage("check", failing(), LOCAL))
-    assert run(workspace, job).stages["check"].dead == 5
+    summary = run(workspace, job)
+    assert (summary.stages["check"].dead, str(summary)) == (5, "done, 5 dead letters")
     found = letters(workspace, job)
     assert {letter.error for letter in found} == {f"ValueError: bad {n}" for n in range(0, 50, 10)}
     assert {(letter.stage, letter.row, letter.attempts) for letter in found} == {("check", 0, 1)}

@@ -79,7 +79,9 @@ class RunSummary:
     def __str__(self) -> str:
         """One line, such as "paused: the job's budget of 5 is spent at stage 'caption': …"."""
         why = "; ".join(dict.fromkeys(self.paused.values()))
-        return f"{self.outcome}: {why}" if why else self.outcome
+        dead = sum(each.dead for each in self.stages.values())
+        given_up = f", {dead:,} dead {'letter' if dead == 1 else 'letters'}" if dead else ""
+        return f"{self.outcome}{given_up}{f': {why}' if why else ''}"
 
 
 class JobRun:
