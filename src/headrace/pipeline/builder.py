@@ -90,7 +90,8 @@ class Pipeline:
         """Read files, a collection, an Arrow table, a pandas DataFrame or a Spark DataFrame.
 
         Files are given as paths, folders or patterns. Units of tables and Parquet files have up to
-        `rows_per_unit` rows: after a crash a unit is the least that is processed again. Give a
+        `rows_per_unit` rows: after a crash a unit is the least that is processed again. Each other
+        file, and each journal of a collection, is one unit, however many rows it has. Give a
         Spark DataFrame another `version` if its rows have changed: its columns, and the files that
         it reads, are compared in any case.
         """
