@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -35,6 +36,10 @@ def samples(count: int = 100) -> str:
         for n in range(count)
     ]
     return "\n".join(map(json.dumps, lines))
+
+
+def vectors(count: int) -> str:
+    return "\n".join(json.dumps({"id": f"v{n}", "vector": [1, n, 2]}) for n in range(count))
 
 
 VECTORS = "\n".join(
@@ -227,6 +232,32 @@ def test_a_store_is_served_until_it_is_told_to_stop(
         assert serving.end(number) == (0, "", "")
     assert not (here / "metrics" / "owner.json").exists()
     assert json.loads(ok("store", "stat", "metrics", "--json"))["samples"] == 200
+
+
+# proves G25
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["timeseries", "vectors"])
+def test_a_process_that_serves_a_store_ends_with_the_error_of_a_write_that_failed(
+    here: Path, ok: Ok, run: Run, kind: str
+) -> None:
+    """A supervisor starts it again, which is what the store needs."""
+    is_vectors = kind == "vectors"
+    ok("store", "create", "full", "--kind", kind, *(("--dimension", "3") if is_vectors else ()))
+    figure, stored = ("rows", 3) if is_vectors else ("samples", 2)
+    few, many = (vectors(3), vectors(20_000)) if is_vectors else (samples(1), samples(10_000))
+    with Running("store", "serve", "full", "--json") as serving:
+        serving.line()
+        ok("store", "write", "full", input=few)
+        size = (here / "full" / "data" / "data.mdb").stat().st_size
+        resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE, (size, size))
+        refused = run("store", "write", "full", input=many)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        code, _, said = serving.wait()
+    assert code == 1
+    assert (said[:7], said.count("\n")) == ("error: ", 1)
+    assert "a flush failed" in said
+    assert "then open the store again" in said
+    assert json.loads(ok("store", "stat", "full", "--json"))[figure] == stored
 
 
 # proves G28

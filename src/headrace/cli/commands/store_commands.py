@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+import time
 from io import BufferedReader
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import msgspec
 import typer
 
-from headrace.cli.interruption import until_stopped, wait
+from headrace.cli.interruption import until_stopped
 from headrace.cli.options.service_options import (
     LOOPBACK,
     HostOption,
@@ -46,9 +46,15 @@ from headrace.cli.render.units import counted, parse_duration
 from headrace.errors import NotFoundError, UsageError
 from headrace.transport.access import is_loopback
 
+if TYPE_CHECKING:
+    from headrace.stores.service.shared_store import SharedStore
+
 app = typer.Typer(
     no_args_is_help=True, help="Create, serve, fill and query stores of time series and vectors."
 )
+
+_CHECK_S = 0.5
+"""How often `serve` asks whether its store still takes writes."""
 
 _CHART_STEPS = 140
 """A chart has about as many steps as it has dots."""
@@ -132,7 +138,8 @@ def serve(
     """Serve a store until Ctrl-C.
 
     This process opens the store, and other processes of this machine work through it. --host and
-    --port are for those of other machines, --http is for Grafana, curl and other clients.
+    --port are for those of other machines, --http is for Grafana, curl and other clients. It ends
+    with an error when a write fails, because only a store that is opened again takes further ones.
     """
     from headrace.stores.service.store_access import open_store
     from headrace.stores.service.store_page import serve_http
@@ -152,7 +159,17 @@ def serve(
         else:
             print_fields({**about, "address": address})
             print_line("serving it until Ctrl-C")
-        wait(threading.Event())
+        _wait_for_failure(opened)
+
+
+def _wait_for_failure(store: SharedStore) -> NoReturn:
+    """Raise what ended the writing of the store as soon as it has ended.
+
+    A process that went on would refuse every write, and whoever watches it would see it run.
+    """
+    while True:
+        time.sleep(_CHECK_S)
+        store.raise_failure()
 
 
 @app.command(epilog=as_example("headrace store query ./metrics 'rate(visits[5m])' --start now-1h"))

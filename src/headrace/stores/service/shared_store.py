@@ -190,6 +190,11 @@ class SharedStore(Store):
                 thread: last for thread, last in self._writers.items() if last > self._flushed
             }
 
+    def raise_failure(self) -> None:
+        """Raise the error that every later write gets too, if a write of the owner has failed."""
+        # No write has the epoch 0, so this waits for nothing.
+        self._call(lambda attached: attached.store.flush(0))
+
     def generation(self, task: str) -> str:
         return self._call(lambda attached: attached.store.generation(task))
 
