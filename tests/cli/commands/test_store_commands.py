@@ -159,6 +159,7 @@ WRONG = [
     (("search", "texts", "--vector", "1,2"), "the vector has 2 numbers"),
     (("search", "texts", "--id", "a", "--filter", "{"), "--filter '{' cannot be read"),
     (("search", "texts", "--vector", "1,2,3", "--filter", '{"field": "x", "eq": 1}'), "'x'"),
+    (("serve", "grpc://127.0.0.1:1"), "grpc://127.0.0.1:1 is served already; name the directory"),
     (("serve", "metrics", "--http", "nonsense"), "'nonsense' is not an address"),
     (("serve", "metrics", "--http", "a:b:90"), "'a:b:90' is not an address"),
     (("serve", "metrics", "--http", "127.0.0.1:70000"), "is not an address"),

@@ -141,9 +141,12 @@ def serve(
     --port are for those of other machines, --http is for Grafana, curl and other clients. It ends
     with an error when a write fails, because only a store that is opened again takes further ones.
     """
+    from headrace.stores.service.shared_store import is_store_address
     from headrace.stores.service.store_access import open_store
     from headrace.stores.service.store_page import serve_http
 
+    if is_store_address(store):
+        raise UsageError(f"{store} is served already", do="name the directory of a store")
     service = service_settings(host, port, token, tls_cert, tls_key)
     http_host, http_port = parse_address(http)
     for_http = msgspec.structs.replace(service, host=http_host, port=http_port, token=token)
