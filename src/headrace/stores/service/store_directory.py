@@ -1,6 +1,6 @@
 """The directory of a store: what kind of store it is, its lock, and where its data are.
 
-store.json    kind, format, identity and settings; never changes
+store.json    format, kind, id and settings, with a checksum; never changes
 owner.json    where to call the process that has the store open
 data/         the key-value store, if it lies on this disk
 staged/       parts of checkpoints that are not applied yet
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from xxhash import xxh3_64_hexdigest
 
 from headrace.errors import (
     DataError,
@@ -52,9 +53,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
-    """The contents of `store.json`."""
+    """What a store is."""
 
-    format: int
     kind: str
     id: str
     """A random id that tells this store from every other."""
@@ -65,6 +65,28 @@ class _Format(msgspec.Struct):
     """What every format of `store.json` has."""
 
     format: int
+
+
+class _StoreFile(msgspec.Struct):
+    """The contents of `store.json`. A wrong retention would remove samples for good."""
+
+    format: int
+    store: msgspec.Raw
+    """A StoreIdentity."""
+    checksum: str
+
+    @staticmethod
+    def of(identity: StoreIdentity) -> _StoreFile:
+        store = msgspec.Raw(msgspec.json.encode(identity))
+        return _StoreFile(FORMAT, store, _checksum(FORMAT, store))
+
+    @property
+    def is_whole(self) -> bool:
+        return self.checksum == _checksum(self.format, self.store)
+
+
+def _checksum(format: int, store: msgspec.Raw) -> str:
+    return xxh3_64_hexdigest(b"%d %b" % (format, bytes(store)))
 
 
 class StoreDirectory(OwnedDirectory):
@@ -101,7 +123,7 @@ def create_store(path: str | Path, kind: str, settings: StoreSettings | None = N
     root = Path(path).absolute()
     settings = settings or StoreSettings()
     check_settings(kind, settings)
-    identity = StoreIdentity(FORMAT, kind, secrets.token_hex(16), settings)
+    identity = StoreIdentity(kind, secrets.token_hex(16), settings)
     with storage_errors(f"{root}", do="choose a directory that can be written to"):
         make_directory(root)
         if not (root / "store.json").exists() and _holds_foreign_files(root):
@@ -109,7 +131,7 @@ def create_store(path: str | Path, kind: str, settings: StoreSettings | None = N
                 f"{root} holds files that are not a store's", do="choose an empty or new directory"
             )
         with suppress(FileExistsError):
-            create_durably(root / "store.json", msgspec.json.encode(identity))
+            create_durably(root / "store.json", msgspec.json.encode(_StoreFile.of(identity)))
     found = _read(root)
     if (found.kind, found.settings) != (kind, settings):
         raise ExistsError(
@@ -196,8 +218,11 @@ def _read(root: Path) -> StoreIdentity:
                 f"{root} has format {found}, and this Headrace knows up to {FORMAT}",
                 do="use the Headrace that wrote it, or a newer one",
             )
-        return msgspec.json.decode(stored, type=StoreIdentity)
-    except msgspec.DecodeError as error:
+        file = msgspec.json.decode(stored, type=_StoreFile)
+        if not file.is_whole:
+            raise DataError(f"{path} is damaged", do="restore it from a backup")
+        return msgspec.json.decode(file.store, type=StoreIdentity)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}", do="restore it from a backup") from error
 
 
