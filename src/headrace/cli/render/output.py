@@ -93,7 +93,7 @@ def print_json(value: object) -> None:
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print one thing: a line for each of its fields."""
     out = console()
-    if not out.is_terminal:
+    if fields and not out.is_terminal:
         _print_plain([(name, str(value)) for name, value in fields.items()], (False, False))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
