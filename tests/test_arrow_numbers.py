@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from headrace.arrow_numbers import arrow_numbers, numpy_numbers
 
@@ -14,7 +17,7 @@ KINDS = (np.int32, np.int64, np.uint32, np.uint64, np.bool_)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 8, 9, 100])
 def test_arrow_holds_the_numbers_of_numpy(kind: type, count: int) -> None:
-    values = np.random.default_rng(count).integers(0, 2, count).astype(kind)
+    values: NDArray[Any] = np.random.default_rng(count).integers(0, 2, count).astype(kind)
     array = arrow_numbers(values)
     array.validate(full=True)
     assert array.equals(pa.array(values))
@@ -23,7 +26,7 @@ def test_arrow_holds_the_numbers_of_numpy(kind: type, count: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("begin", "end"), [(0, 0), (0, 100), (3, 50), (8, 9), (99, 100), (40, 40)])
 def test_numpy_gets_the_numbers_of_a_slice(kind: type, begin: int, end: int) -> None:
-    values = np.random.default_rng(7).integers(0, 2, 100).astype(kind)
+    values: NDArray[Any] = np.random.default_rng(7).integers(0, 2, 100).astype(kind)
     found = numpy_numbers(pa.array(values)[begin:end])
     assert found.dtype == values.dtype
     assert found.tolist() == values[begin:end].tolist()
