@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.arrow_numbers import arrow_numbers, numpy_numbers
 from headrace.errors import StorageError
 from headrace.frontier import BindingTag, Frontier
 from headrace.shuffle.block import BlockHead, SpanEnd, decode_block
@@ -70,8 +71,8 @@ class Shown(NamedTuple):
         """Return the shown rows of the whole block `batch`."""
         if self.whole:
             return batch
-        clocks = batch.column(batch.num_columns - 2).to_numpy()
-        pairs = batch.column(batch.num_columns - 1).to_numpy()
+        clocks = numpy_numbers(batch.column(batch.num_columns - 2))
+        pairs = numpy_numbers(batch.column(batch.num_columns - 1))
         mask = (clocks > self.above[pairs]) & (clocks <= self.upto[pairs])
         if self.retracted:
             table = self.head.pair_rows()
@@ -80,7 +81,7 @@ class Shown(NamedTuple):
                     (table["place"] == end.place) & (table["producer"] == end.producer)
                 )
                 mask &= ~(np.isin(pairs, pair) & (clocks >= end.first) & (clocks <= end.last))
-        return batch.filter(pa.array(mask))
+        return batch.filter(arrow_numbers(mask))
 
 
 @dataclass(slots=True)
