@@ -9,8 +9,10 @@ of the kill. The server is a process of its own, and its bill is what the demo t
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -274,7 +276,8 @@ class _Driver:
             self._said = stack.enter_context((scratch / "driver.log").open("w+"))
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.cli.acts.calls_act", str(scratch), url, str(rows)],
-                stdin=subprocess.DEVNULL,
+                # It ends when nobody holds the other end, so also if Ctrl-C comes while it starts.
+                stdin=subprocess.PIPE,
                 stderr=self._said,
                 env=os.environ | {"no_proxy": "127.0.0.1"},
                 start_new_session=True,
@@ -312,11 +315,21 @@ class _Driver:
     def __exit__(self, *exception: object) -> None:
         self.kill()
         self._open.close()
+        assert self._process.stdin
+        self._process.stdin.close()
 
 
 def main(folder: str, url: str, rows: str) -> None:
+    if select.select([0], [], [], 0)[0]:
+        return
+    threading.Thread(target=_end_with_input, daemon=True).start()
     with hr.open(Path(folder) / "workspace") as workspace:
         answers(workspace, url, int(rows)).run()
+
+
+def _end_with_input() -> None:
+    os.read(0, 1)  # Not `sys.stdin`, whose lock would abort this process at its end.
+    os._exit(1)
 
 
 if __name__ == "__main__":
