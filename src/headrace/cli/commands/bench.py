@@ -263,7 +263,7 @@ def _run(
         StepDisplay(name, is_silent=as_json) as display,
         heard_by(display.step),
     ):
-        result = bench(Path(scratch))
+        result = bench(Path(scratch).resolve())
     if as_json:
         print_json({"bench": name, "cpus": cores, "load": load, **result})
         return
