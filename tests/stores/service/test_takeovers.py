@@ -43,11 +43,15 @@ class Writers:
     def wait_for_progress(self) -> None:
         goals = {name: len(self.noted(name)) + 5 for name in WRITERS}
         for name, goal in goals.items():
-            eventually(
-                lambda name=name, goal=goal: len(self.noted(name)) >= goal,  # type: ignore[misc]
-                PATIENCE_S,
-                f"writer {name} goes on",
-            )
+            try:
+                eventually(
+                    lambda name=name, goal=goal: len(self.noted(name)) >= goal,  # type: ignore[misc]
+                    PATIENCE_S,
+                    f"writer {name} goes on",
+                )
+            except TimeoutError:
+                self.children[name].answer(0)  # Raises what ended the writer, if anything did.
+                raise
 
     def kill_owner(self) -> str:
         """Kill whoever has the store open, and return its name."""
