@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -82,6 +83,14 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     while (left := _left_behind(temporary)) and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     assert not left, "the tests left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt the test, even if the shell that started it ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

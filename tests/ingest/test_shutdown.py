@@ -117,6 +117,7 @@ def interrupted_when(handle: Handle, waiters: int) -> Iterator[None]:
     presser.join()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_flush_and_nobody_keeps_its_waiter(handler: MapHandler, start: Start) -> None:
     handle = start()
     handler.flushes_allowed.clear()
@@ -129,6 +130,7 @@ def test_ctrl_c_ends_a_flush_and_nobody_keeps_its_waiter(handler: MapHandler, st
     assert handle.flush(timeout_s=LIMIT_S) == 1
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_shutdown_though_the_handler_hangs(handler: MapHandler, start: Start) -> None:
     handle = start()
     handler.flushes_allowed.clear()
@@ -150,6 +152,7 @@ class InterruptedDelta(MapDelta):
         super().merge(other)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_in_a_merge_ends_the_coordinator_and_everybody_hears_of_it(
     handler: MapHandler, start: Start
 ) -> None:

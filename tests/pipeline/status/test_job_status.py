@@ -251,6 +251,7 @@ def test_a_stopped_run_leaves_no_call_in_doubt(workspace: hr.Workspace, workers:
     assert {provider.paid[n] for n in provider.paid.keys() - FAILING} == {1}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_lets_calls_under_way_end_and_leaves_no_worker(workspace: hr.Workspace) -> None:
     provider = Provider()
     provider.after = {25: _thread.interrupt_main}

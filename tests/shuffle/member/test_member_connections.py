@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +135,6 @@ def test_a_member_that_lives_and_does_not_open_is_given_up_in_time_and_named(
     task.append(0, 4)
     task.open("a")
     assert sum(len(shown.documents) for shown in task.take(4)) == 4
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt the test, even if the shell that started it ignores Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 # proves G13

@@ -19,7 +19,7 @@ def test_killed_processes_leave_whole_batches(tmp_path: Path, backend: str, roun
         *(sys.executable, "-m", "tests.stores.kv.crash.kv_writer"),
         *(backend, str(tmp_path / "store"), str(chosen_seed()), str(rounds)),
     ]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1700, check=False)
     print(run.stdout, run.stderr)
     assert run.returncode == 0
     assert int(run.stdout.split()[2]) > 2 * rounds, "most processes wrote before they died"
