@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import DataError, HeadraceError, UsageError
+from headrace.errors import DataError, HeadraceError, PeerLostError, UsageError
 from headrace.testing.crash import eventually
 from headrace.transport import Channel, Client, Conversation, RequestClient, RequestService, Server
 from tests.transport.echo_service import CALM
@@ -94,6 +94,49 @@ def test_the_calls_of_a_caller_that_is_gone_are_carried_out(
     later.go_on.set()
     assert [later.calls.get(timeout=WAIT_S) for _ in range(5)] == list(range(5))
     later.ends.get(timeout=WAIT_S)
+
+
+def test_a_client_that_was_closed_is_not_started(client: RequestClient) -> None:
+    listener = next(each for each in threading.enumerate() if each.name == "headrace-later")
+    client.close()
+    listener.join(WAIT_S)
+    assert not client.is_lost
+    with pytest.raises(UsageError, match="not started"):
+        client.submit(1)
+    with pytest.raises(UsageError, match="not started"):
+        client.stream(1, msgspec.msgpack.Decoder(int))
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_client_that_was_lost_says_so_after_it_was_closed(
+    server: Server, client: RequestClient, knows: bool
+) -> None:
+    """Another thread may close it, and may know before the client does that the peer is gone."""
+    if knows:
+        server.close()
+        eventually(lambda: client.is_lost, WAIT_S, "the client knows")
+        client.close()
+    else:
+        client.give_up()
+    with pytest.raises(PeerLostError):
+        client.submit(1)
+    with pytest.raises(PeerLostError):
+        client.stream(1, msgspec.msgpack.Decoder(int))
+    assert client.is_lost
+
+
+def test_a_stream_that_was_asked_for_while_the_client_was_lost_says_so(
+    client: RequestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Client.stream
+
+    def begin_late(*arguments: Any) -> Any:
+        client.give_up()
+        return begin(*arguments)
+
+    monkeypatch.setattr(Client, "stream", begin_late)
+    with pytest.raises(PeerLostError):
+        client.stream(1, msgspec.msgpack.Decoder(int))
 
 
 def test_several_clients_may_share_a_connection_and_leave_it_open(

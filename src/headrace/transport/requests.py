@@ -89,12 +89,22 @@ class RequestClient:
 
     def close(self) -> None:
         """Leave the conversation, as `stop` does."""
-        client, channel = self._client, self._channel
-        self._client = self._channel = None
+        with self._lock:
+            client, channel = self._client, self._channel
+            self._client = self._channel = None
         if channel and self._shared:
             channel.leave()
         elif client:
             client.close()
+
+    def give_up(self) -> None:
+        """Close the client because the service is gone, though it may not have noticed that yet.
+
+        Threads that still use it get PeerLostError.
+        """
+        with self._lock:
+            self._lost = self._lost or self._gone()
+        self.close()
 
     @property
     def is_lost(self) -> bool:
@@ -103,9 +113,16 @@ class RequestClient:
 
     def stream(self, call: object, replies: msgspec.msgpack.Decoder[C]) -> Stream[C]:
         """Ask for a stream of messages, over the same connection."""
-        if (client := self._client) is None:
-            raise UsageError(f"the client of {self.kind} is not started", do="start it first")
-        return client.stream(self.kind, (0, call), replies)
+        with self._lock:
+            self._check_started()
+            client = self._client
+        assert client
+        try:
+            return client.stream(self.kind, (0, call), replies)
+        except UsageError:
+            if self._lost:  # Another thread closed it just now.
+                raise self._lost from None
+            raise
 
     async def ask(self, call: object, bodies: Iterable[Any] = ()) -> Any:
         """Return the service's answer, or raise the error that it refused with."""
@@ -113,14 +130,13 @@ class RequestClient:
 
     def submit(self, call: object, bodies: Iterable[Any] = ()) -> Future[Any]:
         """Send a call, and return the future of its answer."""
-        if (channel := self._channel) is None:
-            raise UsageError(f"the client of {self.kind} is not started", do="start it first")
         asked: Future[Any] = Future()
         with self._lock:
-            if self._lost:
-                raise self._lost
+            self._check_started()
+            channel = self._channel
             number = next(self._numbers)
             self._asked[number] = asked
+        assert channel
         try:
             channel.send((number, call), bodies)
         except BaseException:
@@ -129,10 +145,19 @@ class RequestClient:
             raise
         return asked
 
-    def _listen(self, channel: Channel[NumberedAnswer]) -> None:
-        lost: HeadraceError = PeerLostError(
+    def _check_started(self) -> None:
+        if self._lost:  # Another thread may have closed a client that was lost.
+            raise self._lost
+        if self._channel is None:
+            raise UsageError(f"the client of {self.kind} is not started", do="start it first")
+
+    def _gone(self) -> PeerLostError:
+        return PeerLostError(
             f"{self.kind} at {self.address} is gone", do="start the pipeline again"
         )
+
+    def _listen(self, channel: Channel[NumberedAnswer]) -> None:
+        lost: HeadraceError = self._gone()
         try:
             while (message := channel.receive()) is not None:
                 with self._lock:
@@ -144,7 +169,8 @@ class RequestClient:
         except Exception as error:  # noqa: BLE001  whoever waits is told
             lost = bug(f"{self.kind} at {self.address}", error)
         with self._lock:
-            self._lost = lost
+            if self._channel is channel:
+                self._lost = lost
             waiting = list(self._asked.values())
             self._asked.clear()
         for asked in waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -209,6 +210,33 @@ def test_a_write_is_in_doubt_if_its_owner_is_lost_before_its_epoch_is_known(
             store.write(some_rows("a"))
         store.flush(store.write(some_rows("a")))
         assert contents(store) == {"a": 1}
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("call", ["stat", "write", "scan"])
+def test_a_call_goes_on_with_the_next_owner_that_another_thread_found(
+    place: Path, owner: Child, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The other thread closes the conversation with the last owner before this call begins."""
+    with open_rows(place) as store, ThreadPoolExecutor(1) as other:
+        remote = store._attachment.remote
+        assert remote is not None
+        begin = getattr(remote, call)
+
+        def begin_late(*arguments: object) -> object:
+            owner.kill()
+            other.submit(store.generation, "task").result()
+            assert store._attachment.remote is not remote
+            return begin(*arguments)
+
+        monkeypatch.setattr(remote, call, begin_late)
+        calls: dict[str, Callable[[], object]] = {
+            "stat": store.stat,
+            "write": lambda: store.flush(store.write(some_rows("a"))),
+            "scan": lambda: contents(store),
+        }
+        calls[call]()
+        assert contents(store) == ({"a": 1} if call == "write" else {})
 
 
 # proves G23

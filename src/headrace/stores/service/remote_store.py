@@ -103,6 +103,10 @@ class RemoteStore(Store):
     def close(self) -> None:
         self._client.close()
 
+    def give_up(self) -> None:
+        """Close, because the other process is gone: calls raise PeerLostError afterwards."""
+        self._client.give_up()
+
     def _call(self, call: StoreCall, bodies: Iterable[Any] = ()) -> Any:
         return self._client.submit(call, bodies).result()
 

@@ -289,7 +289,7 @@ class SharedStore(Store):
     def _reattach(self, lost: _Attachment) -> _Attachment:
         with self._lock:
             if self._attachment is lost and not self._closing:
-                _remote(lost).close()
+                _remote(lost).give_up()
                 if self._last_epoch > self._flushed:
                     untold = set(self._writers)
                     self._lost.append(_LostWrites(self._flushed, self._last_epoch, untold))
