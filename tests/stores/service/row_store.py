@@ -68,7 +68,7 @@ class RowStore(Store):
 
     def flush(self, epoch: int | None = None) -> None:
         with self._lock:
-            if epoch is not None and epoch > self._epoch:
+            if epoch is not None and not 0 <= epoch <= self._epoch:
                 raise UsageError(f"epoch {epoch} was never given out")
             pending, self._pending = self._pending, []
             self._store(pending, {})

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import DocumentError, FencedError, InDoubtError, PeerLostError, UsageError
 from headrace.stores.checkpoint_record import StoreCheckpoint
 from headrace.stores.service.remote_store import RemoteStore
-from headrace.stores.service.shared_store import OWNERS_LOST_MAX
+from headrace.stores.service.shared_store import OWNERS_LOST_MAX, SharedStore
 from headrace.testing.crash import Child
 from tests.stores.service.row_store import (
     SCHEMA,
@@ -254,6 +254,128 @@ def test_every_thread_learns_that_its_own_writes_are_in_doubt(place: Path, owner
         for each in (other, third):
             each.submit(store.flush).result()
         store.flush()
+
+
+class LockWithHook:
+    """The lock of a store, with a function that is called once it was let go of."""
+
+    def __init__(self, store: SharedStore, after: Callable[[], object]) -> None:
+        self._lock = store._lock
+        self._after = after
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        self._depth -= 1
+        is_free = self._depth == 0
+        self._lock.release()
+        if is_free:
+            after, self._after = self._after, bool
+            after()
+
+
+# proves G23
+@pytest.mark.crash
+def test_a_flush_notices_the_loss_of_an_owner_that_another_thread_replaces(
+    place: Path, owner: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread finds the next owner after this one found its writes not lost."""
+    with open_rows(place) as store, ThreadPoolExecutor(1) as other:
+        lost = store.write(some_rows("a"))
+
+        def replace_owner() -> None:
+            owner.kill()
+            other.submit(store.stat).result()
+            assert store.owner
+
+        monkeypatch.setattr(store, "_lock", LockWithHook(store, replace_owner))
+        with pytest.raises(InDoubtError, match=f"before it flushed writes up to epoch {lost}"):
+            store.flush(lost)
+        assert contents(store) == {}
+
+
+# proves G23
+@pytest.mark.crash
+def test_writes_are_lost_up_to_the_last_whichever_thread_learns_its_epoch_first(
+    place: Path, owner: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_rows(place) as store, ThreadPoolExecutor(1) as other:
+        remote = store._attachment.remote
+        assert remote is not None
+        take = remote.write
+        later: list[int] = []
+
+        def write(rows: pa.RecordBatch) -> int:
+            taken = take(rows)
+            monkeypatch.undo()
+            later.append(other.submit(store.write, some_rows("b")).result())
+            return taken
+
+        monkeypatch.setattr(remote, "write", write)
+        first = store.write(some_rows("a"))
+        assert later > [first]
+        owner.kill()
+        for epoch in (first, *later, first, *later):
+            with pytest.raises(InDoubtError, match=f"writes up to epoch {later[0]}"):
+                store.flush(epoch)
+
+
+# proves G23
+@pytest.mark.crash
+def test_a_thread_that_flushes_what_others_wrote_learns_that_it_is_in_doubt(
+    place: Path, owner: Child
+) -> None:
+    with open_rows(place) as store, ThreadPoolExecutor(1) as other:
+        other.submit(store.write, some_rows("a")).result()
+        owner.kill()
+        later = store.write(some_rows("b"))
+        with pytest.raises(InDoubtError):
+            store.flush(later)
+        with pytest.raises(InDoubtError):
+            other.submit(store.flush, later).result()
+        store.flush()
+        other.submit(store.flush).result()
+
+
+@pytest.mark.crash
+def test_what_is_flushed_stays_flushed(place: Path, owner: Child) -> None:
+    """Also if somebody asks afterwards for what was flushed before it."""
+    with open_rows(place) as store:
+        first, last = store.write(some_rows("a")), store.write(some_rows("b"))
+        store.flush(last)
+        store.flush(first)
+        owner.kill()
+        for epoch in (last, first, None):
+            store.flush(epoch)
+        assert contents(store) == {"a": 1, "b": 1}
+
+
+def test_each_lost_owner_is_told_for_its_own_writes(place: Path) -> None:
+    """The writes of the one before were told, and are not told again."""
+    with open_rows(place) as owner, open_rows(place, may_own=False) as store:
+        first = store.write(some_rows("a"))
+        owner.close()
+        with (
+            open_rows(place),
+            pytest.raises(InDoubtError, match=f"up to epoch {first};"),
+        ):
+            store.flush()
+        with open_rows(place):
+            store.flush()
+            flushed = store.write(some_rows("b"))
+            store.flush(flushed)
+            lost = store.write(some_rows("c"))
+        with open_rows(place):
+            for epoch in (first, lost):
+                with pytest.raises(InDoubtError, match=f"up to epoch {epoch};"):
+                    store.flush(epoch)
+            store.flush(flushed)
+            last = store.write(some_rows("d"))
+            assert first < flushed < lost < last
+            store.flush(last)
 
 
 @pytest.mark.crash

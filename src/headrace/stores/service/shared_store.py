@@ -177,10 +177,13 @@ class SharedStore(Store):
         through = self._last_epoch if epoch is None else epoch
 
         def flush_through(attached: _Attachment) -> None:
-            self._check_not_lost(epoch)
+            # Another thread that attaches to the next owner counts lost writes as flushed.
+            with self._lock:
+                self._check_not_lost(epoch)
+                is_flushed = through <= self._flushed
             if epoch is None:
                 attached.store.flush()
-            elif through > self._flushed:
+            elif not is_flushed:
                 attached.store.flush(through - attached.base)
 
         self._call(flush_through)
