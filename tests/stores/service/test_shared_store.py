@@ -355,14 +355,18 @@ def test_what_is_flushed_stays_flushed(place: Path, owner: Child) -> None:
 
 def test_each_lost_owner_is_told_for_its_own_writes(place: Path) -> None:
     """The writes of the one before were told, and are not told again."""
-    with open_rows(place) as owner, open_rows(place, may_own=False) as store:
-        first = store.write(some_rows("a"))
+    with (
+        open_rows(place) as owner,
+        open_rows(place, may_own=False) as store,
+        ThreadPoolExecutor(1) as other,
+    ):
+        first = other.submit(store.write, some_rows("a")).result()
         owner.close()
         with (
             open_rows(place),
             pytest.raises(InDoubtError, match=f"up to epoch {first};"),
         ):
-            store.flush()
+            other.submit(store.flush).result()
         with open_rows(place):
             store.flush()
             flushed = store.write(some_rows("b"))
@@ -372,6 +376,7 @@ def test_each_lost_owner_is_told_for_its_own_writes(place: Path) -> None:
             for epoch in (first, lost):
                 with pytest.raises(InDoubtError, match=f"up to epoch {epoch};"):
                     store.flush(epoch)
+            other.submit(store.flush).result()
             store.flush(flushed)
             last = store.write(some_rows("d"))
             assert first < flushed < lost < last

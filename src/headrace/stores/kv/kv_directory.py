@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import DataError, UsageError, VersionError
-from headrace.files import lock, make_directory, storage_errors, write_durably
+from headrace.files import lock, make_directory, storage_errors, sync_directory, write_durably
 
 FORMAT = 1
 RECORD = "kv.json"
@@ -63,10 +63,11 @@ class KvDirectory:
         return record is not None
 
     def record(self) -> None:
-        """Say that the files of the store are there. Call it when they are durable."""
+        """Say that the files of the store are there. Call it when what they hold is durable."""
         if not self.is_recorded:
             what = f"cannot create the store in {self.path}"
             with storage_errors(what, do="choose another directory"):
+                sync_directory(self.path)  # The names of those files, before that of the record.
                 record = KvRecord(FORMAT, self._backend)
                 write_durably(self.path / RECORD, msgspec.json.encode(record))
             self.is_recorded = True

@@ -213,7 +213,10 @@ class SlatedbFiles:
         self._synced_tables = found
 
     def _write_record(self, synced: SyncedFiles) -> None:
-        """Overwrite the record. It need not be durable: an older one only promises less."""
+        """Overwrite the record. Only the first one need be durable: an older one promises less.
+
+        `KvDirectory.record` makes its name durable.
+        """
         content = _RECORD.pack(*synced)
         descriptor = os.open(
             self._path / _SYNCED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode=0o600
@@ -222,7 +225,6 @@ class SlatedbFiles:
             os.pwrite(descriptor, content + _CHECKSUM.pack(crc32(content)), 0)
             if not self.synced.manifest:
                 os.fsync(descriptor)
-                sync_directory(self._path)
         finally:
             os.close(descriptor)
         self.synced = synced

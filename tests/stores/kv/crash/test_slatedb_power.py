@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.stores.kv import slatedb_store
 from headrace.stores.kv.slatedb_store import SlatedbKeyValueStore
 from headrace.testing.crash import chosen_seed
-from headrace.testing.kv_conformance import entries_of
+from headrace.testing.kv_conformance import batch_of, entries_of
 from tests.kinds import seeds
 from tests.stores.kv.crash.test_lmdb_power import Entries, random_batch
-from tests.stores.kv.test_slatedb_damage import abandon, make_table
+from tests.stores.kv.test_slatedb_damage import abandon, make_table, tear
 
 BATCHES = 12
 RECORD = "synced"
@@ -123,6 +124,71 @@ def test_a_power_failure_leaves_whole_batches(
             abandon(store)
     watched.fail(tmp_path / "failed", chance)
     check(tmp_path / "failed", states, durable)
+
+
+@pytest.fixture
+def syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedSyncs:
+    """What is synced below the folder `store`."""
+    watched = WatchedSyncs(tmp_path / "store")
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        watched.fsync(descriptor)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return watched
+
+
+def test_a_new_store_is_recorded_when_its_files_are_durable(
+    syncs: WatchedSyncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record without the files would be a lost store."""
+    rename = os.rename
+    recorded: list[str] = []
+
+    def watch_rename(source: str, target: Path) -> None:
+        recorded.append(target.name)
+        for path in (syncs.root / RECORD, *(syncs.root / "slatedb" / "manifest").iterdir()):
+            assert syncs.survives(path), path
+            assert _identity(path.stat()) in syncs.files, path
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", watch_rename)
+    SlatedbKeyValueStore(syncs.root).close()
+    assert recorded == ["kv.json"]
+
+
+def test_what_nobody_acknowledged_is_removed_durably_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If an object of the log came back, it could follow the new ones that have lower numbers."""
+    folders = [tmp_path / "store" / "slatedb" / name for name in ("wal", "manifest")]
+    store = SlatedbKeyValueStore(tmp_path / "store")
+    kept = [set(folder.iterdir()) for folder in folders]
+    for number in range(4):
+        store.write(batch_of(a=b"%d" % number))
+        store._loop.run(lambda: store._db.flush_with_options(slatedb_store._FLUSH_LOG))
+    make_table(store)
+    abandon(store)
+    added = [
+        sorted(set(folder.iterdir()) - names) for folder, names in zip(folders, kept, strict=True)
+    ]
+    assert len(added[0]) == 4
+    assert added[1]
+    tear(added[0][0])
+    synced: dict[Path, set[Path]] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path in folders:
+            synced.setdefault(path, set(path.iterdir()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    SlatedbKeyValueStore(tmp_path / "store").close()
+    assert [synced[folder] for folder in folders] == kept, "what the first syncs cover"
 
 
 def check(path: Path, states: list[Entries], durable: int) -> None:
