@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import HeadraceError, InDoubtError, StorageError, UsageError
 from headrace.ingest.async_handle import AsyncIngestHandle
 from tests.ingest.conftest import LIMIT_S, Handle, Start, until
-from tests.ingest.memory_store import MapDelta, MapHandler
+from tests.ingest.memory_store import ROW_BYTES, MapDelta, MapHandler
 
 FULL = OSError(28, "No space left on device")
 SOON_S = 0.05
@@ -166,6 +166,74 @@ def test_ctrl_c_in_a_merge_ends_the_coordinator_and_everybody_hears_of_it(
         with pytest.raises(HeadraceError, match="a step was interrupted: KeyboardInterrupt"):
             call()
     assert handler.flushed == []
+
+
+@pytest.mark.parametrize("effect", ["_flushes", "_syncs"])
+def test_ctrl_c_before_the_threads_are_told_to_stop_leaves_them_to_the_next_shutdown(
+    handler: MapHandler, start: Start, monkeypatch: pytest.MonkeyPatch, effect: str
+) -> None:
+    """The step has decided then that they stop."""
+    handle = start()
+    handle.write_durable(MapDelta({"a": 1}), LIMIT_S)
+    queue = getattr(handle.actor, effect)
+
+    class Interrupted:
+        get = queue.get
+
+        def put(self, item: object) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(handle.actor, effect, Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        handle.shutdown(LIMIT_S)
+    with pytest.raises(HeadraceError, match="a step was interrupted: KeyboardInterrupt"):
+        handle.shutdown(LIMIT_S)
+    assert handle.actor.join(0.0)
+    assert handler.synced == [1]
+
+
+def test_ctrl_c_before_a_flush_begins_is_told_to_everybody(
+    handler: MapHandler, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = start()
+    handle.write(MapDelta({"a": 1}))
+    until(lambda: handle.metrics().phase == "accumulating")
+
+    class Interrupted:
+        def put(self, item: object) -> None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handle.actor, "_flushes", Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            handle.flush()
+    for call in (handle.flush, handle.view, lambda: handle.write(MapDelta({"b": 1}), None)):
+        with pytest.raises(HeadraceError, match="a step was interrupted: KeyboardInterrupt"):
+            call()
+    with pytest.raises(HeadraceError, match="a step was interrupted: KeyboardInterrupt"):
+        handle.shutdown(LIMIT_S)
+    assert handle.actor.join(0.0)
+    assert handler.flushed == []
+
+
+def test_ctrl_c_before_a_writer_stands_in_line_ends_its_write_only(
+    handler: MapHandler, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = start(pending_bytes_max=ROW_BYTES)
+    handler.syncs_allowed.clear()
+    handle.write(MapDelta({"a": 1}))
+
+    def interrupt(ticket: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handle.actor._queue, "wait_for_room", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            handle.write(MapDelta({"b": 1}), None)
+    handler.syncs_allowed.set()
+    assert handle.flush(timeout_s=LIMIT_S) == 1
+    assert handle.write_durable(MapDelta({"c": 1}), LIMIT_S) == 2
 
 
 def run_program(*lines: str) -> list[str]:

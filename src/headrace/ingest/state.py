@@ -198,10 +198,10 @@ class CoordinatorState(Generic[D, S]):
         self._waited_for.clear()
         del self._pending  # Nobody merges any more. To make another might fail, too.
         self._pending_copy = None
-        self._flushing = None
         self._undurable.clear()
         self.frozen_bytes = 0
-        self._syncing = None
+        self._flushing = self._syncing = None
+        self._is_stopped = False  # Ctrl-C may have come before the threads were told.
         return [RefuseWrites(self.failure), AnswerWaiters(waiters, self.failure)]
 
     def view(self) -> View[D, S]:

@@ -80,6 +80,7 @@ def test_a_checkpoint_is_applied_once_whoever_has_the_sink_open(location: StoreL
     old = location.open()
     assert old.last() == 0
     old.write(location.rows(0, 3), checkpoint(1))
+    assert old.last() == 1
     old.write(location.rows(5, 9), checkpoint(1))
     assert location.numbers() == [0, 1, 2]
     new = location.open()
@@ -90,6 +91,8 @@ def test_a_checkpoint_is_applied_once_whoever_has_the_sink_open(location: StoreL
     with pytest.raises(UsageError, match="which was opened for generation g1 of task"):
         new.write(location.rows(3, 4), checkpoint(2, "g2"))
     new.write(location.rows(3, 6), checkpoint(2))
+    new.commit([], checkpoint(1))
+    assert new.last() == 2
     old.write(location.rows(7, 9), checkpoint(2))
     assert location.numbers() == [0, 1, 2, 3, 4, 5], "the first one of a generation counts"
     new.write(location.rows(3, 3), checkpoint(3))

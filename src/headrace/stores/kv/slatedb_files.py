@@ -192,7 +192,6 @@ class SlatedbFiles:
                     sync_directory(each.folder)
             if manifests:
                 sync_directory(self._database)
-                sync_directory(self._path)
             synced = SyncedFiles(
                 max(log, default=self.synced.log),
                 max(manifests, default=self.synced.manifest),
