@@ -142,6 +142,24 @@ def test_a_batch_goes_on_with_the_next_owner_of_the_store(location: StoreLocatio
     assert location.numbers() == [0, 1, 2, 3, 4]
 
 
+def test_a_store_that_nobody_serves_any_more_is_lost(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "headrace.spark.sinks.store_sink.check_generation", lambda objects, opened: None
+    )
+    location = StoreLocation("timeseries", tmp_path / "store", spark)
+    with Child(OWNER, path=location.path) as owner:
+        address, token = owner.run("(store.reach().address, store.reach().token)")
+        sink = timeseries(address, token=token)
+        target = sink.open(spark, location.workspace, checkpoint(1))
+        assert not target.is_lost()
+        owner.kill()
+    assert target.is_lost()
+    target.close()
+    location.workspace.close()
+
+
 @pytest.mark.parametrize(
     ("kind", "columns", "message"),
     [
@@ -197,6 +215,7 @@ def test_a_task_that_is_not_the_workspaces_takes_no_store(
         with pytest.raises(NotFoundError, match="there is no task 'bank/totals'"):
             timeseries(tmp_path / "store").open(spark, workspace, checkpoint(1))
         with open_store(tmp_path / "store") as store:
+            assert store.owner, "the sink that was not opened let go of the store"
             task = f"{workspace.reach().identity}/bank/totals"
             assert store.take(task, "g2") == 0
             store.apply(

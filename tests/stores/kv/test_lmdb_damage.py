@@ -291,6 +291,7 @@ def test_a_failed_sync_is_told_to_every_later_writer(
             store.wait_durable(last)
         store.wait_durable(durable)
         assert store.durable_sequence == durable
+    assert store.durable_sequence == durable, "a sync after one that failed proves nothing"
     with closing(LmdbKeyValueStore(tmp_path)) as store:
         assert entries_of(store) == [(b"a", b"2")]
 
