@@ -383,6 +383,24 @@ def test_each_lost_owner_is_told_for_its_own_writes(place: Path) -> None:
             store.flush(last)
 
 
+def test_no_thread_is_told_twice_of_writes_that_one_owner_lost(place: Path) -> None:
+    with (
+        open_rows(place) as owner,
+        open_rows(place, may_own=False) as store,
+        ThreadPoolExecutor(1) as other,
+    ):
+        other.submit(store.write, some_rows("a")).result()
+        owner.close()
+        with open_rows(place):
+            with pytest.raises(InDoubtError):
+                other.submit(store.flush).result()
+            store.write(some_rows("b"))
+        with open_rows(place):
+            with pytest.raises(InDoubtError):
+                store.flush()
+            other.submit(store.flush).result()
+
+
 @pytest.mark.crash
 def test_a_checkpoint_is_repeated_with_the_next_owner(place: Path, owner: Child) -> None:
     with open_rows(place) as store:
