@@ -36,9 +36,15 @@ class StoreLocation:
         self.spark = spark
         self.workspace = headrace.open(path.parent / "workspace")
 
-    def open(self, generation: str = "g1", task: str = "bank/totals") -> StoreTarget:
+    def open(
+        self,
+        generation: str = "g1",
+        task: str = "bank/totals",
+        workspace: headrace.Workspace | None = None,
+    ) -> StoreTarget:
         sink = {"timeseries": timeseries, "vectors": vectors}[self.kind](self.path)
-        return sink.open(self.spark, self.workspace, checkpoint(1, generation, task))
+        opened = checkpoint(1, generation, task)
+        return sink.open(self.spark, workspace or self.workspace, opened)
 
     def rows(self, start: int, end: int) -> DataFrame:
         given = self.spark.range(start, end, 1, min(2, end - start) or 1)
@@ -106,6 +112,19 @@ def test_a_checkpoint_is_applied_once_whoever_has_the_sink_open(location: StoreL
         location.open("g1")
     assert location.open(task="another").last() == 0
     assert location.numbers() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_tasks_of_one_name_in_two_workspaces_share_a_store_and_nothing_else(
+    location: StoreLocation,
+) -> None:
+    target = location.open()
+    target.write(location.rows(0, 2), checkpoint(1))
+    with headrace.open(location.path.parent / "another") as workspace:
+        another = location.open(workspace=workspace)
+        assert another.last() == 0
+        another.write(location.rows(2, 4), checkpoint(1))
+    target.write(location.rows(4, 6), checkpoint(2))
+    assert location.numbers() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_write_that_fails_leaves_nothing(location: StoreLocation) -> None:
