@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -68,13 +68,14 @@ class ProcessGroup:
     def stop(self) -> None:
         """End all processes in good order, at the same time."""
         self._replace()
-        for child in self._living():
-            child.start("publishing.stop()")
-        for child in self._living():
+        living = self._living()
+        for child in living:
+            with suppress(ConnectionError):  # Its disk killed it meanwhile.
+                child.start("publishing.stop()")
+        for child in living:
             try:
                 child.answer(WAIT_S)
-            except EOFError:
-                # Its disk killed it meanwhile.
+            except (EOFError, ConnectionError):
                 child.wait(WAIT_S)
 
     def __enter__(self) -> Self:

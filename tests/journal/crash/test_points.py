@@ -93,7 +93,7 @@ def _die_and_check(work: Work, root: Path, death: Death) -> bool:
 def _dies(child: Child) -> bool:
     try:
         child.answer(WAIT_S)
-    except (EOFError, ConnectionResetError):
+    except (EOFError, ConnectionError):
         assert child.wait(WAIT_S) == -signal.SIGKILL
         return True
     return False

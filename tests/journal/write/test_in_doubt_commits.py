@@ -151,7 +151,8 @@ def test_a_transaction_that_was_in_doubt_is_honest_about_it(
         tx.rollback()
     with pytest.raises(UsageError, match="the transaction has ended"):
         tx.commit()
-    assert numbers(through) == shown(error.outcome())
+    outcome = error.outcome()
+    assert numbers(through) == shown(outcome)
 
 
 # proves G29
@@ -248,7 +249,8 @@ def test_a_commit_is_in_doubt_when_its_workspace_was_closed_over_it(
     assert "the workspace is closed" in str(error)
     owning.resume()
     with hr.open(location, settings=IMPATIENT) as workspace:
-        assert numbers(workspace) == shown(workspace.outcome(error.id, WAIT_S))
+        outcome = workspace.outcome(error.id, WAIT_S)
+        assert numbers(workspace) == shown(outcome)
 
 
 # proves G29

@@ -91,7 +91,7 @@ class Processes:
 def _stop(child: Child) -> None:
     try:
         child.run("process.stop()")
-    except (EOFError, ConnectionResetError):
+    except (EOFError, ConnectionError):
         child.wait(WAIT_S)  # It died at a write of its last moments.
 
 

@@ -69,7 +69,7 @@ def die_and_check(root: Path, point: KillPoint) -> bool:
         try:
             child.answer(WAIT_S)
             died = False
-        except (EOFError, ConnectionResetError):
+        except (EOFError, ConnectionError):
             assert child.wait(WAIT_S) == -signal.SIGKILL
             died = True
     try:

@@ -331,6 +331,7 @@ def test_a_thread_that_flushes_what_others_wrote_learns_that_it_is_in_doubt(
     with open_rows(place) as store, ThreadPoolExecutor(1) as other:
         other.submit(store.write, some_rows("a")).result()
         owner.kill()
+        store.stat()  # Finds the next owner: a write that the last one loses would be in doubt.
         later = store.write(some_rows("b"))
         with pytest.raises(InDoubtError):
             store.flush(later)
