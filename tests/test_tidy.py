@@ -23,6 +23,7 @@ LAYERS = (
         "clock",
         "files",
         "settings",
+        "decoders",
         "arrow_numbers",
         "frontier",
         "frontier_rows",
@@ -261,6 +262,21 @@ def no_test_sleeps(source: Source) -> Iterator[tuple[int, str]]:
             yield line, "tests do not sleep: wait for the thing, with a bound"
 
 
+def types_are_decoded_by_decoders(source: Source) -> Iterator[tuple[int, str]]:
+    """Threads that decode a Struct with msgspec for the first time crash each other's process."""
+    if not source.package or source.package == ("decoders",):
+        return
+    for line in source.calls("msgspec.convert"):
+        yield line, "use headrace.decoders.convert"
+    for node in source.nodes:
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in ("msgspec.json.decode", "msgspec.msgpack.decode")
+            and any(each.arg == "type" for each in node.keywords)
+        ):
+            yield node.lineno, "use headrace.decoders"
+
+
 RULES: tuple[Rule, ...] = (
     imports_point_left,
     imports_are_absolute,
@@ -276,6 +292,7 @@ RULES: tuple[Rule, ...] = (
     annotations_are_not_evaluated,
     no_error_is_swallowed,
     no_test_sleeps,
+    types_are_decoded_by_decoders,
 )
 
 FUTURE = "from __future__ import annotations\n"
@@ -320,6 +337,8 @@ FORBIDDEN: list[tuple[Rule, str, str]] = [
     (no_error_is_swallowed, "log/a.py", "try:\n    f()\nexcept Exception as e:\n    g()"),
     (no_error_is_swallowed, "log/a.py", "with contextlib.suppress(Exception):\n    f()"),
     (no_test_sleeps, "../../tests/test_a.py", "time.sleep(1)"),
+    (types_are_decoded_by_decoders, "log/a.py", "msgspec.json.decode(data, type=Seal)"),
+    (types_are_decoded_by_decoders, "log/a.py", "found = msgspec.convert(value, Seal)"),
 ]
 
 ALLOWED: list[tuple[Rule, str, str]] = [
@@ -343,6 +362,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (no_error_is_swallowed, "log/a.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
     (no_error_is_swallowed, "log/a.py", "try:\n    f()\nexcept Exception as e:\n    fail(e)"),
     (no_error_is_swallowed, "log/a.py", "try:\n    f()\nexcept OSError:\n    pass"),
+    (types_are_decoded_by_decoders, "log/a.py", "msgspec.json.decode(data)"),
 ]
 
 

@@ -17,6 +17,7 @@ import headrace
 from headrace.bench.peers.disk_rates import small_syncs
 from headrace.bench.processes import child
 from headrace.bench.steps import step
+from headrace.decoders import decode_json
 from headrace.queues.contract import OffsetCommit, QueueBackend
 from headrace.queues.endpoint import QueueEndpoint, connect
 from headrace.queues.local_backend import LocalBackend
@@ -202,7 +203,7 @@ def _on_journals(place: Path, use: Callable[[QueueBackend], Awaitable[T]]) -> T:
 def _serving() -> Iterator[QueueEndpoint]:
     with child("-m", "headrace.bench.bench_queue", "serve") as server:
         assert server.stdout
-        yield msgspec.json.decode(server.stdout.readline(), type=QueueEndpoint)
+        yield decode_json(server.stdout.readline(), QueueEndpoint)
 
 
 def _serve() -> None:

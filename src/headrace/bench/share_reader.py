@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import sys
 
-import msgspec
-
+from headrace.decoders import decode_json
 from headrace.settings import ServiceSettings
 from headrace.shuffle.queue.queue_client import Share
 
 
 def main() -> None:
-    service = msgspec.json.decode(sys.stdin.readline(), type=ServiceSettings)
+    service = decode_json(sys.stdin.readline(), ServiceSettings)
     print(0, flush=True)
     for line in sys.stdin:
-        share = msgspec.json.decode(line, type=Share)
+        share = decode_json(line, Share)
         print(sum(batch.num_rows for _, batch in share.read(service)), flush=True)
 
 

@@ -9,6 +9,7 @@ from typing import Self
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import (
     FencedError,
     HeadraceError,
@@ -86,7 +87,7 @@ class Transaction:
         """Commit a participant's part with this transaction; its `prepare` returned `prepared`."""
         self._check_open()
         try:
-            self._participants.append(msgspec.json.decode(prepared, type=Prepared))
+            self._participants.append(decode_json(prepared, Prepared))
         except msgspec.DecodeError:
             raise UsageError(
                 f"{prepared!r} is not a participant's part", do="pass what `prepare` returned"

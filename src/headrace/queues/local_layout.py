@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import UsageError
 from headrace.journal.contract import Frame
 from headrace.journal.names import JournalName
@@ -103,7 +104,7 @@ def offset_publisher(place: PartitionId, group: str) -> str:
 
 
 def decode_topic(payload: bytes) -> TopicRecord:
-    return msgspec.msgpack.decode(payload, type=TopicRecord) if payload else TopicRecord(0, 0)
+    return decode_msgpack(payload, TopicRecord) if payload else TopicRecord(0, 0)
 
 
 # -- offsets ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import HeadraceError, InDoubtError, NotFoundError, PublishError
 from headrace.journal.location.workspace_connection import OWNERS_LOST_MAX
 from headrace.journal.publisher import Publisher, Transaction
@@ -193,7 +194,7 @@ class LocalSteps:
     def _decode(self, topic: str, payload: bytes) -> int | None:
         if not payload:
             return None
-        known = msgspec.msgpack.decode(payload, type=CommittedOffset)
+        known = decode_msgpack(payload, CommittedOffset)
         return known.offset if known.incarnation == self._topics.record(topic).incarnation else None
 
     def _hold(self, commit: OffsetCommit, place: PartitionId) -> _Hold:

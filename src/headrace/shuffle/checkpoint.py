@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, UsageError
 from headrace.frontier import BindingTag, Frontier, JournalTag, reduce
 from headrace.ids import JournalId
@@ -87,7 +88,7 @@ class Checkpoint:
         if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:
             raise _damaged(f"the checksum of its {len(data)} bytes is wrong")
         try:
-            tags = msgspec.msgpack.decode(payload, type=_Tags)
+            tags = decode_msgpack(payload, _Tags)
         except msgspec.MsgspecError as error:
             raise _damaged(str(error)) from error
         return cls(

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import (
     HeadraceError,
     NotFoundError,
@@ -113,7 +114,7 @@ def running_sessions(workspace: Path) -> Iterator[RunningSession]:
     for path in sorted((workspace / _DIRECTORY).glob("*.json")):
         with suppress(FileNotFoundError):
             try:
-                announced = msgspec.json.decode(path.read_bytes(), type=_Announced)
+                announced = decode_json(path.read_bytes(), _Announced)
             except msgspec.DecodeError:
                 path.unlink()
                 continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import FencedError, UsageError
 from headrace.stores.kv.contract import KEY_BYTES_MAX
 
@@ -44,7 +45,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
 
     @staticmethod
     def decode(stored: bytes | None) -> CheckpointRecord | None:
-        return None if stored is None else msgspec.msgpack.decode(stored, type=CheckpointRecord)
+        return None if stored is None else decode_msgpack(stored, CheckpointRecord)
 
 
 def checkpoint_key(task: str) -> bytes:

@@ -6,6 +6,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import AccessError, HeadraceError, PeerLostError, from_wire, to_wire
 
 FLIGHT_ERRORS = (pa.ArrowException, OSError)
@@ -23,7 +24,7 @@ def refuse(error: HeadraceError) -> Exception:
 def translate(error: BaseException, peer: str) -> HeadraceError:
     """Return the error with which a call to `peer` ended."""
     if isinstance(error, fl.FlightServerError) and error.extra_info:
-        return from_wire(*msgspec.msgpack.decode(error.extra_info, type=tuple[str, str, str]))
+        return from_wire(*decode_msgpack(error.extra_info, tuple[str, str, str]))
     if isinstance(error, fl.FlightUnauthenticatedError):
         return AccessError(f"{peer} refused access", do="set the token that it expects")
     reason = _reason(error)

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import (
     HeadraceError,
     NotFoundError,
@@ -99,7 +100,7 @@ class OwnedDirectory:
     def owner(self) -> OwnerAddress | None:
         try:
             data = (self.root / "owner.json").read_bytes()
-            return msgspec.json.decode(data, type=OwnerAddress)
+            return decode_json(data, OwnerAddress)
         except FileNotFoundError:
             return None
         except PermissionError as error:

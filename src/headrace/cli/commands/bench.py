@@ -20,6 +20,7 @@ from headrace.bench.steps import heard_by
 from headrace.bench.targets import noise, unit_of, verdict
 from headrace.cli.render.output import JsonOption, as_example, print_json, print_note, print_table
 from headrace.cli.render.step_display import StepDisplay
+from headrace.decoders import decode_json
 from headrace.errors import UsageError
 from headrace.files import storage_errors
 
@@ -240,7 +241,7 @@ def _read_figures(path: Path, bench: str) -> dict[str, float]:
     with storage_errors(f"cannot read {path}", do="name a file with the output of --json"):
         lines = path.read_text().splitlines() or [""]
     try:
-        found = msgspec.json.decode(lines[-1], type=dict[str, float | str])
+        found = decode_json(lines[-1], dict[str, float | str])
     except msgspec.MsgspecError:
         found = {}
     if found.pop("bench", "") != bench:

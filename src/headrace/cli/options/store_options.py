@@ -13,6 +13,7 @@ import typer
 import headrace as hr
 from headrace.cli.options.service_options import LOOPBACK
 from headrace.cli.render.units import parse_duration
+from headrace.decoders import decode_json
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def parse_filter(text: str) -> dict[str, Any] | None:
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        return decode_json(text, dict[str, Any])
     except msgspec.DecodeError as error:
         raise UsageError(
             f"--filter {text[:60]!r} cannot be read: {error}",

@@ -23,6 +23,7 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import DamagedOutputError, UsageError, VersionError
 from headrace.storage.contract import check_key
 
@@ -214,7 +215,7 @@ def decode_index(payload: bytes, task: MapTask, attempt: int, file: str) -> MapT
     outside the directory of its attempt.
     """
     try:
-        index = msgspec.json.decode(payload, type=MapTaskIndex)
+        index = decode_json(payload, MapTaskIndex)
     except (msgspec.MsgspecError, UnicodeDecodeError, UsageError) as error:
         raise damaged(file, str(error)) from error
     if (index.task, index.attempt) != (task, attempt):

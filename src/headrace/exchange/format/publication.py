@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
+from headrace.decoders import decode_json
 from headrace.exchange.format.layout import MapTask, damaged, newer_version
 
 RECORD_VERSION = 1
@@ -83,10 +84,10 @@ def decode_record(data: bytes, kind: type[R], file: str) -> R:
     if rest != checksum(line).encode() + b"\n":
         raise damaged(file, "its checksum does not match")
     try:
-        version = msgspec.json.decode(line, type=_Versioned).version
+        version = decode_json(line, _Versioned).version
         if version > RECORD_VERSION:
             raise newer_version(file, version)
-        return msgspec.json.decode(line, type=kind)
+        return decode_json(line, kind)
     except msgspec.MsgspecError as error:
         raise damaged(file, str(error)) from error
 

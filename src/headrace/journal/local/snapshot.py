@@ -17,6 +17,7 @@ import msgspec
 import xxhash
 
 from headrace.clock import Clock
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, VersionError
 from headrace.files import UNFINISHED, make_directory, write_durably
 from headrace.ids import Holder, JournalId, Offset, Producer
@@ -94,7 +95,7 @@ def restore(data: bytes) -> tuple[int, OwnerState, Index]:
         raise DataError(
             "the snapshot is damaged", do="remove it: the owner then uses the one before"
         )
-    image = msgspec.msgpack.decode(memoryview(data)[8:], type=_Image)
+    image = decode_msgpack(memoryview(data)[8:], _Image)
     if image.format > _FORMAT:
         raise VersionError(
             f"the snapshot has format {image.format}, and this Headrace knows up to {_FORMAT}",

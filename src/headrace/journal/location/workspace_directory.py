@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import VersionError, WorkspaceError
 from headrace.files import UNFINISHED, create_durably, make_directory, storage_errors
 from headrace.transport.owned_directory import OwnedDirectory
@@ -35,7 +36,7 @@ class WorkspaceDirectory(OwnedDirectory):
             with storage_errors(f"{self.root}", do="choose a directory that can be written to"):
                 if not identity.exists():
                     self._make(identity, create=create)
-                found = msgspec.json.decode(identity.read_bytes(), type=_Identity)
+                found = decode_json(identity.read_bytes(), _Identity)
         except msgspec.DecodeError as error:
             raise WorkspaceError(
                 f"{identity} cannot be read: {error}", do="restore it from a backup"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import (
     DataError,
     HeadraceError,
@@ -203,7 +204,7 @@ class RemoteJournals(RemoteCalls):
             refusal = answer.refusal
             future.set_exception(from_wire(refusal.kind, refusal.what, refusal.do))
         else:
-            future.set_result(msgspec.msgpack.decode(answer.value, type=expected))
+            future.set_result(decode_msgpack(answer.value, expected))
 
     def _take_frames(
         self, future: Future[Any], fetch: FetchRequest, answer: Fetched, bodies: Sequence[Any]

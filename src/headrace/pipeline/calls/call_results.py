@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, UnitError
 from headrace.pipeline.contract import DeadRow
 
@@ -45,7 +46,7 @@ class CallResult:
         Its cost was counted when it was recorded.
         """
         try:
-            stream, dead = msgspec.msgpack.decode(data, type=tuple[bytes, list[DeadRow]])
+            stream, dead = decode_msgpack(data, tuple[bytes, list[DeadRow]])
             table = pa.ipc.open_stream(stream).read_all() if stream else None
         except (msgspec.MsgspecError, pa.ArrowException) as error:
             raise DataError(

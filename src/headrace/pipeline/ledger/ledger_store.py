@@ -24,6 +24,7 @@ from typing import cast
 import lmdb
 import msgspec
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, StorageError, UsageError, VersionError
 from headrace.files import lock, make_directory, storage_errors
 from headrace.pipeline.ledger.keys import CallKey, content_key, stage_prefix
@@ -180,7 +181,7 @@ class StoreTransaction:
         self._forget_calls(stage, store.results, store.contents)
         name = totals_key(store.generation, stage)
         if (stored := self.lmdb.get(name, db=store.totals)) is not None:
-            totals = msgspec.msgpack.decode(stored, type=StageTotals)
+            totals = decode_msgpack(stored, StageTotals)
             kept = msgspec.structs.replace(totals, calls=totals.calls - totals.results, results=0)
             self.lmdb.put(name, msgspec.msgpack.encode(kept), db=store.totals)
 
@@ -230,7 +231,7 @@ def list_ledger(path: Path) -> list[tuple[str, str, StageTotals]]:
             for key, value in cursor:
                 length = int.from_bytes(bytes(key)[:2], "big")
                 generation, stage = bytes(key)[2 : 2 + length], bytes(key)[2 + length :]
-                totals = msgspec.msgpack.decode(value, type=StageTotals)
+                totals = decode_msgpack(value, StageTotals)
                 found.append((generation.decode(), stage.decode(), totals))
     return found
 
@@ -246,7 +247,7 @@ def _load_totals(
             if not bytes(key).startswith(begin):
                 break
             stage = bytes(key)[len(begin) :].decode()
-            totals[stage] = msgspec.msgpack.decode(value, type=StageTotals)
+            totals[stage] = decode_msgpack(value, StageTotals)
     return totals
 
 
@@ -258,7 +259,7 @@ def _load_intents(
         for key, value in cursor:
             if not bytes(key).startswith(begin):
                 break
-            yield CallKey(bytes(key)), msgspec.msgpack.decode(value, type=Intent)
+            yield CallKey(bytes(key)), decode_msgpack(value, Intent)
 
 
 def totals_key(generation: str, stage: str) -> bytes:

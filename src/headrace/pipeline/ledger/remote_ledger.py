@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
+from headrace.decoders import convert
 from headrace.pipeline.contract import CallTerms
 from headrace.pipeline.ledger import messages
 from headrace.pipeline.ledger.actor import CallOutcome, ClaimAnswer
@@ -41,7 +40,7 @@ class RemoteLedger(LedgerHandle):
 
     async def totals(self) -> dict[str, StageTotals]:
         answer = await self._client.ask(messages.AskTotals())
-        return msgspec.convert(answer, dict[str, StageTotals])
+        return convert(answer, dict[str, StageTotals])
 
     async def calls_in_doubt(self) -> list[CallInDoubt]:
         return [CallInDoubt(*each) for each in await self._client.ask(messages.AskInDoubt())]

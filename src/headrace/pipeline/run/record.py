@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import ChangedError, DataError, ExistsError, UsageError
 from headrace.files import lock, make_directory, storage_errors
 from headrace.journal.workspace import Workspace
@@ -213,7 +214,7 @@ class Records:
             return None
         key = max(info.key for info in found)
         try:
-            return msgspec.json.decode(self._objects.get(key), type=JobRecord)
+            return decode_json(self._objects.get(key), JobRecord)
         except msgspec.MsgspecError as error:
             raise DataError(
                 f"the record {key} of job {self._job!r} is damaged: {error}",

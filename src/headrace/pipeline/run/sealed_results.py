@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, NotFoundError
 from headrace.pipeline.job import Job
 from headrace.pipeline.master.inputs import InputTopic, StageInput
@@ -79,7 +80,7 @@ class SealedResults:
         """Return the seal of a stage; None if it is not sealed."""
         key = self._key(stage, "seal")
         try:
-            return msgspec.msgpack.decode(self._objects.get(key), type=SealedResult)
+            return decode_msgpack(self._objects.get(key), SealedResult)
         except NotFoundError:
             return None
         except msgspec.MsgspecError as error:
@@ -88,7 +89,7 @@ class SealedResults:
     def units(self, stage: str, result: SealedResult) -> list[TableUnit]:
         key = self._key(stage, f"units.a{result.attempt}")
         try:
-            return msgspec.msgpack.decode(self._objects.get(key), type=list[TableUnit])
+            return decode_msgpack(self._objects.get(key), list[TableUnit])
         except (NotFoundError, msgspec.MsgspecError) as error:
             raise _unreadable(key, error) from error
 

@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import ExistsError, HeadraceError, NotFoundError, bug
 from headrace.journal.workspace import Workspace
 from headrace.pipeline.calls.call_results import one_line
@@ -100,7 +101,7 @@ def _key(job: str) -> str:
 def read_status(workspace: Workspace, job: str) -> JobStatus:
     """Return how the last run stands. Raises NotFoundError if there was none."""
     try:
-        status = msgspec.json.decode(workspace.objects.get(_key(job)), type=JobStatus)
+        status = decode_json(workspace.objects.get(_key(job)), JobStatus)
     except NotFoundError:
         raise NotFoundError(
             f"job {job!r} has never run in {workspace.location}", do="run it first"

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, VersionError
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.checkpoints.task_keys import (
@@ -90,7 +91,7 @@ def decode(label: Label, data: bytes) -> tuple[str, Checkpoint]:
     if xxhash.xxh3_64_digest(payload) != data[:_DIGEST_BYTES]:
         raise _damaged(label, f"the checksum of its {len(data)} bytes is wrong")
     try:
-        found = msgspec.msgpack.decode(payload, type=_Object)
+        found = decode_msgpack(payload, _Object)
     except msgspec.MsgspecError as error:
         raise _damaged(label, str(error)) from error
     if found.format != _FORMAT:

@@ -20,6 +20,7 @@ from typing import Self
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import PeerLostError, UsageError
 from headrace.settings import MIB, LogSettings, ServiceSettings
 from headrace.shuffle.member.member import Member
@@ -171,7 +172,7 @@ def run() -> None:
     """Run a member process: print its address, then for every line how many streams it serves."""
     # Ctrl-C on a terminal is for the process that started this one, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    given = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Given)
+    given = decode_json(sys.stdin.buffer.readline(), _Given)
     with Member(Path(given.root), given.service, given.log) as member:
         _say(member.address)
         for _ in sys.stdin.buffer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import DataError, NotFoundError
 from headrace.storage import Objects
 
@@ -43,7 +44,7 @@ class SinkBatches:
     def load(self, number: int) -> SinkBatch:
         key = self._key("batches", number)
         try:
-            return msgspec.json.decode(self._objects.get(key), type=SinkBatch)
+            return decode_json(self._objects.get(key), SinkBatch)
         except (msgspec.MsgspecError, NotFoundError) as error:
             raise DataError(
                 f"the batch {key} of a sink cannot be read: {error}", do="restore it from a backup"

@@ -37,6 +37,7 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
+from headrace.decoders import decode_json
 from headrace.errors import DataError, ExistsError, NotFoundError, SchemaError, VersionError
 from headrace.storage import Objects
 
@@ -302,7 +303,7 @@ def _group(number: int) -> int:
 def _get(objects: Objects, location: str, key: str, kind: type[_Stored]) -> _Stored:
     data = objects.get(key)
     try:
-        stored = msgspec.json.decode(data, type=kind)
+        stored = decode_json(data, kind)
     except msgspec.MsgspecError as error:
         raise DataError(
             f"{key} in {location} is damaged: {error}", do="restore it from a backup"

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import UsageError
 from headrace.journal.contract import JournalInfo
 from headrace.journal.location.workspace_ref import WorkspaceRef
@@ -69,7 +70,7 @@ class Pinned(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        return msgspec.msgpack.decode(zlib.decompress(data), type=cls)
+        return decode_msgpack(zlib.decompress(data), cls)
 
 
 class BatchReader(DataSourceReader):
@@ -122,10 +123,10 @@ class BatchReader(DataSourceReader):
         if not isinstance(partition, EncodedPartition):
             return
         reach, encoded_sources, encoded_scans = partition.open()
-        sources = Sources(msgspec.msgpack.decode(encoded_sources, type=tuple[Source, ...]))
-        scans = msgspec.msgpack.decode(encoded_scans, type=list[Scan])
+        sources = Sources(decode_msgpack(encoded_sources, tuple[Source, ...]))
+        scans = decode_msgpack(encoded_scans, list[Scan])
         rows = Rows(sources.all, to_arrow_schema(self._schema, timezone="UTC"))
-        workspace = shared(msgspec.msgpack.decode(reach, type=WorkspaceRef))
+        workspace = shared(decode_msgpack(reach, WorkspaceRef))
         if self._reads.meta:
             journals = {number: scan.journal.name for number, scan in enumerate(scans)}
             yield from rows.all_with_meta(read_blocks(workspace, sources, scans), journals)

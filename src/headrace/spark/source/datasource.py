@@ -34,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.decoders import decode_json, decode_msgpack
 from headrace.errors import REPORT, UsageError
 from headrace.settings import ServiceSettings, ShuffleSettings
 from headrace.shuffle import Checkpoint, History, Member, Shuffle
@@ -200,8 +201,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, EncodedPartition)
         encoded, settings = partition.open()
-        share = msgspec.msgpack.decode(encoded, type=Share)
-        service = msgspec.json.decode(settings, type=ServiceSettings)
+        share = decode_msgpack(encoded, Share)
+        service = decode_json(settings, ServiceSettings)
         rows = Rows(share.sources, to_arrow_schema(self._schema, timezone="UTC"))
         if self._reads.meta:
             yield from rows.all_with_meta(share.blocks(service), share.journals)

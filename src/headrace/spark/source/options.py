@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import UsageError
 from headrace.shuffle.binding import Binding
 from headrace.spark.source.workspace_option import WorkspaceLocation
@@ -185,7 +186,7 @@ def _bindings(given: Mapping[str, str]) -> tuple[Binding, ...]:
     if names:
         return tuple(Binding(collection=name) for name in names)
     try:
-        return msgspec.json.decode(text, type=tuple[Binding, ...])
+        return decode_json(text, tuple[Binding, ...])
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"option 'bindings' cannot be read: {error}",

@@ -24,6 +24,7 @@ from typing import Self
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import DataError, HeadraceError, UsageError
 from headrace.files import lock, make_directory, running_kernel, storage_errors, write_durably
 from headrace.journal.workspace import Workspace
@@ -159,7 +160,7 @@ def last_run(workspace: Workspace, task: str) -> RunRecord | None:
     while path := _newest(workspace, task):
         try:
             is_locked = _is_locked(path.with_suffix(".lock"))
-            record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
+            record = decode_json(path.read_bytes(), RunRecord)
         except FileNotFoundError:
             # Another run has replaced this one, or the task was reset.
             continue

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import NotFoundError, UsageError
 from headrace.shuffle import Binding
 from headrace.shuffle.checkpoints.task_keys import RECORDS, parse_record_key, record_key
@@ -30,7 +31,7 @@ def put_task_record(objects: Objects, record: TaskRecord) -> None:
 def get_task_record(objects: Objects, task: str) -> TaskRecord | None:
     """Return None if no task has the name: a stream may store its progress under it."""
     try:
-        return msgspec.json.decode(objects.get(record_key(task)), type=TaskRecord)
+        return decode_json(objects.get(record_key(task)), TaskRecord)
     except NotFoundError:
         return None
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import DataError, UsageError
 
 
@@ -46,7 +47,7 @@ def decode_payload(payload: bytes, kind: type[_Payload], publisher: str) -> _Pay
     if not payload:
         return None
     try:
-        return msgspec.json.decode(payload, type=kind)
+        return decode_json(payload, kind)
     except msgspec.MsgspecError as error:
         raise DataError(
             f"publisher {publisher!r} was not used by a {_USERS[kind]}: {error}",

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 import msgspec
 import pyarrow as pa
 
+from headrace.decoders import decode_json
 from headrace.errors import (
     REPORT,
     HeadraceError,
@@ -362,7 +363,7 @@ def _schema(encoded: bytes) -> pa.Schema:
 
 
 def main() -> NoReturn:
-    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=_StartOptions)
+    start = decode_json(sys.stdin.buffer.readline(), _StartOptions)
     writes = _OpenWrites()
     with Server({_KIND: writes}, ServiceSettings(token=start.token)) as server:
         sys.stdout.write(f"{server.address}\n")

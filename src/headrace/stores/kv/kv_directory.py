@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.decoders import decode_json
 from headrace.errors import DataError, UsageError, VersionError
 from headrace.files import lock, make_directory, storage_errors, sync_directory, write_durably
 
@@ -94,7 +95,7 @@ def read_record(path: Path) -> KvRecord | None:
 def decode_record(stored: bytes, where: str) -> KvRecord:
     """Return the record; `where` says where it lies. Raises VersionError if it is a newer one."""
     try:
-        record = msgspec.json.decode(stored, type=KvRecord)
+        record = decode_json(stored, KvRecord)
     except msgspec.DecodeError as error:
         raise DataError(
             f"{where} is damaged: {error}", do="restore the store from a copy"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.decoders import convert
 from headrace.errors import InDoubtError, PeerLostError
 from headrace.settings import ServiceSettings
 from headrace.stores.checkpoint_record import StoreCheckpoint
@@ -32,7 +33,7 @@ class RemoteStore(Store):
         self._client.connect()
         try:
             answer = self._call(messages.DescribeStore())
-            self.description = msgspec.convert(answer, StoreDescription)
+            self.description = convert(answer, StoreDescription)
             self._schema = pa.ipc.read_schema(pa.py_buffer(self.description.schema))
         except BaseException:
             self._client.close()

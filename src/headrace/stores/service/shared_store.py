@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 import pyarrow as pa
 
+from headrace.decoders import convert
 from headrace.errors import InDoubtError, PeerLostError, UsageError
 from headrace.files import storage_errors
 from headrace.journal.location.workspace_ref import is_address
@@ -150,7 +151,7 @@ class SharedStore(Store):
         if self._directory:
             return self._directory.identity.settings
         assert self._attachment.remote
-        return msgspec.convert(self._attachment.remote.description.settings, StoreSettings)
+        return convert(self._attachment.remote.description.settings, StoreSettings)
 
     def reach(self) -> OwnerAddress:
         """Return the address of the present owner, after making sure that there is one."""

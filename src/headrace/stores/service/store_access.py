@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.decoders import convert
 from headrace.errors import UsageError
 from headrace.settings import ServiceSettings
 from headrace.stores.service import store_directory
@@ -54,7 +55,7 @@ def create_store(
         "objects": objects,
     }
     try:
-        chosen = msgspec.convert(settings, StoreSettings)
+        chosen = convert(settings, StoreSettings)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"the settings of a store cannot be used: {error}", do="give it what it expects"

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
+from headrace.decoders import decode_json
 from headrace.errors import (
     DataError,
     ExistsError,
@@ -212,16 +213,16 @@ def _read(root: Path) -> StoreIdentity:
             raise NotFoundError(
                 f"there is no store at {root}", do="create one with `headrace store create`"
             )
-        found = msgspec.json.decode(stored, type=_Format).format
+        found = decode_json(stored, _Format).format
         if found > FORMAT:
             raise VersionError(
                 f"{root} has format {found}, and this Headrace knows up to {FORMAT}",
                 do="use the Headrace that wrote it, or a newer one",
             )
-        file = msgspec.json.decode(stored, type=_StoreFile)
+        file = decode_json(stored, _StoreFile)
         if not file.is_whole:
             raise DataError(f"{path} is damaged", do="restore it from a backup")
-        return msgspec.json.decode(file.store, type=StoreIdentity)
+        return decode_json(file.store, StoreIdentity)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}", do="restore it from a backup") from error
 

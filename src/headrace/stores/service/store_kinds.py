@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import UsageError, VersionError
 from headrace.stores.contract import Store
 from headrace.stores.service.store_directory import StoreSettings
@@ -43,7 +44,7 @@ class StoreKind:
         """Return a request from its name and its bytes."""
         for each in self.answers:
             if each.__name__ == request:
-                return msgspec.msgpack.decode(given, type=each)
+                return decode_msgpack(given, each)
         raise UsageError(
             f"a store of {self.name} does not know the request {request}",
             do="run the same version of Headrace in all processes",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import VersionError
 from headrace.ingest.contract import FlushResult
 from headrace.stores.kv.contract import (
@@ -59,7 +60,7 @@ def load_state(kv: KeyValueStore) -> StoredState:
     stored = snapshot.get(COUNTERS_KEY)
     if stored is None:
         return StoredState(snapshot, StoreCounters())
-    counters = msgspec.msgpack.decode(stored, type=StoreCounters)
+    counters = decode_msgpack(stored, StoreCounters)
     if counters.format != FORMAT:
         raise VersionError(
             f"the time-series store has format {counters.format}, not {FORMAT}",

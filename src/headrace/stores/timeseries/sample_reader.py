@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from headrace.decoders import decode_msgpack
 from headrace.stores.kv.contract import prefix_end
 from headrace.stores.timeseries.chunks.bucket_record import (
     CHUNK_ROW,
@@ -135,7 +135,7 @@ class SampleReader:
     def metadata(self, metric: str | None = None) -> dict[str, MetricMetadata]:
         """Return what senders said about metrics, about one or about all."""
         found = {
-            key[1:].decode(): msgspec.msgpack.decode(value, type=MetricMetadata)
+            key[1:].decode(): decode_msgpack(value, MetricMetadata)
             for key, value in self._state.snapshot.scan(METADATA, prefix_end(METADATA))
         }
         for delta in self._deltas:

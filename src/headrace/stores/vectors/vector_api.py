@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headrace.decoders import decode_json
 from headrace.errors import DocumentError, HeadraceError, QueryError
 from headrace.stores.service.http_access import error_response, status_of
 from headrace.stores.vectors.vector_documents import as_documents, document_rows
@@ -102,7 +103,7 @@ def vector_routes(store: VectorStore) -> Sequence[Route]:
 
 def _call(body: bytes, kind: type[T], error: type[HeadraceError]) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
         fields = ", ".join(kind.__struct_fields__)
         raise error(

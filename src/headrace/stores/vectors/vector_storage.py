@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from headrace.decoders import decode_msgpack
 from headrace.errors import DataError, ExistsError, VersionError
 from headrace.stores.kv.contract import KeyValueSnapshot, KeyValueStore, WriteBatch, prefix_end
 from headrace.stores.vectors.distance import Positions, Vectors
@@ -195,7 +196,7 @@ def read_state(snapshot: KeyValueSnapshot) -> NextNumbers:
 
 def _decoded(stored: bytes, kind: type[T], what: str) -> T:
     try:
-        return msgspec.msgpack.decode(stored, type=kind)
+        return decode_msgpack(stored, kind)
     except msgspec.DecodeError as error:
         raise _damaged(f"{what}: {error}") from error
 

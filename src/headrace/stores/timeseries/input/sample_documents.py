@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from headrace.decoders import convert
 from headrace.errors import DocumentError
 from headrace.stores.timeseries.labels import encode_labels, make_labels
 from headrace.stores.timeseries.sample_batch import SampleBatch
@@ -43,15 +44,15 @@ _DECODER = msgspec.json.Decoder(SampleDocument)
 def read_documents(documents: Iterable[Mapping[str, Any]]) -> SampleBatch:
     """Return the samples of dicts. Raises DocumentError, which names the document that is wrong."""
 
-    def convert() -> Iterator[tuple[str, SampleDocument]]:
+    def converted() -> Iterator[tuple[str, SampleDocument]]:
         for number, document in enumerate(documents):
             where = f"document {number}"
             try:
-                yield where, msgspec.convert(_plain_times(document), SampleDocument)
+                yield where, convert(_plain_times(document), SampleDocument)
             except (msgspec.ValidationError, TypeError, ValueError) as error:
                 raise _unreadable(where, error) from error
 
-    return _batch(convert())
+    return _batch(converted())
 
 
 def read_ndjson(lines: bytes) -> SampleBatch:
