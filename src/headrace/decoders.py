@@ -2,7 +2,7 @@
 
 msgspec works out the fields of a Struct when it is first decoded, and keeps them half done in the
 class meanwhile: a second thread that decodes the same Struct in that moment crashes the process. So
-one thread at a time makes the decoder of a type, once.
+one thread at a time lets msgspec look at a type that is new.
 """
 
 from __future__ import annotations
@@ -14,34 +14,31 @@ import msgspec
 
 T = TypeVar("T")
 
-_lock = threading.RLock()
-_json: dict[Any, msgspec.json.Decoder[Any]] = {}
-_msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
-_converted: set[Any] = set()
+_lock = threading.Lock()
+_known: set[Any] = set()
+"""The types whose fields msgspec has worked out."""
 
 
 def decode_json(data: Any, kind: type[T]) -> T:
     """Return `data`, which is JSON, as a value of the type `kind`."""
-    if (decoder := _json.get(kind)) is None:
-        with _lock:
-            decoder = _json[kind] = msgspec.json.Decoder(kind)
-    found: T = decoder.decode(data)
-    return found
+    _learn(kind)
+    return msgspec.json.decode(data, type=kind)
 
 
 def decode_msgpack(data: Any, kind: type[T]) -> T:
     """Return `data`, which is MessagePack, as a value of the type `kind`."""
-    if (decoder := _msgpack.get(kind)) is None:
-        with _lock:
-            decoder = _msgpack[kind] = msgspec.msgpack.Decoder(kind)
-    found: T = decoder.decode(data)
-    return found
+    _learn(kind)
+    return msgspec.msgpack.decode(data, type=kind)
 
 
 def convert(value: Any, kind: type[T]) -> T:
     """Return a value of plain types, such as a dict, as one of the type `kind`."""
-    if kind not in _converted:
-        with _lock:
-            msgspec.json.Decoder(kind)  # Works out the fields.
-            _converted.add(kind)
+    _learn(kind)
     return msgspec.convert(value, kind)
+
+
+def _learn(kind: Any) -> None:
+    if kind not in _known:
+        with _lock:
+            msgspec.msgpack.Decoder(kind)  # Works out the fields, also of what is within.
+            _known.add(kind)
