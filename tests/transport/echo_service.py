@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import DataError, HeadraceError
 from headrace.settings import ServiceSettings
-from headrace.transport import Channel, Message
+from headrace.transport import Channel, ChannelEnd, Message
 
 SWIFT = ServiceSettings(heartbeat_s=0.05, silence_s=0.5)
 """Notices a silent peer soon."""
@@ -54,12 +54,12 @@ class Echo:
     requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 
     def __init__(self) -> None:
-        self.heard: queue.Queue[Channel[Any]] = queue.Queue()
+        self.heard: queue.Queue[ChannelEnd[Any]] = queue.Queue()
         self.ends: queue.Queue[HeadraceError | None] = queue.Queue()
         self.streams_closed = threading.Semaphore(0)
         self.released = threading.Event()
 
-    def converse(self, channel: Channel[Any]) -> None:
+    def converse(self, channel: ChannelEnd[Any]) -> None:
         try:
             self._answer(channel)
         except HeadraceError as error:
@@ -67,7 +67,7 @@ class Echo:
             raise
         self.ends.put(None)
 
-    def _answer(self, channel: Channel[Any]) -> None:
+    def _answer(self, channel: ChannelEnd[Any]) -> None:
         while (message := channel.receive()) is not None:
             self.heard.put(channel)
             match message.control:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError
-from headrace.transport import Channel, Client, Message
+from headrace.transport import ChannelEnd, Client, LocalClient, Message
 from headrace.transport.message import Body
 
 
@@ -16,11 +16,15 @@ class Peer:
     """The calling side of a channel; `name` says who answers."""
 
     def __init__(
-        self, name: str, client: Client, kind: str, replies: msgspec.msgpack.Decoder[Any]
+        self,
+        name: str,
+        client: Client | LocalClient,
+        kind: str,
+        replies: msgspec.msgpack.Decoder[Any],
     ) -> None:
         self.name = name
         try:
-            self._channel: Channel[Any] = client.converse(kind, replies)
+            self._channel: ChannelEnd[Any] = client.converse(kind, replies)
         except HeadraceError as error:
             raise self._named(error) from error
 

@@ -1,7 +1,8 @@
 """The one transport: conversations and streams of typed messages over Arrow Flight."""
 
-from headrace.transport.channel import Channel
+from headrace.transport.channel import Channel, ChannelEnd
 from headrace.transport.client import Client, Stream
+from headrace.transport.local_client import LocalClient
 from headrace.transport.message import MESSAGE_BYTES_MAX, Message
 from headrace.transport.requests import Conversation, RequestClient, RequestService
 from headrace.transport.server import Server, Service
@@ -9,8 +10,10 @@ from headrace.transport.server import Server, Service
 __all__ = [
     "MESSAGE_BYTES_MAX",
     "Channel",
+    "ChannelEnd",
     "Client",
     "Conversation",
+    "LocalClient",
     "Message",
     "RequestClient",
     "RequestService",

@@ -23,7 +23,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Self
+from typing import Any, Generic, Protocol, Self
 
 import msgspec
 import pyarrow as pa
@@ -63,6 +63,26 @@ OUTBOX_BYTES_MAX = 8 * MIB
 INBOX_BYTES_MAX = 8 * MIB
 GROUP_BYTES_MAX = 64 * KIB
 """Messages that wait for the writer travel together up to this size; that copies them."""
+
+
+class ChannelEnd(Protocol[C]):
+    """What every side of a conversation can do, with another process or within this one."""
+
+    @property
+    def peer(self) -> str:
+        """Who is on the other side."""
+
+    def send(self, control: object, bodies: Iterable[Body] = ()) -> None:
+        """Send a message. Bodies must not change afterwards."""
+
+    def receive(self, timeout_s: float | None = None) -> Message[C] | None:
+        """Return the next message, or None if the other side has sent everything."""
+
+    def leave(self) -> None:
+        """End this side without waiting: it sends nothing more."""
+
+    def fail(self, error: BaseException) -> None:
+        """End both sides with an error."""
 
 
 class Channel(Generic[C]):

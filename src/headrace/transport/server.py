@@ -24,7 +24,7 @@ import pyarrow.flight as fl
 from headrace.errors import HeadraceError, NotFoundError, PeerLostError, TransportError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.transport.access import check_listening, server_options
-from headrace.transport.channel import Channel
+from headrace.transport.channel import Channel, ChannelEnd
 from headrace.transport.disconnection import sever
 from headrace.transport.flight_errors import refuse
 from headrace.transport.message import Message, Opening
@@ -194,16 +194,10 @@ class Server:
         """Serve one conversation, in the service's thread."""
         try:
             if opening.request is None:
-                service.converse(channel)
+                serve(lambda: service.converse(channel), channel)
             else:
-                _stream(service, opening.request, channel)
-            channel.leave()
-        except HeadraceError as error:
-            logger.info("%s: %s", channel.peer, error)
-            channel.fail(error)
-        except Exception as error:
-            logger.exception("the service of %s failed", channel.peer)
-            channel.fail(error)
+                request = opening.request
+                serve(lambda: _stream(service, request, channel), channel)
         finally:
             with self._changed:
                 self._threads.discard(threading.current_thread())
@@ -214,6 +208,19 @@ class Server:
 
     def _closing_error(self) -> PeerLostError:
         return PeerLostError(f"{self.address} is closing", do="connect again later")
+
+
+def serve(answer: Callable[[], None], channel: ChannelEnd[Any]) -> None:
+    """Let a service answer a caller, and end the conversation as the service ended."""
+    try:
+        answer()
+        channel.leave()
+    except HeadraceError as error:
+        logger.info("%s: %s", channel.peer, error)
+        channel.fail(error)
+    except Exception as error:
+        logger.exception("the service of %s failed", channel.peer)
+        channel.fail(error)
 
 
 def _stream(service: Service, request: bytes, channel: Channel[Any]) -> None:

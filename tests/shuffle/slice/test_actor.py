@@ -19,7 +19,7 @@ from headrace.shuffle.binding import INFINITE
 from headrace.shuffle.messages import MemberAt
 from headrace.shuffle.routing import split_evenly
 from headrace.shuffle.slice import handler
-from headrace.transport import Channel, Client
+from headrace.transport import Channel, Client, LocalClient
 from tests.shuffle.builders import source
 from tests.shuffle.fake_member import fake_member, open_well
 from tests.shuffle.real_task import SOON_S, Task, swift
@@ -89,7 +89,13 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
             left.put(has_heard.wait(SOON_S))
             super().close()
 
+    class LeavingHere(LocalClient):
+        def close(self) -> None:
+            left.put(has_heard.wait(SOON_S))
+            super().close()
+
     monkeypatch.setattr(handler, "Client", Leaving)
+    monkeypatch.setattr(handler, "LocalClient", LeavingHere)
     with fake_member(queue=open_well) as fake, opened(task, fake.address) as session:
         session.send(
             messages.OpenSlice("s", 0, (), (), WorkspaceRef(None, "", ""), ShuffleSettings())

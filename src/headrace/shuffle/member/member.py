@@ -45,9 +45,9 @@ class Member:
 
     @property
     def streams(self) -> int:
-        """The number of streams that it serves to Sessions and Slices.
+        """The number of streams that it serves to Sessions and to Slices of other processes.
 
-        For each Session, that is one to its Slice, and one to its Queue from every Slice.
+        For each Session, that is one to its Slice, and one to its Queue from every other Slice.
         """
         kinds = (messages.SLICE, messages.QUEUE)
         return sum(self._server.conversations_of(kind) for kind in kinds)

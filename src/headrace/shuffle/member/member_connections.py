@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from headrace.errors import PeerLostError, ProtocolError, UsageError
 from headrace.shuffle.peer import Peer
-from headrace.transport import Client
+from headrace.transport import Client, LocalClient
 
 P = TypeVar("P")
+AnyClient = TypeVar("AnyClient", Client, Client | LocalClient)
 
 
 def open_one(peer: Peer, opening: object, answer: object) -> Peer:
@@ -34,8 +35,8 @@ def check_addresses(members: object) -> None:
 
 
 def open_all(
-    clients: Sequence[Client],
-    open_peer: Callable[[int, Client], P],
+    clients: Sequence[AnyClient],
+    open_peer: Callable[[int, AnyClient], P],
     *,
     who: str,
     timeout_s: float,
@@ -65,6 +66,6 @@ def open_all(
     return [each.result() for each in asked]
 
 
-def close_all(clients: Sequence[Client]) -> None:
+def close_all(clients: Sequence[Client | LocalClient]) -> None:
     for client in clients:
         client.close()

@@ -24,7 +24,7 @@ from headrace.shuffle.queue import state
 from headrace.shuffle.queue.checkpoint_reads import CheckpointReads
 from headrace.shuffle.queue.state import QueueState
 from headrace.shuffle.queue.store import QueueStore
-from headrace.transport import Channel, Message
+from headrace.transport import ChannelEnd, Message
 
 
 class _Received(NamedTuple):
@@ -74,7 +74,7 @@ class QueueActor:
         )
         sync = opening.settings.sync
         self._store = QueueStore(root, msgspec.structs.replace(settings, sync=sync))
-        self._channels: dict[int, Channel[Any]] = {}
+        self._channels: dict[int, ChannelEnd[Any]] = {}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._deciding = threading.Lock()
         """Whoever uses the state holds this lock. Only the thread of this actor carries out."""
@@ -91,7 +91,7 @@ class QueueActor:
 
     # -- Slices ----------------------------------------------------------------------------
 
-    def serve(self, slice: int, channel: Channel[Any]) -> None:
+    def serve(self, slice: int, channel: ChannelEnd[Any]) -> None:
         """Receive what one Slice sends, until it leaves."""
         if slice in self._channels:
             raise ProtocolError(f"Slice {slice} opened this Queue twice", do=REPORT)

@@ -14,7 +14,7 @@ from headrace.settings import LogSettings
 from headrace.shuffle import messages
 from headrace.shuffle.checkpoint import Checkpoint
 from headrace.shuffle.queue.actor import QueueActor
-from headrace.transport import Channel, Conversation, Message, RequestService
+from headrace.transport import Channel, ChannelEnd, Conversation, Message, RequestService
 
 
 class Queues:
@@ -80,7 +80,7 @@ class QueueService:
     def stream(self, request: Any, channel: Channel[Any]) -> Any:
         raise ProtocolError("a Queue does not answer a stream", do="open a conversation with it")
 
-    def converse(self, channel: Channel[Any]) -> None:
+    def converse(self, channel: ChannelEnd[Any]) -> None:
         first = channel.receive()
         if first is None:
             return

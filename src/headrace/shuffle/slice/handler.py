@@ -16,9 +16,9 @@ from headrace.shuffle import messages
 from headrace.shuffle.binding import Sources
 from headrace.shuffle.member.member_connections import close_all, open_all, open_one
 from headrace.shuffle.peer import Peer
-from headrace.shuffle.queue.handler import Queues
+from headrace.shuffle.queue.handler import Queues, QueueService
 from headrace.shuffle.slice.actor import SliceActor
-from headrace.transport import Channel, Client
+from headrace.transport import Channel, Client, LocalClient
 
 _from_queue: msgspec.msgpack.Decoder[messages.FromQueue] = msgspec.msgpack.Decoder(
     messages.FromQueue
@@ -88,7 +88,7 @@ class SliceService:
 
         The Session ends it too if it leaves meanwhile: another member may have refused it.
         """
-        clients = [Client(member.address, self._settings) for member in opening.members]
+        clients = [self._client(opening, member) for member in range(len(opening.members))]
         for client in clients:
             stack.callback(client.close)
         connected = threading.Event()
@@ -103,6 +103,13 @@ class SliceService:
         connected.set()
         return queues
 
+    def _client(self, opening: messages.OpenSlice, member: int) -> Client | LocalClient:
+        """Return a client of a member's Queue: what goes to this member stays in this process."""
+        address = opening.members[member].address
+        if member == opening.member:
+            return LocalClient(address, QueueService(self._queues).converse)
+        return Client(address, self._settings)
+
 
 def _tell(session: Channel[Any], error: Exception) -> None:
     """Tell the Session the cause, before Queues see that the Slice left and pass that on."""
@@ -111,7 +118,7 @@ def _tell(session: Channel[Any], error: Exception) -> None:
         session.close()
 
 
-def _open_queue(client: Client, opening: messages.OpenSlice, member: int) -> Peer:
+def _open_queue(client: Client | LocalClient, opening: messages.OpenSlice, member: int) -> Peer:
     request = messages.OpenQueue(
         opening.session,
         member,
