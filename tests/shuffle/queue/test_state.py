@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -189,6 +190,7 @@ def test_a_flush_is_answered_when_all_before_it_is_written_and_synced() -> None:
 
 def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
     state = queue(2)
+    state.append(0, block_at(4), b"")
     state.bound(1, [5])
     effects = state.flush(0, 0, 1)
     state.append(0, block_at(10), b"")
@@ -204,11 +206,10 @@ def test_a_flush_waits_for_its_own_lane_only() -> None:
     state.bound(1, [5, INFINITE])
     state.append(0, block_at(10, lane=1), b"")
     assert state.flush(0, 1, 7) == []
-    assert state.flush(0, 0, 8) == [Sync(0)]
-    assert state.synced(0) == [SendFlushed(0, 8)]
+    assert state.flush(0, 0, 8) == [SendFlushed(0, 8)]
     effects = state.bound(1, [INFINITE, INFINITE])
-    assert [e for e in effects if isinstance(e, Sync)] == [Sync(1)]
-    assert state.synced(1) == [SendFlushed(0, 7)]
+    assert [e for e in effects if isinstance(e, Sync)] == [Sync(0)]
+    assert state.synced(0) == [SendFlushed(0, 7)]
 
 
 def test_one_sync_serves_the_flushes_of_all_slices() -> None:
@@ -219,9 +220,42 @@ def test_one_sync_serves_the_flushes_of_all_slices() -> None:
         assert state.flush(slice, 0, 7) == []
     effects = state.bound(2, [INFINITE])
     assert [e for e in effects if isinstance(e, Sync)] == [Sync(0)]
-    assert state.flush(2, 0, 1) == [Sync(1)]
-    assert state.synced(0) == [SendFlushed(0, 7), SendFlushed(1, 7)]
-    assert state.synced(1) == [SendFlushed(2, 1)]
+    assert state.flush(2, 0, 1) == []
+    assert state.synced(0) == [SendFlushed(0, 7), SendFlushed(1, 7), SendFlushed(2, 1)]
+
+
+def test_a_flush_needs_no_sync_while_everything_is_durable() -> None:
+    state = queue(2)
+    assert state.flush(0, 0, 1) == [SendFlushed(0, 1)]
+    state.append(0, block_at(10), b"")
+    assert state.flush(0, 0, 2) == [Sync(0)]
+    state.synced(0)
+    assert state.flush(1, 0, 1) == [SendFlushed(1, 1)]
+
+
+def write_block(state: QueueState) -> None:
+    state.append(0, block_at(10), b"")
+
+
+def write_retraction(state: QueueState) -> None:
+    state.end(0, 0, [ended(1, 10, 10, committed=False)])
+
+
+def write_stop(state: QueueState) -> None:
+    state.stop(0, 0, [P], 0)
+
+
+@pytest.mark.parametrize("write", [write_block, write_retraction, write_stop])
+def test_a_flush_covers_what_was_written_while_a_sync_is_under_way(
+    write: Callable[[QueueState], None],
+) -> None:
+    state = queue()
+    state.append(0, block_at(4), b"")
+    assert state.flush(0, 0, 1) == [Sync(0)]
+    write(state)
+    assert state.flush(0, 0, 2) == [Sync(1)]
+    assert state.synced(0) == [SendFlushed(0, 1)]
+    assert state.synced(1) == [SendFlushed(0, 2)]
 
 
 # proves G12

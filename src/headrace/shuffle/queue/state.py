@@ -175,6 +175,8 @@ class QueueState:
         self._hard_bytes = hard_bytes
         self._syncs = 0
         """The number of the next Sync."""
+        self._has_unsynced = False
+        """True if something was written that no Sync covers yet."""
         self._flushes: dict[int, list[SendFlushed]] = {}
         """What to answer, by the Sync that it waits for."""
         self._starving = False
@@ -260,13 +262,27 @@ class QueueState:
                 self._pinned.unpin_places(item.places)
             else:
                 effects += self._ended(item)
-        for stream in self._streams:
-            for number in stream.take_flushes():
-                self._flushes.setdefault(self._syncs, []).append(SendFlushed(stream.slice, number))
-        if self._syncs in self._flushes:
-            effects.append(Sync(self._syncs))
-            self._syncs += 1
+        self._has_unsynced = self._has_unsynced or bool(effects)
+        answers = [
+            SendFlushed(stream.slice, number)
+            for stream in self._streams
+            for number in stream.take_flushes()
+        ]
+        if answers:
+            effects += self._flush(answers)
         return effects + self._copies() + self._grants()
+
+    def _flush(self, answers: list[SendFlushed]) -> Sequence[Effect]:
+        """Answer these Flushes once everything that was written is durable."""
+        if self._has_unsynced:
+            self._has_unsynced = False
+            self._flushes[self._syncs] = answers
+            self._syncs += 1
+            return [Sync(self._syncs - 1)]
+        if under_way := self._flushes.get(self._syncs - 1):
+            under_way += answers
+            return []
+        return answers
 
     def _next(self) -> deque[tuple[int, _Item]] | None:
         """The line whose first item may be written now."""
