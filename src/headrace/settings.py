@@ -21,8 +21,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Appenders wait while more than this is not yet synced."""
     sync: bool = True
     """False if appends need to survive the end of the process only, not a power failure."""
-    idle_seal_s: float = 0.05
-    """The log writes a seal after this long without an append: see `log`."""
+    idle_seal_s: float | None = 0.05
+    """The log writes a seal after this long without an append: see `log`. None for no seal."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -322,6 +322,16 @@ def test_a_quiet_log_is_sealed_once() -> None:
     assert disk.files()[f"{0:020d}.log"].count(layout.GROUP_MAGIC) == 2
 
 
+def test_a_log_without_seals_writes_none_even_at_the_end() -> None:
+    disk = RecordedDisk()
+    log = Log(disk, LogSettings(idle_seal_s=None))
+    offset = log.append([[b"x"]])[0]
+    log.wait(offset)
+    log.close()
+    assert log.synced_end == offset + layout.frame_bytes(1)
+    assert disk.files()[f"{0:020d}.log"].count(layout.GROUP_MAGIC) == 1
+
+
 def test_a_directory_that_cannot_be_used_is_a_storage_error(tmp_path: Path) -> None:
     """A directory has a name that the log must create, which stops even root."""
     log = Log(Directory(tmp_path), QUIET)

@@ -16,5 +16,6 @@ from headrace.log.disk import AppendFile, Directory, Disk
 from headrace.log.file_reader import LogFiles
 from headrace.log.log import Log
 from headrace.log.segments import Extent, Segment
+from headrace.log.sync_group import OnSynced
 
-__all__ = ["AppendFile", "Directory", "Disk", "Extent", "Log", "LogFiles", "Segment"]
+__all__ = ["AppendFile", "Directory", "Disk", "Extent", "Log", "LogFiles", "OnSynced", "Segment"]

@@ -246,8 +246,9 @@ class Log:
     def _next_group(self) -> SyncGroup | None:
         """Wait for a pending group; return a seal after a quiet moment, or None to stop."""
         with self._lock:
-            wants_seal = not self._sealed and self._file is not None
-            patience_s = self._settings.idle_seal_s if wants_seal else None
+            idle_s = self._settings.idle_seal_s
+            wants_seal = not self._sealed and self._file is not None and idle_s is not None
+            patience_s = idle_s if wants_seal else None
             while not self._groups and not self._closing and self._work.wait(patience_s):
                 pass
             if self._interruption:

@@ -65,9 +65,13 @@ class FileWithReaders:
         self.space.copies_written(copies)
 
     def sync(self) -> None:
+        assert self.begin_sync().wait(WAIT_S)
+
+    def begin_sync(self) -> threading.Event:
+        """Return what is set once everything that was appended is durable."""
         done = threading.Event()
         self.store.sync(lambda error: None if error else done.set())
-        assert done.wait(WAIT_S)
+        return done
 
     def read(self, number: int, *commits: tuple[int, int]) -> int:
         """Return how many documents a checkpoint with these commits of producers shows."""
@@ -123,10 +127,11 @@ def test_a_block_is_shown_only_once_it_is_durable(
     file.sync()
     gate.shut()
     file.append(20, 2)
+    synced = file.begin_sync()
     assert gate.reached.wait(WAIT_S)
     assert file.read(1, (1, 10), (2, 20)) == 1
     gate.open()
-    file.sync()
+    assert synced.wait(WAIT_S)
     assert file.read(2, (2, 20)) == 1
     file.reading.close()
 
@@ -154,6 +159,7 @@ def test_a_block_is_not_given_back_while_it_is_being_copied(
     file.reading.release(1)
     gate.shut()
     file.append(3000, 2)
+    file.begin_sync()
     assert gate.reached.wait(WAIT_S)
     file.copy_first_block()
     assert file.read(2, (1, 1000)) == 1000

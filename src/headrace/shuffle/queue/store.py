@@ -18,11 +18,13 @@ import msgspec
 
 from headrace.errors import HeadraceError, InDoubtError, StorageError
 from headrace.files import identify_directory
-from headrace.log import Directory, Extent, Log
-from headrace.settings import LogSettings
+from headrace.log import Directory, Extent, Log, OnSynced
+from headrace.settings import MIB, LogSettings
 from headrace.shuffle.block import BlockHead, SpanEnd, block_bytes
 from headrace.shuffle.queue.queue_reader import BlockEntry, Entry, RetractionEntry, StopEntry
 
+_GATHER_BYTES = 4 * MIB
+"""The store hands payloads to its log once they have this many bytes, or at a sync."""
 _HEAD = struct.Struct("<II")
 _BLOCK, _RETRACTION, _COPY, _STOP = 1, 2, 3, 4
 _ALIGNED = 8
@@ -34,14 +36,22 @@ _stopped = msgspec.msgpack.Decoder(tuple[tuple[int, ...], int])
 
 
 class QueueStore:
-    """The file of one Session's Queue. Closing it deletes it."""
+    """The file of one Session's Queue. Closing it deletes it.
+
+    One thread writes. The log syncs whatever it is handed, so the store gathers payloads: a block
+    by itself needs no sync.
+    """
 
     def __init__(self, root: Path, settings: LogSettings) -> None:
         self._root = root
-        self._log = Log(Directory(root), settings)
+        # Nobody opens this file again, so no seal tells how it ended.
+        self._log = Log(Directory(root), msgspec.structs.replace(settings, idle_seal_s=None))
         self.directory = identify_directory(root)
+        self._gathered: list[tuple[Any, ...]] = []
+        self._gathered_bytes = 0
+        """The payloads that the log does not have yet."""
         self._written = -1
-        """Where the last payload that was written begins."""
+        """Where the last payload begins that the log has."""
         self._synced = -1
         """Where the last payload that is known to be durable begins."""
         self._released = 0
@@ -57,17 +67,17 @@ class QueueStore:
 
     def sync(self, done: Callable[[HeadraceError | None], None]) -> None:
         """Call `done` from another thread when everything that was written before is durable."""
-        written = self._written
+        before = self._written
 
-        def synced(_: list[int], error: HeadraceError | None) -> None:
+        def synced(positions: list[int], error: HeadraceError | None) -> None:
             if error is None:
-                self._synced = written
+                self._synced = positions[-1] if positions else before
             # Nobody opens this file again, so what the log could not cut off leaves no doubt.
             if isinstance(error, InDoubtError):
                 error = StorageError(error.what, do=error.do)
             done(error)
 
-        self._log.append([], synced)
+        self._hand_over(synced)
 
     def synced_end(self) -> int:
         """Return the end of what is durable. It covers all that `sync` has called back for."""
@@ -104,16 +114,26 @@ class QueueStore:
     def copy(self, location: int) -> int:
         """Write a block again at the end, and return its new location."""
         _, head, body = _split(self._log.read(location))
-        return self._append(_framed(_COPY, bytes(head)), body)
+        self._append(_framed(_COPY, bytes(head)), body)
+        self._hand_over()
+        return self._written
 
     def release_before(self, position: int) -> None:
         if position > self._released:
             self._released = position
             self._log.release_before(position)
 
-    def _append(self, *parts: Any) -> int:
-        (self._written,) = self._log.append([parts])
-        return self._written
+    def _append(self, *parts: Any) -> None:
+        self._gathered.append(parts)
+        self._gathered_bytes += sum(memoryview(part).nbytes for part in parts)
+        if self._gathered_bytes >= _GATHER_BYTES:
+            self._hand_over()
+
+    def _hand_over(self, synced: OnSynced | None = None) -> None:
+        """Hand the log what was gathered."""
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if positions := self._log.append(gathered, synced):
+            self._written = positions[-1]
 
     def close(self) -> None:
         self._log.close()
