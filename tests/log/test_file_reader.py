@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from headrace.errors import NotFoundError, StorageError
 from headrace.log import Directory, Extent, Log, LogFiles
-from headrace.settings import LogSettings
+from headrace.settings import KIB, LogSettings
 
 SMALL = LogSettings(segment_bytes=1 << 16, group_bytes_max=1 << 14, idle_seal_s=3600)
 PAYLOADS = [bytes([n + 1]) * (n * 997 % 9000) for n in range(100)]
@@ -28,7 +29,64 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def extents(log: Log) -> list[Extent]:
-    return [log.extent(offset) for offset, _ in log.scan()]
+    return list(log.extents(offset for offset, _ in log.scan()))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each read."""
+    found: list[int] = []
+    preadv = os.preadv
+
+    def counted(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        found.append(preadv(descriptor, buffers, offset))
+        return found[-1]
+
+    monkeypatch.setattr(os, "preadv", counted)
+    return found
+
+
+def test_small_payloads_are_read_at_once_and_keep_nothing_of_what_lies_between_them(
+    tmp_path: Path, reads: list[int]
+) -> None:
+    log = Log(Directory(tmp_path), LogSettings(idle_seal_s=None))
+    offsets = log.append([[b"%05d" % number * 40] for number in range(4_000)])
+    log.drain()
+    every_tenth = list(log.extents(offsets[::10]))
+    found = list(LogFiles(tmp_path).read(every_tenth))
+    assert [bytes(each) for each in found] == [b"%05d" % n * 40 for n in range(0, 4_000, 10)]
+    assert len(reads) < 10
+    assert max(reads) <= 256 * KIB
+    assert {memoryview(each.obj).nbytes for each in found} == {200}
+    log.close()
+
+
+def test_a_large_payload_is_not_copied_because_of_small_ones_behind_it(
+    tmp_path: Path, reads: list[int]
+) -> None:
+    log = Log(Directory(tmp_path), LogSettings(idle_seal_s=None))
+    offsets = log.append([[bytes(5 * KIB)], [b"x"], [b"y"], [bytes(5 * KIB)]])
+    log.drain()
+    found = list(LogFiles(tmp_path).read(log.extents(offsets)))
+    assert [len(each) for each in found] == [5 * KIB, 1, 1, 5 * KIB]
+    assert len(reads) == 3
+    log.close()
+
+
+def test_a_payload_that_reaches_beyond_its_extent_is_refused_among_others(
+    tmp_path: Path,
+) -> None:
+    log = Log(Directory(tmp_path), LogSettings(idle_seal_s=None))
+    offsets = log.append([[b"a" * 64], [b"b" * 64], [b"c" * 64]])
+    log.drain()
+    first, second, third = log.extents(offsets)
+    for wrong in (
+        second._replace(bytes=second.bytes - 8),
+        second._replace(offset=second.offset + 8),
+    ):
+        with pytest.raises(NotFoundError):
+            list(LogFiles(tmp_path).read([first, wrong, third]))
+    log.close()
 
 
 def test_payloads_are_read_from_the_files_in_any_order(log: Log, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ truncates a file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +18,13 @@ import pyarrow as pa
 from headrace.errors import NotFoundError, StorageError
 from headrace.log import format as layout
 from headrace.log.segments import Extent, segment_name
+from headrace.settings import KIB
+
+_SMALL_BYTES = 4 * KIB
+_GAP_BYTES = 8 * KIB
+_RUN_BYTES_MAX = 256 * KIB
+"""Small payloads that lie at most `_GAP_BYTES` apart are read at once, up to `_RUN_BYTES_MAX`:
+reading what lies between them costs less than another call of the kernel."""
 
 _ASK_OWNER = "ask the owner of the log where the payload is now"
 
@@ -35,8 +42,8 @@ class LogFiles:
             with _errors(path):
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                for extent in extents_there:
-                    yield _payload(path, descriptor, extent)
+                for run in _runs(extents_there):
+                    yield from _payloads(path, descriptor, run)
             finally:
                 os.close(descriptor)
 
@@ -53,15 +60,39 @@ def _errors(path: str) -> Iterator[None]:
         ) from error
 
 
-def _payload(path: str, descriptor: int, extent: Extent) -> memoryview:
-    buffer = memoryview(pa.allocate_buffer(extent.bytes)).cast("B")
-    start, read = extent.offset - extent.segment, 0
-    with _errors(path):
-        while read < extent.bytes and (
-            more := os.preadv(descriptor, [buffer[read:]], start + read)
+def _runs(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
+    """Divide the extents of a segment into those that one read brings."""
+    run: list[Extent] = []
+    begin = end = 0
+    for extent in extents:
+        after = extent.offset + extent.bytes
+        if not (
+            run
+            and max(run[0].bytes, extent.bytes) <= _SMALL_BYTES
+            and end <= extent.offset <= end + _GAP_BYTES
+            and after - begin <= _RUN_BYTES_MAX
         ):
+            if run:
+                yield run
+            run, begin = [], extent.offset
+        run.append(extent)
+        end = after
+    if run:
+        yield run
+
+
+def _payloads(path: str, descriptor: int, run: Sequence[Extent]) -> Iterator[memoryview]:
+    begin = run[0].offset
+    size = run[-1].offset + run[-1].bytes - begin
+    buffer = memoryview(pa.allocate_buffer(size)).cast("B")
+    start, read = begin - run[0].segment, 0
+    with _errors(path):
+        while read < size and (more := os.preadv(descriptor, [buffer[read:]], start + read)):
             read += more
-    frame = layout.frame_at(buffer[:read], extent.offset, extent.offset)
-    if frame is None or frame.kind != layout.DATA:
-        raise NotFoundError(f"{path} has no payload at offset {extent.offset}", do=_ASK_OWNER)
-    return frame.payload
+    for extent in run:
+        end = extent.offset + extent.bytes - begin
+        frame = layout.frame_at(buffer[: min(read, end)], begin, extent.offset)
+        if frame is None or frame.kind != layout.DATA:
+            raise NotFoundError(f"{path} has no payload at offset {extent.offset}", do=_ASK_OWNER)
+        # A small payload must not keep what lies between it and others.
+        yield frame.payload if len(run) == 1 else memoryview(bytes(frame.payload))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 from headrace.errors import NotFoundError
 from headrace.log import format as layout
@@ -60,10 +61,13 @@ class LiveSegments:
             raise segments.damaged(self._disk, base, offset)
         return frame
 
-    def extent(self, offset: int, durable_end: int) -> Extent:
-        """Return where the frame at a synced offset lies. Its reader verifies it."""
-        base, data = self._data_around(offset, durable_end)
-        return Extent(base, offset, layout.whole_frame_bytes(data, offset - base))
+    def extents(self, offsets: Iterable[int], durable_end: int) -> Iterator[Extent]:
+        """Yield where the frames at synced offsets lie. Their reader verifies them."""
+        base, data = 0, memoryview(b"")
+        for offset in offsets:
+            if not base <= offset < base + len(data):
+                base, data = self._data_around(offset, durable_end)
+            yield Extent(base, offset, layout.whole_frame_bytes(data, offset - base))
 
     def _data_around(self, offset: int, durable_end: int) -> tuple[int, memoryview]:
         """Return the base and the contents of the segment that an offset lies in."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -147,9 +147,12 @@ class Log:
             raise NotFoundError(f"the log has no payload at offset {offset}", do="see scan()")
         return frame.payload
 
-    def extent(self, offset: int) -> Extent:
-        """Return where the files hold a synced payload, for `LogFiles` in another process."""
-        return self._live.extent(offset, self._durable_end)
+    def extents(self, offsets: Iterable[int]) -> Iterator[Extent]:
+        """Yield where the files hold synced payloads, for `LogFiles` in another process.
+
+        Raises NotFoundError at the first that is not there.
+        """
+        return self._live.extents(offsets, self._durable_end)
 
     def where(self, offset: int) -> str:
         """Return the file of an offset, for error messages."""

@@ -14,6 +14,7 @@ from headrace.errors import BehindRetentionError
 from headrace.ids import Offset
 from headrace.journal.contract import Frame, JournalInfo
 from headrace.journal.hint_tables import HintTableCache
+from headrace.journal.local.log_frames import encode_locations
 from headrace.journal.wire.messages import Located
 from headrace.journal.wire.remote_journals import _stored_frames
 from headrace.testing.crash import eventually
@@ -202,7 +203,8 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(
     wanted = journal.id, Offset(0), journal.head
 
     def read() -> list[Frame] | None:
-        return _stored_frames(journal.id, Located(0, kept.owner.directory, found), HintTableCache())
+        located = Located(0, kept.owner.directory, encode_locations(found))
+        return _stored_frames(journal.id, located, HintTableCache())
 
     found = list(kept.owner.locations(*wanted))
     before = read()

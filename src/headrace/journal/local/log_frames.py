@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from headrace.errors import DataError
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Frame
@@ -28,6 +30,30 @@ class FrameLocation(NamedTuple):
     end: Offset
     row: int
     extent: Extent
+
+
+_LOCATION_ROW = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("end", "<u8"),
+        ("row", "<u4"),
+        ("segment", "<u8"),
+        ("position", "<u8"),
+        ("bytes", "<u4"),
+    ]
+)
+
+
+def encode_locations(found: Iterable[FrameLocation]) -> bytes:
+    """Return locations as bytes: there is one for every frame that anybody reads."""
+    return np.array([(*frame, *extent) for *frame, extent in found], _LOCATION_ROW).tobytes()
+
+
+def decode_locations(data: bytes) -> list[FrameLocation]:
+    return [
+        FrameLocation(Offset(offset), Offset(end), row, Extent(*extent))
+        for offset, end, row, *extent in np.frombuffer(data, _LOCATION_ROW).tolist()
+    ]
 
 
 def stored_frame(

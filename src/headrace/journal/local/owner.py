@@ -243,7 +243,7 @@ class Owner:
     def read(
         self, journal: JournalId, offset: Offset, through: Offset, only_committed: bool
     ) -> Iterator[Frame]:
-        frames = self._found(journal, offset, through, self._frame)
+        frames = self._found(journal, offset, through, self._frames)
         return committed(frames) if only_committed else frames
 
     def positioned(
@@ -254,21 +254,23 @@ class Owner:
             journal,
             offset,
             through,
-            lambda id, entry: PositionedFrame(self._frame(id, entry), entry.position),
+            lambda id, entries: (
+                PositionedFrame(self._frame(id, entry), entry.position) for entry in entries
+            ),
         )
 
     def locations(
         self, journal: JournalId, offset: Offset, through: Offset
     ) -> Iterator[FrameLocation]:
         """Yield where the frames of [offset, through) are, in the files of `directory`."""
-        return self._found(journal, offset, through, self._location)
+        return self._found(journal, offset, through, self._locations)
 
     def _found(
         self,
         journal: JournalId,
         offset: Offset,
         through: Offset,
-        find: Callable[[JournalId, Entry], Found],
+        find: Callable[[JournalId, Sequence[Entry]], Iterator[Found]],
     ) -> Iterator[Found]:
         with self._view:
             self._index.journal(journal).check_readable(offset, through)
@@ -279,7 +281,7 @@ class Owner:
         journal: JournalId,
         offset: Offset,
         through: Offset,
-        find: Callable[[JournalId, Entry], Found],
+        find: Callable[[JournalId, Sequence[Entry]], Iterator[Found]],
     ) -> Iterator[Found]:
         missing: Entry | None = None
         while offset < through:
@@ -296,11 +298,14 @@ class Owner:
                     do="restore the log's missing segment from a backup",
                 )
             try:
-                for entry in entries:
-                    yield find(journal, entry)
+                for entry, found in zip(entries, find(journal, entries), strict=True):
+                    yield found
                     offset = entry.end
             except _SegmentGoneError:
-                missing = entry
+                missing = next(entry for entry in entries if entry.offset >= offset)
+
+    def _frames(self, journal: JournalId, entries: Sequence[Entry]) -> Iterator[Frame]:
+        return (self._frame(journal, entry) for entry in entries)
 
     def _frame(self, journal: JournalId, entry: Entry) -> Frame:
         offset, end, position, row = entry
@@ -318,12 +323,14 @@ class Owner:
             self._tables.put(position, frame.hints, frame.hints.nbytes)
         return frame
 
-    def _location(self, _: JournalId, entry: Entry) -> FrameLocation:
-        try:
-            extent = self.log.extent(entry.position)
-        except NotFoundError as error:
-            raise _SegmentGoneError from error
-        return FrameLocation(entry.offset, entry.end, entry.row, extent)
+    def _locations(self, _: JournalId, entries: Sequence[Entry]) -> Iterator[FrameLocation]:
+        extents = self.log.extents(entry.position for entry in entries)
+        for entry in entries:
+            try:
+                extent = next(extents)
+            except NotFoundError as error:
+                raise _SegmentGoneError from error
+            yield FrameLocation(entry.offset, entry.end, entry.row, extent)
 
     def journal_names(self, journals: Sequence[JournalId]) -> list[str]:
         with self._view:

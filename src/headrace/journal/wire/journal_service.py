@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, UsageError, to_wire
 from headrace.journal.contract import Changes, Frame, Write, Written, until_full
 from headrace.journal.hint_tables import WIDE_BYTES, HintTableCache
 from headrace.journal.local.local_journals import LocalJournals
-from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation
+from headrace.journal.local.log_frames import DOCS_ROW, FrameLocation, encode_locations
 from headrace.journal.local.owner import Owner
 from headrace.journal.local.records import ACK_BYTES
 from headrace.journal.wire import messages
@@ -150,7 +150,7 @@ class FetchAnswers:
             return self._frames(number, fetch)
         found = self._owner.locations(fetch.journal, fetch.offset, fetch.through)
         locations = until_full(found, fetch.bytes_max, self._bytes_to_read)
-        return Message(Located(number, directory, locations))
+        return Message(Located(number, directory, encode_locations(locations)))
 
     def _bytes_to_read(self, location: FrameLocation) -> int:
         extent = location.extent

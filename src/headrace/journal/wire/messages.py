@@ -7,7 +7,6 @@ import msgspec
 from headrace.files import DirectoryIdentity
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import JournalInfo, Write
-from headrace.journal.local.log_frames import FrameLocation
 from headrace.journal.names import Selector
 from headrace.journal.wire.calls import AnyCall
 from headrace.journal.wire.frame_codec import Frames
@@ -89,7 +88,8 @@ class Located(msgspec.Struct, frozen=True, array_like=True, tag="located"):
 
     number: int
     directory: DirectoryIdentity
-    frames: list[FrameLocation]
+    frames: bytes
+    """The locations of the frames: see `log_frames.encode_locations`."""
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag="changed"):

@@ -27,7 +27,7 @@ from headrace.files import DirectoryIdentity, is_here, running_kernel
 from headrace.ids import JournalId, Offset
 from headrace.journal.contract import Changes, Frame, Write, Written
 from headrace.journal.hint_tables import WIDE_BYTES, HintTable, HintTableCache
-from headrace.journal.local.log_frames import stored_frames
+from headrace.journal.local.log_frames import decode_locations, stored_frames
 from headrace.journal.local.records import ACK_ROW
 from headrace.journal.names import Selector
 from headrace.journal.wire import messages
@@ -273,6 +273,7 @@ def _stored_frames(
 ) -> list[Frame] | None:
     """Read the frames. Returns None if a file is gone or unreadable: the owner knows more."""
     try:
-        return stored_frames(journal, found.frames, tables, LogFiles(found.directory.path).read)
+        files = LogFiles(found.directory.path)
+        return stored_frames(journal, decode_locations(found.frames), tables, files.read)
     except (NotFoundError, StorageError, DataError):
         return None

@@ -112,11 +112,12 @@ class CheckpointReads:
                     yield from self._documents(block, pairs)
                 continue
             while portion := list(islice(blocks, _EXTENTS_MAX)):
+                positions = (block.position for block in portion)
                 yield Message(
                     messages.Blocks(
                         self._store.directory,
                         [block.head.binding for block in portion],
-                        [self._store.extent(self._location(block.position)) for block in portion],
+                        list(self._store.extents(map(self._location, positions))),
                     )
                 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,9 @@ class QueueStore:
         """Return the documents of the block at a location."""
         return _split(self._log.read(location))[2]
 
-    def extent(self, location: int) -> Extent:
-        """Return where the payload lies in the files of `directory`, for `stored_body`."""
-        return self._log.extent(location)
+    def extents(self, locations: Iterable[int]) -> Iterator[Extent]:
+        """Yield where the payloads lie in the files of `directory`, for `stored_body`."""
+        return self._log.extents(locations)
 
     def copy(self, location: int) -> int:
         """Write a block again at the end, and return its new location."""
