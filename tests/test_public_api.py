@@ -143,7 +143,7 @@ class Settings(*, log: headrace.settings.LogSettings = LogSettings(segment_bytes
         JournalSettings(document_bytes_max=16777216, frame_bytes_target=1048576,
         transaction_buffer_bytes=4194304, rewrite_below=0.5, keeper_interval_s=5.0), shuffle:
         headrace.settings.ShuffleSettings = ShuffleSettings(queue_soft_bytes=2147483648,
-        queue_hard_bytes=4294967296, sync=True, credit_bytes=4194304, fetch_bytes=1048576,
+        queue_hard_bytes=4294967296, sync=True, credit_bytes=4194304, fetch_bytes=4194304,
         ahead_bytes=33554432, report_documents=None, pending_max=65536, open_s=60.0,
         patience_s=1.0, horizon_s=172800.0), service: headrace.settings.ServiceSettings =
         ServiceSettings(host='127.0.0.1', port=0, token='', tls_certificate='', tls_key='',
@@ -184,7 +184,7 @@ class Shuffle
     close(self) -> None
     __enter__(self) -> Self
 class ShuffleSettings(*, queue_soft_bytes: int = 2147483648, queue_hard_bytes: int = 4294967296,
-        sync: bool = True, credit_bytes: int = 4194304, fetch_bytes: int = 1048576, ahead_bytes:
+        sync: bool = True, credit_bytes: int = 4194304, fetch_bytes: int = 4194304, ahead_bytes:
         int = 33554432, report_documents: int | None = None, pending_max: int = 65536, open_s:
         float = 60.0, patience_s: float = 1.0, horizon_s: float = 172800.0)
 class Stage

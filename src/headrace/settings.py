@@ -55,7 +55,7 @@ class ShuffleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """In each lane, a Slice may have sent this much to a Queue that has not written it yet. The
     credit is smaller if the members are so many that all of it might not fit between the limits of
     the Queue."""
-    fetch_bytes: int = 1 * MIB
+    fetch_bytes: int = 4 * MIB
     """A Slice asks for this much of one journal at once."""
     ahead_bytes: int = 32 * MIB
     """In each lane, a Slice may have fetched this much that it has not sequenced yet."""

@@ -22,7 +22,7 @@ from headrace.shuffle.slice.journal_read import Phase, Ranking, Read, WaitingFra
 
 _SHARES = 2
 """A read has one share of the room for the frames that are here, and one for those to come."""
-_SHARE_MIN = 256
+_SHARE_MIN = 1024
 """No share is smaller than `fetch_bytes` divided by this: smaller fetches cost too much."""
 _FRAMES_MIN = 2
 """A read whose frames exceed its share has this many here, so that not all wait for each frame."""

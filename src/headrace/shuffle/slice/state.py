@@ -68,7 +68,7 @@ class Limits(NamedTuple):
 
     credit_bytes: int = 4 << 20
     """A Slice sends a Queue nothing more of a lane while this much of it is not written there."""
-    fetch_bytes: int = 1 << 20
+    fetch_bytes: int = 4 << 20
     """The most to fetch of one journal at once."""
     ahead_bytes: int = 32 << 20
     """The room of a lane for frames that are not taken yet."""
