@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
+PART := 1/1
 
 BIN := .venv/bin
 RUNTIME := .venv/installed
@@ -35,8 +36,9 @@ test: $(TOOLS) $(CLASSES) ## run every test but the deep ones, and name the ten 
 test-fast: $(TOOLS) ## run the short tests, without Spark and without kills, in under a minute
 	@$(BIN)/pytest -q -m "not (spark or crash or long or deep)" --hypothesis-profile=fast -n auto --dist worksteal
 
-test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats a run
-	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED) --timeout=1800
+test-deep: $(TOOLS) $(CLASSES) ## run every test, with new examples and kills; SEED=n repeats it, PART=2/5 runs a fifth
+	HEADRACE_SEED=$(SEED) $(BIN)/pytest --hypothesis-profile=deep --hypothesis-seed=$(SEED) --timeout=1800 \
+	  -n 3 --dist loadfile --no-loadscope-reorder --part=$(PART)
 
 check: $(TOOLS) ## formatting, lint, types, and the rules of tests/test_tidy.py
 	$(BIN)/ruff format --check src tests examples

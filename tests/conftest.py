@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from headrace.storage import S3Options
-from tests.kinds import add_kinds, kinds
+from tests.kinds import Part, add_kinds, kinds
 from tests.processor_time import LongTests
 from tests.s3 import s3_server
 from tests.spark.class_archive import jvm_environment
@@ -36,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rewrite",
         action="store_true",
         help="write the files that tests compare with again, instead of failing where they differ",
+    )
+    parser.addoption(
+        "--part", type=Part, default="1/1", help="run one part of the tests, as in 2/5"
     )
 
 
@@ -56,8 +59,12 @@ def pytest_collection() -> Generator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each with its kind; put the longest first, so that both workers end together."""
+    part: Part = config.getoption("--part")
+    others = [item for item in items if not part.has(item.nodeid)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if part.has(item.nodeid)]
     for item in items:
         add_kinds(item)
     items.sort(key=_expected_length)

@@ -6,6 +6,9 @@ folder nor its fixtures show it.
 
 from __future__ import annotations
 
+import re
+from zlib import crc32
+
 import pytest
 
 KINDS = ("unit", "scenario", "property", "crash", "spark", "cluster")
@@ -49,6 +52,19 @@ def seeds(count: int, *, deep: int) -> list[object]:
     """Return `count` seeds for `make test`, and more, up to `deep`, for `make test-deep` alone."""
     more = (pytest.param(seed, marks=pytest.mark.deep) for seed in range(count, deep))
     return [*range(count), *more]
+
+
+class Part:
+    """One of several parts of a run, such as 2/5. Together they have every test once."""
+
+    def __init__(self, text: str) -> None:
+        numbers = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+        self.number, self.count = map(int, numbers.groups()) if numbers else (1, 0)
+        if self.number > self.count:
+            raise pytest.UsageError(f"{text!r} names no part: give 2/5 for the second of five")
+
+    def has(self, nodeid: str) -> bool:
+        return crc32(nodeid.encode()) % self.count == self.number - 1
 
 
 def kinds(item: pytest.Item) -> set[str]:

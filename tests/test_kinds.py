@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tests.kinds import KINDS, SPARK_TIMEOUT_S, kinds, timeout_s
+from tests.kinds import KINDS, SPARK_TIMEOUT_S, Part, kinds, timeout_s
 from tests.processor_time import unmarked
 
 PROJECT = Path(__file__).parents[1]
@@ -42,6 +42,21 @@ def test_a_test_that_takes_long_and_is_not_marked_is_named() -> None:
         report("crashing", 9.0, "crash"),
     ]
     assert unmarked(reports) == [("slower", 2.0), ("slow", 0.6)]
+
+
+def test_the_parts_of_a_run_have_every_test_once(request: pytest.FixtureRequest) -> None:
+    nodeids = [each.nodeid for each in request.session.items]
+    parts = [Part(f"{number}/3") for number in (1, 2, 3)]
+    assert all(sum(part.has(nodeid) for part in parts) == 1 for nodeid in nodeids)
+    assert all(Part("1/1").has(nodeid) for nodeid in nodeids)
+    many = [f"tests/test_x.py::test_y[{number}]" for number in range(300)]
+    assert all(60 < sum(map(part.has, many)) < 140 for part in parts)
+
+
+@pytest.mark.parametrize("wrong", ["0/3", "4/3", "3", "1/0", "a/b", "-1/3", "1/3/5"])
+def test_what_names_no_part_is_refused(wrong: str) -> None:
+    with pytest.raises(pytest.UsageError, match="names no part: give 2/5 for the second of five"):
+        Part(wrong)
 
 
 def test_whatever_starts_spark_says_so(request: pytest.FixtureRequest) -> None:
