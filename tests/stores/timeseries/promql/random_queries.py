@@ -9,12 +9,15 @@ could be far apart.
 Where Prometheus itself has no one answer, nothing is asked. It promises no order of equal values:
 `topk` gets values that all differ. In a range query it moves the window of a `predict_linear` with
 the steps even where an `@` fixes it: there is none. It reads the limit of `topk` only at the first
-step if an `@` fixes the vector: then limits are numbers. The year of infinity and of NaN depends on
+step if an `@` fixes the vector: then limits are numbers. If an `@` fixes a subquery inside another,
+and both have their first step at the same moment, Prometheus looks up the selectors inside both at
+that moment, whatever their own `@` says: there is none. The year of infinity and of NaN depends on
 the processor.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -23,6 +26,9 @@ from tests.stores.timeseries.promql.random_series import LENGTH_MS, TICK_MS
 from tests.stores.timeseries.promql.sample_series import BASE_MS, SECOND
 
 Text = st.SearchStrategy[str]
+
+_FIXED_TWICE = re.compile(r"@.*\[\w+:\w*\] @")
+"""A selector with an `@`, and behind it the end of a subquery with one."""
 
 _MATCHERS = [
     'job="api"',
@@ -117,7 +123,8 @@ class _Grammar:
 
     def _subquery(self, inner: Text) -> Text:
         spans = _one("1m", "4m15s", "10m")
-        return _text("({})[{}:{}]{}", inner, spans, _one(*_STEPS), self.modifiers)
+        single = inner.filter(lambda query: not _FIXED_TWICE.search(query))
+        return _text("({})[{}:{}]{}", single, spans, _one(*_STEPS), self.modifiers)
 
     def _exact_leaf(self) -> Text:
         functions = _one("resets", "changes", "idelta", *_EXACT_WINDOWS)
