@@ -22,7 +22,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     sync: bool = True
     """False if appends need to survive the end of the process only, not a power failure."""
     idle_seal_s: float | None = 0.05
-    """The log writes a seal after this long without an append: see `log`. None for no seal."""
+    """The log writes a seal after this long without an append, and when it is closed: see `log`.
+    None if it writes none, because nobody will open it again."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,6 +118,50 @@ def test_the_error_of_a_caller_reaches_the_service(local: LocalClient, echo: Ech
     assert error.what == "the caller is lost"
 
 
+def test_the_first_error_stays_on_both_sides(local: LocalClient, echo: Echo) -> None:
+    channel = local.converse("echo", REPLIES)
+    channel.send(Break())
+    with pytest.raises(DataError, match="segment 7 is damaged"):
+        channel.receive(SOON_S)
+    channel.fail(DataError("something else", do="look there"))
+    local.close()
+    with pytest.raises(DataError, match="segment 7 is damaged"):
+        channel.receive(SOON_S)
+    assert isinstance(ended(echo), DataError)
+
+
+def test_a_side_that_failed_receives_nothing_more(local: LocalClient, echo: Echo) -> None:
+    channel = local.converse("echo", REPLIES)
+    channel.send(Say("answered"))
+    channel.send(Leave())
+    assert ended(echo) is None
+    channel.fail(DataError("too late", do="look there"))
+    with pytest.raises(DataError, match="too late"):
+        channel.receive(SOON_S)
+
+
+def test_a_conversation_that_had_ended_stays_as_it_ended(local: LocalClient, echo: Echo) -> None:
+    channel = local.converse("echo", REPLIES)
+    channel.send(Leave())
+    assert channel.receive(SOON_S) is None
+    local.wait()
+    local.close()
+    assert channel.receive(SOON_S) is None
+
+
+def test_waiting_lasts_until_the_service_has_left(local: LocalClient, echo: Echo) -> None:
+    channel = local.converse("echo", REPLIES)
+    channel.send(Hold())
+    assert echo.heard.get(timeout=SOON_S)
+    local.close()
+    with ThreadPoolExecutor(1) as waiter:
+        waiting = waiter.submit(local.wait)
+        assert not waiting.done()
+        echo.released.set()
+        waiting.result(SOON_S)
+    assert isinstance(ended(echo), PeerLostError)
+
+
 def test_closing_breaks_off_what_still_runs(local: LocalClient, echo: Echo) -> None:
     channels = [local.converse("echo", REPLIES) for _ in range(3)]
     with ThreadPoolExecutor(1) as receiver:

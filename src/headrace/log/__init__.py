@@ -8,8 +8,8 @@ is durable.
 When a log opens, damage below the `synced_through` of a later group raises a `DataError` that names
 the file and the offset. Anything else after the last whole frame is a torn tail, and the log cuts
 it. Two kinds of loss stay unnoticed: damage inside the very last group looks like a torn tail,
-unless a seal follows it (a clean close and an idle moment write one); and the log does not miss its
-oldest or newest file unless a marker speaks of it.
+unless a seal follows it (in a log that has seals, a clean close and an idle moment write one); and
+the log does not miss its oldest or newest file unless a marker speaks of it.
 """
 
 from headrace.log.disk import AppendFile, Directory, Disk

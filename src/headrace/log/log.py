@@ -150,7 +150,8 @@ class Log:
     def extents(self, offsets: Iterable[int]) -> Iterator[Extent]:
         """Yield where the files hold synced payloads, for `LogFiles` in another process.
 
-        Raises NotFoundError at the first that is not there.
+        Raises NotFoundError at the first that is not there. What is given up meanwhile may still be
+        among them: `LogFiles` notices.
         """
         return self._live.extents(offsets, self._durable_end)
 
@@ -195,7 +196,7 @@ class Log:
         self._live.release(offset, self._synced_end)
 
     def close(self) -> None:
-        """Write and seal what is pending, then stop. Closing twice is harmless.
+        """Write what is pending, and a seal if the log has seals, then stop. Repeating is harmless.
 
         The log reports what it cannot write to those who appended it, as always.
         """

@@ -1,4 +1,7 @@
-"""The one transport: conversations and streams of typed messages over Arrow Flight."""
+"""The one transport: conversations and streams of typed messages over Arrow Flight.
+
+Within a process, a `LocalClient` holds the same conversations without it.
+"""
 
 from headrace.transport.channel import Channel, ChannelEnd
 from headrace.transport.client import Client, Stream

@@ -1,7 +1,7 @@
 """The client of a service in the same process: messages pass between threads as they are.
 
 Its conversations end as those of a `Client` do. They need no encoding, no connection and no
-watchdog: both sides live and stop together.
+watchdog: both sides live and stop together. Messages may be of any size.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headrace.transport.mailbox import Mailbox
 from headrace.transport.message import MESSAGE_OVERHEAD_BYTES, Body, C, Message
 from headrace.transport.server import serve
 
-_CLOSE_S = 2.0
-"""How long `close` waits for a service that was told that its caller is gone."""
+_WAIT_S = 2.0
+"""How long `wait` gives a service that was told that its caller is gone."""
 
 
 class LocalChannel(Generic[C]):
@@ -29,8 +29,10 @@ class LocalChannel(Generic[C]):
 
     other: LocalChannel[Any]
 
-    def __init__(self, peer: str, *, calling: bool) -> None:
+    def __init__(self, peer: str, ending: threading.Lock, *, calling: bool) -> None:
+        """Both sides share `ending`, so that the first error is the same on both."""
         self.peer = peer
+        self._ending = ending
         self._calling = calling
         self._inbox: Mailbox[Message[C]] = Mailbox(INBOX_BYTES_MAX)
         self._error: HeadraceError | None = None
@@ -59,8 +61,9 @@ class LocalChannel(Generic[C]):
     def fail(self, error: BaseException) -> None:
         """End the conversation with `error` on both sides. The first error stays."""
         wire = to_wire(error)
-        for side in (self, self.other):
-            side._error = side._error or from_wire(*wire)
+        with self._ending:
+            for side in (self, self.other):
+                side._error = side._error or from_wire(*wire)
         self.leave()
 
     def _refuse(self) -> None:
@@ -85,36 +88,48 @@ class LocalClient:
         self.address = address
         self._serve = converse
         self._lock = threading.Lock()
-        self._calls: list[tuple[LocalChannel[Any], threading.Thread]] = []
+        self._calls: dict[LocalChannel[Any], threading.Thread] = {}
+        """The callers' sides, each with the thread that serves the other side."""
         self._closed = False
 
     def converse(self, kind: str, replies: msgspec.msgpack.Decoder[C]) -> LocalChannel[C]:
         """Open a conversation. Answers arrive as they were sent: nobody needs `replies`."""
-        calling: LocalChannel[C] = LocalChannel(f"{kind} at {self.address}", calling=True)
-        serving: LocalChannel[Any] = LocalChannel(f"{kind} caller in this process", calling=False)
+        ending = threading.Lock()
+        calling: LocalChannel[C] = LocalChannel(f"{kind} at {self.address}", ending, calling=True)
+        serving: LocalChannel[Any] = LocalChannel(f"{kind} caller here", ending, calling=False)
         calling.other, serving.other = serving, calling
         thread = threading.Thread(
-            target=serve,
-            args=(lambda: self._serve(serving), serving),
-            name=f"serve {serving.peer}",
-            daemon=True,
+            target=self._run, args=(calling,), name=f"serve {serving.peer}", daemon=True
         )
         with self._lock:
             if self._closed:
                 raise UsageError(
                     f"the client of {self.address} is closed", do="make another client"
                 )
-            self._calls.append((calling, thread))
             thread.start()
+            self._calls[calling] = thread
         return calling
 
+    def _run(self, calling: LocalChannel[Any]) -> None:
+        serving = calling.other
+        try:
+            serve(lambda: self._serve(serving), serving)
+        finally:
+            with self._lock:
+                self._calls.pop(calling, None)
+
     def close(self) -> None:
-        """Break off what still runs, and return within a moment."""
+        """Break off what still runs, and do not wait: see `wait`."""
         with self._lock:
             self._closed = True
             calls = list(self._calls)
-        deadline = time.monotonic() + _CLOSE_S
-        for channel, thread in calls:
+        for channel in calls:
             channel.fail(PeerLostError(f"the client of {self.address} was closed"))
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def wait(self) -> None:
+        """Wait for a moment until the service has left its conversations."""
+        with self._lock:
+            threads = list(self._calls.values())
+        deadline = time.monotonic() + _WAIT_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

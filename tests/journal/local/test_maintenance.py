@@ -219,6 +219,26 @@ def test_a_reader_of_files_does_not_miss_what_is_moved_while_it_reads(
     assert [seen(frame) for frame in after] == [seen(frame) for frame in before]
 
 
+def test_whoever_asks_where_frames_are_hears_of_all_though_they_move_meanwhile(
+    kept: MaintainedWorkspace,
+) -> None:
+    ws = kept.workspace
+    ws.collection("gone", SCHEMA)
+    ws.collection("stays", SCHEMA)
+    for at in range(5):
+        kept.fill("stays", at, 1)
+        kept.fill("gone", at * 20, 20)
+    journal = only(ws, "stays")
+    wanted = journal.id, Offset(0), journal.head
+    before = [each.offset for each in kept.owner.locations(*wanted)]
+    reading = kept.owner.locations(*wanted)
+    first = next(reading)
+    ws.delete_collection("gone")
+    kept.maintain()
+    assert kept.owner.log.segments()[0].base > first.extent.segment, "its segment is gone"
+    assert [each.offset for each in (first, *reading)] == before
+
+
 def test_nothing_is_dropped_that_is_not_in_two_snapshots(kept: MaintainedWorkspace) -> None:
     ws = kept.workspace
     ws.collection("gone", SCHEMA)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from headrace.frontier import place
 from headrace.log import AppendFile, Directory
-from headrace.settings import KIB, LogSettings
+from headrace.settings import KIB, MIB, LogSettings
 from headrace.shuffle.queue import store
 from headrace.shuffle.queue.store import QueueStore
 from headrace.testing.crash import eventually
@@ -89,9 +90,21 @@ def test_much_is_written_before_anybody_asks_for_a_sync(
 ) -> None:
     for _ in range(9):
         file.write_block(BLOCK, bytes(512 * KIB))
-    eventually(lambda: len(locations(file)) == 8, WAIT_S, "the first 4 MiB are durable")
+    eventually(lambda: len(locations(file)) >= 8, WAIT_S, "the first 4 MiB are durable")
+    assert len(locations(file)) == 8
     sync(file)
     assert len(locations(file)) == 9
+
+
+def test_a_sync_covers_what_the_log_had_before_it(file: QueueStore) -> None:
+    """Nothing is left to hand over, and the sync is over when the log is asked how far it is."""
+    for _ in range(8):
+        file.write_block(BLOCK, bytes(512 * KIB))
+    ends: SimpleQueue[int] = SimpleQueue()
+    sync(file)
+    threading.Thread(target=lambda: ends.put(file.synced_end())).start()
+    assert ends.get(timeout=WAIT_S) > 4 * MIB
+    assert file._synced == locations(file)[-1]
 
 
 def test_a_sync_covers_a_copy_and_what_was_gathered_before_it(file: QueueStore) -> None:

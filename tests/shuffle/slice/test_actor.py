@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import ProtocolError
+from headrace.errors import ProtocolError, StorageError
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
@@ -26,8 +26,8 @@ from tests.shuffle.real_task import SOON_S, Task, swift
 
 
 @contextmanager
-def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
-    """Open the Slice of member 0. The Queue of member 1 is at another address."""
+def asked(task: Task, other: str) -> Iterator[Channel[Any]]:
+    """Ask member 0 for a Slice. The Queue of member 1 is at another address."""
     read = source(0, "a", key=("n",), schema=task.workspace.collection("a").schema)
     addresses = task.addresses[0], other
     members = tuple(MemberAt(*each) for each in zip(addresses, split_evenly(2), strict=True))
@@ -37,9 +37,16 @@ def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
     with Client(task.addresses[0], swift()) as client:
         session = client.converse(messages.SLICE, msgspec.msgpack.Decoder(messages.FromSlice))
         session.send(opening)
-        assert isinstance(receive(session), messages.Opened)
         yield session
         session.leave()
+
+
+@contextmanager
+def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
+    """Open the Slice of member 0. The Queue of member 1 is at another address."""
+    with asked(task, other) as session:
+        assert isinstance(receive(session), messages.Opened)
+        yield session
 
 
 def receive(session: Channel[Any]) -> Any:
@@ -104,3 +111,27 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
             session.receive(2 * SOON_S)
         has_heard.set()
         assert [left.get(timeout=SOON_S) for _ in range(2)] == [True, True]
+
+
+# proves G13
+def test_the_session_hears_why_a_slice_cannot_open_before_its_own_queue_has_ended(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a Slice that opens that Queue late tells the Session that its caller has left."""
+    has_heard = threading.Event()
+    waited: SimpleQueue[bool] = SimpleQueue()
+
+    class LeavingHere(LocalClient):
+        def wait(self) -> None:
+            waited.put(has_heard.wait(SOON_S))
+            super().wait()
+
+    def refuse(channel: Channel[Any], opening: messages.OpenQueue) -> None:
+        raise StorageError("no space left", do="free space")
+
+    monkeypatch.setattr(handler, "LocalClient", LeavingHere)
+    with fake_member(queue=refuse) as fake, asked(task, fake.address) as session:
+        with pytest.raises(StorageError, match="the Queue of member 1: no space left"):
+            session.receive(2 * SOON_S)
+        has_heard.set()
+        assert waited.get(timeout=SOON_S)

@@ -165,9 +165,9 @@ def test_thousands_of_journals_are_fetched_within_the_room_of_their_lane() -> No
         slice.start([], tag=tag)
         slice.state.head(slice.state.reads[tag << 32].place, Offset(64 * MIB))
     fetches = only(slice.state.advance(Clock(slice.now)), Fetch)
-    assert fetches
     assert sum(each.bytes_max for each in fetches) <= Limits().ahead_bytes
-    assert len(fetches) <= Limits().ahead_bytes // Limits().fetch_bytes
+    # Nobody knows their frames yet, so each may bring one of the usual size.
+    assert 24 <= len(fetches) <= Limits().ahead_bytes // MIB
 
 
 # proves G8, G12

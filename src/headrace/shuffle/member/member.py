@@ -45,7 +45,7 @@ class Member:
 
     @property
     def streams(self) -> int:
-        """The number of streams that it serves to Sessions and to Slices of other processes.
+        """The number of streams that it serves to Sessions and to Slices of other members.
 
         For each Session, that is one to its Slice, and one to its Queue from every other Slice.
         """

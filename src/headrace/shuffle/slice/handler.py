@@ -50,15 +50,12 @@ class SliceService:
         with ExitStack() as stack:
             stack.callback(self._queues.end, opening.session)
             try:
-                actor = self._open(opening, channel, stack)
-                try:
-                    actor.run()
-                except Exception as error:
-                    _tell(channel, error)
-                    raise
-            except HeadraceError as error:
-                # Tell the Queue before this Slice leaves it: it would take that for the cause.
-                self._queues.end(opening.session, error.what)
+                self._open(opening, channel, stack).run()
+            except Exception as error:
+                _tell(channel, error)
+                if isinstance(error, HeadraceError):
+                    # Tell the Queue before this Slice leaves it: it would take that for the cause.
+                    self._queues.end(opening.session, error.what)
                 raise
 
     def _open(
@@ -89,6 +86,9 @@ class SliceService:
         The Session ends it too if it leaves meanwhile: another member may have refused it.
         """
         clients = [self._client(opening, member) for member in range(len(opening.members))]
+        for client in clients:
+            if isinstance(client, LocalClient):
+                stack.callback(client.wait)
         for client in clients:
             stack.callback(client.close)
         connected = threading.Event()

@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterable, Sequence
 from headrace.clock import Clock
 from headrace.ids import Offset
 from headrace.journal.contract import Frame
+from headrace.settings import MIB
 from headrace.shuffle.slice.journal_read import Phase, Ranking, Read, WaitingFrame
 
 _SHARES = 2
 """A read has one share of the room for the frames that are here, and one for those to come."""
 _SHARE_MIN = 1024
 """No share is smaller than `fetch_bytes` divided by this: smaller fetches cost too much."""
+_FRAME_BYTES = 1 * MIB
+"""About the size of a frame in a journal of which no frame was seen yet."""
 _FRAMES_MIN = 2
 """A read whose frames exceed its share has this many here, so that not all wait for each frame."""
 _PARKED = 1 << 65
@@ -171,7 +174,8 @@ class ReadAhead:
         fetched = []
         while (read := self._wanting.first) is not None:
             # The last frame may exceed the share, by its size if that is known.
-            size = self._share_bytes + (read.frame_bytes_max or self._fetch_bytes)
+            unknown_bytes = min(_FRAME_BYTES, self._fetch_bytes)
+            size = self._share_bytes + (read.frame_bytes_max or unknown_bytes)
             size = min(size, self._at_most_bytes(read.offset, read.head))
             if not self._make_room(size, read.unfetched_clock, first):
                 break
