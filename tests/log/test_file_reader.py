@@ -61,6 +61,17 @@ def test_small_payloads_are_read_at_once_and_keep_nothing_of_what_lies_between_t
     log.close()
 
 
+def test_payloads_that_lie_far_apart_are_read_one_by_one(tmp_path: Path, reads: list[int]) -> None:
+    log = Log(Directory(tmp_path), LogSettings(idle_seal_s=None))
+    first, _, last = log.append([[b"x"], [bytes(20 * KIB)], [b"y"]])
+    log.drain()
+    found = list(LogFiles(tmp_path).read(log.extents([first, last])))
+    assert [bytes(each) for each in found] == [b"x", b"y"]
+    assert len(reads) == 2
+    assert max(reads) < 100
+    log.close()
+
+
 def test_a_large_payload_is_not_copied_because_of_small_ones_behind_it(
     tmp_path: Path, reads: list[int]
 ) -> None:

@@ -116,3 +116,14 @@ def test_a_sync_covers_a_copy_and_what_was_gathered_before_it(file: QueueStore) 
     sync(file)
     assert locations(file)[2:] == [copy]
     assert bytes(file.body(copy)) == b"a" * KIB
+
+
+def test_the_file_is_not_sealed_when_it_is_closed(
+    file: QueueStore, written_bytes: list[int]
+) -> None:
+    """Nobody opens it again."""
+    file.write_block(BLOCK, b"a")
+    sync(file)
+    before = len(written_bytes)
+    file.close()
+    assert len(written_bytes) == before

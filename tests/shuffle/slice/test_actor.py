@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import ProtocolError, StorageError
+from headrace.errors import PeerLostError, ProtocolError, StorageError
 from headrace.journal.location.workspace_ref import WorkspaceRef
 from headrace.settings import ShuffleSettings
 from headrace.shuffle import messages
@@ -47,6 +47,17 @@ def opened(task: Task, other: str) -> Iterator[Channel[Any]]:
     with asked(task, other) as session:
         assert isinstance(receive(session), messages.Opened)
         yield session
+
+
+def why_ended(address: str) -> str:
+    """Return what a Slice hears that opens the Queue of the ended Session late."""
+    replies = msgspec.msgpack.Decoder(messages.FromQueue)
+    with Client(address, swift()) as client:
+        channel = client.converse(messages.QUEUE, replies)
+        channel.send(messages.OpenQueue("s", 0, 1, 2, (), ShuffleSettings()))
+        with pytest.raises(PeerLostError) as refusal:
+            channel.receive(SOON_S)
+    return refusal.value.what
 
 
 def receive(session: Channel[Any]) -> Any:
@@ -111,6 +122,7 @@ def test_the_session_hears_why_a_slice_ends_before_any_queue_sees_that_it_left(
             session.receive(2 * SOON_S)
         has_heard.set()
         assert [left.get(timeout=SOON_S) for _ in range(2)] == [True, True]
+        assert "a Slice got OpenSlice after it was opened" in why_ended(task.addresses[0])
 
 
 # proves G13
