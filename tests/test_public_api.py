@@ -57,7 +57,7 @@ class LocalMembers
     close(self) -> None
     __enter__(self) -> Self
 class LogSettings(*, segment_bytes: int = 67108864, group_bytes_max: int = 8388608,
-        pending_bytes_max: int = 67108864, sync: bool = True, idle_seal_s: float = 0.05)
+        pending_bytes_max: int = 67108864, sync: bool = True, idle_seal_s: float | None = 0.05)
 class Member
     streams: int
     close(self) -> None
