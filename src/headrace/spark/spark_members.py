@@ -27,7 +27,8 @@ from pyspark.sql import SparkSession
 from headrace.errors import REPORT, HeadraceError, PeerLostError, UsageError
 from headrace.settings import ServiceSettings
 from headrace.shuffle import Member
-from headrace.spark.query_failure import explain, is_crash
+from headrace.spark.gateway_log import silence_thread
+from headrace.spark.query_failure import explain_in, is_crash
 from headrace.spark.slots import slots_for_members
 from headrace.spark.worker_process import bound_to_parent, check_version
 from headrace.transport import Channel, Client, Server
@@ -68,6 +69,7 @@ class SparkMembers:
 
     def __init__(self, spark: SparkSession, count: int) -> None:
         token = secrets.token_urlsafe(32)
+        self._spark = spark
         self._context = context = spark.sparkContext
         self._group = f"headrace-members-{secrets.token_hex(8)}"
         is_local = str(context.master).startswith("local")
@@ -92,6 +94,8 @@ class SparkMembers:
             self._running = stack.pop_all()
 
     def _run(self, spark: SparkSession, count: int, options: _HostOptions) -> None:
+        # It may outlive the run: Py4J would print what `failure` tells.
+        silence_thread()
         context = spark.sparkContext
         context.setJobGroup(self._group, f"{count} Headrace members", interruptOnCancel=True)
         try:
@@ -105,7 +109,7 @@ class SparkMembers:
     def _cause(self) -> str:
         if self._failure is None:
             return ""
-        cause = explain(self._failure)
+        cause = explain_in(self._spark, self._failure)
         return cause.what if isinstance(cause, HeadraceError) else str(cause)
 
     @property
@@ -121,7 +125,7 @@ class SparkMembers:
         """Return why the members are not alive: what Spark says, or which of them ended first."""
         # Spark may be about to report the reason.
         self._thread.join(_WORD_S)
-        cause = explain(self._failure) if self._failure else None
+        cause = explain_in(self._spark, self._failure) if self._failure else None
         if (lost := self._hosting.first_lost) and (cause is None or is_crash(cause)):
             member, was_silent = lost
             how = "is silent" if was_silent else "was killed or crashed"

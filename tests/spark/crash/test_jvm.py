@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 from pyspark import SparkContext
 import headrace as hr
+from headrace.spark.spark_members import SparkMembers
 from headrace.spark.spark_session import end
 
 folder = Path(sys.argv[1])
@@ -66,7 +67,19 @@ def killed_by_the_task():
             thread.join()
         end(spark)
 
-for step in (killed_while_it_starts, killed_before_the_task, killed_by_the_task):
+def killed_under_members():
+    spark = make()
+    try:
+        # No task runs that would keep Py4J from printing.
+        with SparkMembers(spark, 1) as members:
+            kill_jvm()
+            assert members.wait_for_end(60)
+            raise members.failure()
+    finally:
+        end(spark)
+
+steps = killed_while_it_starts, killed_before_the_task, killed_by_the_task, killed_under_members
+for step in steps:
     try:
         step()
     except hr.HeadraceError:
@@ -85,8 +98,9 @@ def test_a_jvm_that_is_killed_is_told_in_one_line(tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if line.startswith("LINE")]
     gone = "LINE headrace.errors.PeerLostError: the JVM of Spark is gone; run the program again"
     start = "LINE headrace.errors.PeerLostError: Spark did not start: its JVM was killed (signal 9)"
-    assert [line.startswith(start) for line in lines] == [True, False, False], done.stdout
-    assert lines[1:] == [gone, gone]
+    assert [line.startswith(start) for line in lines] == [True, False, False, False], done.stdout
+    assert lines[1:3] == [gone, gone]
+    assert "PeerLostError: members ended: the JVM of Spark is gone" in lines[3]
     assert lines[0].startswith(f"{start}; run the program again")
     assert "py4j" not in (done.stdout + done.stderr).lower()
     assert "Traceback" not in done.stderr
