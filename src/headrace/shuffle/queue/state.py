@@ -7,6 +7,9 @@ comes before it. So the file follows lanes and clocks across Slices, and no two 
 other: within a lane, if S waits for T's bound, what T sent lies below that bound and does not wait
 for S; and a lane never waits for the lanes after it, since each has its own order and credit.
 
+**Flushes.** The Queue answers a Flush once nothing waits here that the Slice sent of its lane
+before, and everything written is durable. It asks for a sync only if no earlier one covers that.
+
 **Credit.** A Slice may have a number of bytes of each lane here that are not written yet. The Queue
 gives credit back as it writes. Control messages need no credit.
 
